@@ -1,0 +1,38 @@
+# Two commands: `make demo` shows what swapformer does, `make test` checks all of it. Both may be run again at no cost.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: install install-dev demo test lint types pytest clean
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "swapformer needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/swapformer study 07_position_encodings scale=demo
+
+test: install-dev lint types pytest
+
+lint: install-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install-dev
+	$(BIN)/mypy
+
+pytest: install-dev
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV)

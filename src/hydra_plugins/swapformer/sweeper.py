@@ -1,0 +1,76 @@
+# A shell around swapformer.study. Hydra executes this module while it looks for plugins, twice if it was imported
+# before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
+"""Hydra sweeper `swapformer`: a study's arms × seeds, or a plain sweep, which is recorded as a study of its own."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+if TYPE_CHECKING:
+    from swapformer.study.expand import Plan
+    from swapformer.study.progress import Progress
+    from swapformer.study.run import Launch
+    from swapformer.study.store import Store
+    from swapformer.study.trial import Trial
+
+
+class StudySweeper(BasicSweeper):
+    """Launches what is missing from the store until nothing is, with whatever launcher Hydra was given."""
+
+    def __init__(
+        self,
+        study: str | None = None,
+        scale: str | None = None,
+        seeds: Any = None,
+        name: str | None = None,
+        publish: bool = False,
+        max_batch_size: int | None = None,
+        params: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(max_batch_size, params)
+        self.study, self.scale, self.seeds, self.name, self.publish = study, scale, seeds, name, publish
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
+        from rich.console import Console
+
+        from swapformer.study.answer import answer
+        from swapformer.study.provenance import here
+        from swapformer.study.store import Store
+
+        plan = self._plan(self._parse_config() + arguments)
+        store = Store(plan.shared_config["runs_dir"])
+        found = answer(plan, store, here(), lambda progress: self._launch(plan, store, progress), self.publish)
+        found.report.render(Console())
+        found.require_complete()
+        return found
+
+    def _plan(self, arguments: list[str]) -> "Plan":
+        from swapformer.study.answer import plain_sweep
+        from swapformer.study.expand import expand
+        from swapformer.study.overrides import search_path
+        from swapformer.study.spec import load, with_seeds
+
+        assert self.config is not None, "Hydra calls setup first"
+        arguments = [*search_path(self.config.hydra.overrides.hydra), *arguments]
+        if self.study is not None:
+            return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
+        assert self.hydra_context is not None, "Hydra calls setup first"
+        parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
+        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name))
+
+    def _launch(self, plan: "Plan", store: "Store", progress: "Progress") -> "Launch":
+        launcher: Any = self.launcher
+        overrides = {cell.trial.id: list(cell.overrides) for cell in plan.cells}
+
+        def launch(trials: "Sequence[Trial]") -> None:
+            if hasattr(launcher, "start"):  # ours takes resolved configs; isinstance fails, the class exists twice
+                launcher.start(trials, store, progress.tick)
+                return
+            jobs = [overrides[trial.id] for trial in trials]
+            for first, batch in enumerate(self.split_overrides_to_chunks(jobs, self.max_batch_size)):
+                launcher.launch(batch, initial_job_idx=first * (self.max_batch_size or 0))
+
+        return launch

@@ -1,0 +1,130 @@
+"""What there is to choose from, read from YAML files and the sources' docstrings: nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swapformer.paths import conf_dir, experiments_dir
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Group → option → one line about it, for every group of the configuration, and `studies`."""
+    root = conf_dir()
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(root.rglob("*.yaml")):
+        group = path.parent.relative_to(root).as_posix()
+        if group != "." and not group.startswith("hydra"):
+            found.setdefault(group, {})[path.stem] = describe(path)
+    found["studies"] = {path.parent.name: _question(path) for path in sorted(experiments_dir().glob("*/study.yaml"))}
+    return found
+
+
+def describe(path: Path) -> str:
+    """The first comment of a YAML file; without one, the first line of its class's docstring, and its settings."""
+    text = path.read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("#") and not line.startswith("# @package"):
+            return line.lstrip("# ").rstrip()
+        if line and not line.startswith("#"):
+            break
+    content = yaml.safe_load(text) or {}
+    target = content.get("_target_") if isinstance(content, dict) else None
+    settings = _settings(content)
+    if not isinstance(target, str):
+        return settings
+    return _docstring(target) + (f" [{settings}]" if settings else "")
+
+
+def train_help() -> str:
+    """The help of `swapformer train`: groups with their options, then the keys of the primary configuration."""
+    groups = {group: options for group, options in catalogue().items() if group != "studies"}
+    width = max(len(group) for group in groups)
+    lines = [
+        "usage: swapformer train [GROUP=OPTION …] [KEY=VALUE …] [-m] [--cfg job] [--debug]",
+        "",
+        "Trains one trial, or reuses it from the store. With -m, GROUP=A,B and KEY=1,2 are swept and reported.",
+        "",
+        "groups and options (what they are: swapformer list):",
+        *(f"  {_spelled(group):{width + 1}}  {', '.join(options)}" for group, options in groups.items()),
+        "",
+        "keys (those of an option are in its file; --cfg job shows all):",
+        *_keys(),
+        "",
+        "example: swapformer train model/position=alibi model.num_heads=4 task=copy budget.steps=500 seed=1",
+    ]
+    return "\n".join(lines)
+
+
+def _spelled(group: str) -> str:
+    """Groups that are not in the defaults list have to be added with a plus sign."""
+    chosen = {str(next(iter(entry))) for entry in _primary().get("defaults", []) if isinstance(entry, dict)}
+    return group if group in chosen else f"+{group}"
+
+
+def _keys() -> list[str]:
+    lines = (conf_dir() / "train.yaml").read_text(encoding="utf-8").splitlines()
+    own = lines[next(index for index, line in enumerate(lines) if line.startswith("seed:")) :]
+    if "hydra:" in own:
+        own = own[: own.index("hydra:")]
+    return [f"  {line}".rstrip() for line in own if line.strip()]
+
+
+@lru_cache
+def _primary() -> dict[str, Any]:
+    content = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))
+    assert isinstance(content, dict), "train.yaml is a mapping"
+    return content
+
+
+def default_runs_dir() -> str:
+    """The store's place when nothing else is said."""
+    return str(_primary()["runs_dir"])
+
+
+def _docstring(target: str) -> str:
+    """The first line of the docstring of the class `target`, found in the source text."""
+    module, _, name = target.rpartition(".")
+    for path in _sources(module):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
+
+
+@lru_cache
+def _sources(module: str) -> tuple[Path, ...]:
+    """The files that may define a module's names: itself, and for a package every file in it."""
+    package, _, rest = module.partition(".")
+    try:
+        spec = find_spec(package)  # the top package only: find_spec would import the parents of a submodule
+    except (ImportError, ValueError):
+        return ()
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(place, *rest.split(".")) if rest else Path(place)
+        if path.with_suffix(".py").is_file():
+            return (path.with_suffix(".py"),)
+        if path.is_dir():
+            return tuple(sorted(path.glob("*.py")))
+    return (Path(spec.origin),) if spec is not None and spec.origin and not rest else ()
+
+
+def _settings(content: object) -> str:
+    if not isinstance(content, dict):
+        return ""
+    plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and key[0] != "_"}
+    return ", ".join(f"{key} {value}" for key, value in plain.items())
+
+
+def _question(path: Path) -> str:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return str(content.get("question", ""))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return "(its study.yaml cannot be read)"

@@ -1,0 +1,204 @@
+"""The `swapformer` command. Imports are late: help must come at once, and torch takes seconds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swapformer import __version__
+from swapformer.console import guarded
+from swapformer.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from swapformer.report.build import Report
+    from swapformer.study.store import Store
+
+_PLUGINS = ("hydra.launcher", "hydra.sweeper")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 done, 1 something failed, 2 wrong use."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.path.append(os.getcwd())  # parts in a package of the user's own, as `python -m` would find them
+    if given[:1] == ["train"]:
+        from swapformer.train import main as train  # it speaks Hydra's command line, not ours
+
+        return train(given[1:])
+    if given[:1] == ["bench"]:
+        from swapformer.bench import main as bench
+
+        return guarded(lambda: bench(given[1:]), "--debug" in given)
+    options = _parser().parse_args(given)
+    return guarded(lambda: options.run(options), options.debug)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swapformer", description="Swap one part of a Transformer; see if it mattered."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print JSON for scripts")
+    common.add_argument("--debug", action="store_true", help="show tracebacks")
+    verbs.add_parser("train", help="train one trial (or sweep with -m); see swapformer train --help")
+
+    study = verbs.add_parser("study", parents=[common], help="run what a study lacks, and report")
+    study.add_argument("name", help="a shipped study, the beginning of its name, or the path of a study.yaml")
+    study.add_argument(
+        "overrides", nargs="*", help="scale=smoke|cpu|gpu, seeds=N, runs_dir=…, any override for all arms"
+    )
+    study.add_argument(
+        "--publish", action="store_true", help="put table and figures beside the study file, in results/"
+    )
+    study.add_argument("--slots", type=int, help="trials at a time (default: cores / trainer.threads, or devices)")
+    study.set_defaults(run=_study)
+
+    report = verbs.add_parser("report", parents=[common], help="build a study's report again from the store")
+    report.add_argument("name", help="the study's name under runs_dir/studies, or the beginning of it")
+    report.add_argument("overrides", nargs="*", help="runs_dir=…")
+    report.add_argument(
+        "--publish", action="store_true", help="put table and figures beside the study file, in results/"
+    )
+    report.set_defaults(run=_report)
+
+    listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets and studies")
+    listing.add_argument("group", nargs="?", help="only this group, e.g. model/position")
+    listing.set_defaults(run=_list)
+
+    trials = verbs.add_parser("trials", parents=[common], help="the trials in the store, or one of them")
+    trials.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
+    trials.add_argument("--status", help="only trials with this status")
+    trials.set_defaults(run=_trials)
+    verbs.add_parser("bench", help="measure speed; see swapformer bench --help")
+    return parser
+
+
+def _study(options: argparse.Namespace) -> None:
+    from swapformer.study import overrides as texts
+
+    own = {key: texts.value(options.overrides, key) for key in ("scale", "seeds")}
+    texts.check(options.overrides, "what follows the study's name")
+    extra = [override for override in options.overrides if texts.key(override) not in own]
+    if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
+        _through_hydra(options, own, extra)
+        return
+    from swapformer.study.answer import answer
+    from swapformer.study.expand import expand
+    from swapformer.study.launcher import LocalLauncher
+    from swapformer.study.provenance import here
+    from swapformer.study.spec import load, with_seeds
+    from swapformer.study.store import Store
+
+    plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
+    store, provenance = Store(plan.shared_config["runs_dir"]), here()
+    found = answer(
+        plan,
+        store,
+        provenance,
+        lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
+        options.publish,
+        quiet=options.json,
+    )
+    show(found.report, found.to_json(), options.json)
+    found.require_complete()
+
+
+def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extra: list[str]) -> None:
+    """Another launcher was asked for: the study as the Hydra sweep that it is."""
+    from swapformer.study.provenance import remember_command
+    from swapformer.train import sweep
+
+    remember_command()
+    chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
+    if options.slots is not None:
+        chosen.append(f"hydra.launcher.slots={options.slots}")
+    if options.publish:
+        chosen.append("hydra.sweeper.publish=true")
+    sweep([f"hydra.sweeper.study={options.name}", *chosen, *extra])
+
+
+def _report(options: argparse.Namespace) -> None:
+    from swapformer.report.build import build
+    from swapformer.study.spec import published_folder
+
+    store = _store(options.overrides)
+    known = sorted(path.parent.name for path in store.studies.glob("*/manifest.json"))
+    matches = [options.name] if options.name in known else [name for name in known if name.startswith(options.name)]
+    if len(matches) != 1:
+        why = f"fits {', '.join(matches)}" if matches else f"is not in {store.studies}{suggest(options.name, known)}"
+        raise UsageError(f"the study to report must be one that was run here, but {options.name!r} {why}")
+    folder = store.studies / matches[0]
+    built = build(folder, store.runs_dir, published_folder(matches[0]) if options.publish else None)
+    show(built, built.as_dict(), options.json)
+
+
+def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
+    """Print a report, for people or for scripts."""
+    if as_json:
+        print(json.dumps(plain, indent=1))
+        return
+    from rich.console import Console
+
+    report.render(Console())
+
+
+def _list(options: argparse.Namespace) -> None:
+    from swapformer.catalogue import catalogue
+
+    found = catalogue()
+    if options.group is not None:
+        if options.group not in found:
+            raise UsageError(f"no group {options.group!r}{suggest(options.group, found)}")
+        found = {options.group: found[options.group]}
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    width = max((len(option) for group in found.values() for option in group), default=0)
+    for group, entries in found.items():
+        print(group)
+        for option, text in entries.items():
+            print(f"  {option:{width}}  {text}".rstrip())
+
+
+def _trials(options: argparse.Namespace) -> None:
+    from swapformer.study.record import STATUSES
+
+    if options.status is not None and options.status not in STATUSES:
+        raise UsageError(f"no status {options.status!r}{suggest(options.status, STATUSES)}")
+    store = _store([argument for argument in options.arguments if "=" in argument])
+    ids = [argument for argument in options.arguments if "=" not in argument]
+    found = [store.find(prefix) for prefix in ids] if ids else store.records()
+    found = [record for record in found if options.status in (None, record.status)]
+    if options.json:
+        print(json.dumps([asdict(record) for record in found], indent=1))
+    elif ids:
+        for record in found:
+            print(record.to_json(), end="")
+            print(f"in {store.directory(record.id)}")
+    else:
+        for record in found:
+            shown = [name for name in ("val/loss", "val/accuracy", "val/exact_match") if name in record.metrics]
+            metrics = "  ".join(f"{name} {record.metrics[name]:.4g}" for name in shown)
+            print(f"{record.id}  {record.status:11}  seed {record.seed}  {record.started[:19]}  {metrics}".rstrip())
+
+
+def _store(overrides: Sequence[str]) -> Store:
+    from swapformer.catalogue import default_runs_dir
+    from swapformer.study import overrides as texts
+    from swapformer.study.store import Store
+
+    for override in overrides:
+        if texts.key(override) != "runs_dir":
+            raise UsageError(f"only runs_dir=… can be given here, not {override!r}")
+    return Store(Path(texts.value(overrides, "runs_dir") or default_runs_dir()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

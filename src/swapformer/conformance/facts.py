@@ -1,0 +1,68 @@
+"""What parts state about themselves must be true: compatibility is decided by it."""
+
+from __future__ import annotations
+
+import torch
+
+from swapformer.conformance.subject import LENGTH, Subject, ids, require, run
+from swapformer.model.context import Context, Tokens
+from swapformer.model.pattern import Causal, Pattern
+from swapformer.model.position import Position
+
+
+def facts_hold(subject: Subject) -> None:
+    """Every fact that position, pattern, score and normaliser state is what they do."""
+    layer = subject.layers[0]
+    _pattern_facts(layer.pattern(), subject)
+    _position_facts(layer.position().double(), subject)
+    if layer.part("score").is_dot:
+        score = layer.part("score")
+        q, k = torch.randn(2, 1, 1, 3, layer.dims.head_dim, dtype=torch.float64)
+        require(torch.allclose(score.raw(q, k), q @ k.mT), "a score that states `is_dot` must be q·k.")
+    if layer.part("normaliser").is_softmax:
+        logits = torch.randn(2, 1, 3, 5, dtype=torch.float64)
+        same = torch.allclose(layer.part("normaliser")(logits), logits.softmax(-1))
+        require(same, "a normaliser that states `is_softmax` must be softmax.")
+
+
+def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
+    tokens = Tokens.of(LENGTH)
+    allowed = pattern.allowed(tokens, tokens)
+    dense = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool) if allowed is None else allowed
+    require(bool(dense.any(-1).all()), "every query must see at least one key.")
+    looks_ahead = bool(dense.triu(1).any())
+    require(
+        looks_ahead != pattern.causal, f"the pattern states causal={pattern.causal}, but looks_ahead={looks_ahead}."
+    )
+    exact = Causal(subject.layers[0].dims).allowed(tokens, tokens)
+    if pattern.plain_causal:
+        require(
+            torch.equal(dense, exact), "a pattern that states `plain_causal` must allow all of the past and itself."
+        )
+
+
+def _position_facts(position: Position, subject: Subject) -> None:
+    heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
+    tokens = Tokens.of(LENGTH)
+    context = Context(tokens, tokens, dtype=torch.float64)
+    q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)
+    stated = (position.has_bias, position.has_scores)
+    found = (position.bias(context) is not None, position.scores(q, k, context) is not None)
+    require(stated == found, f"has_bias, has_scores are stated as {stated}, but are {found}.")
+    if subject.slot != "position":
+        return
+    model, inputs, shift = subject.perturbed(), ids(), 5
+    room = position.limit is None or position.limit >= LENGTH + shift
+    if room:
+        gap = (run(model, inputs) - run(model, inputs, Tokens.of(LENGTH, start=shift))).abs().max().item()
+        require(
+            (gap < 1e-9) == position.relative,
+            f"relative={position.relative} is stated, but shifting all positions changes logits by {gap:.2g}.",
+        )
+    if position.limit is not None:
+        beyond = position.limit - LENGTH + 1
+        try:
+            run(model, inputs, Tokens.of(LENGTH, start=beyond))
+        except ValueError:
+            return
+        require(False, f"a position that states limit={position.limit} must raise ValueError beyond it.")

@@ -1,0 +1,171 @@
+"""The laws. Each raises BrokenLaw, or returns a reason why it does not apply, or None when it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from swapformer.conformance.facts import facts_hold
+from swapformer.conformance.knobs import no_dead_knob
+from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, require, run
+from swapformer.model.context import Tokens
+
+Law = Callable[[Subject], str | None]
+
+TIGHT = 1e-10
+"""Largest difference in float64 that rounding explains at this size."""
+
+
+def builds(subject: Subject) -> None:
+    """Logits have shape [B, T, V] and everything is finite, gradients too."""
+    model, inputs = subject.perturbed(), ids()
+    logits = run(model, inputs)
+    require(
+        logits.shape == (2, LENGTH, VOCABULARY),
+        f"logits must be [B, T, V] = [2, {LENGTH}, {VOCABULARY}], but are {list(logits.shape)}.",
+    )
+    require(logits.isfinite().all(), "logits must be finite; look for a division or a logarithm without a floor.")
+    _, grads = gradients(model, inputs)
+    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
+    require(not bad, f"gradients must be finite, but those of {bad} are not.")
+
+
+def causality(subject: Subject) -> str | None:
+    """Changing later tokens cannot change earlier logits."""
+    if not subject.causal:
+        return "the pattern is not causal"
+    model, inputs = subject.perturbed(), ids()
+    changed = inputs.clone()
+    changed[:, LENGTH // 2 :] = (changed[:, LENGTH // 2 :] + 1) % VOCABULARY
+    gap = (run(model, inputs) - run(model, changed))[:, : LENGTH // 2].abs().max().item()
+    require(
+        gap == 0 or gap < TIGHT,
+        f"later tokens must not change earlier logits, but they do by {gap:.2g}: the future leaks.",
+    )
+    return None
+
+
+def gradients_everywhere(subject: Subject) -> None:
+    """Every parameter gets a gradient that is not zero."""
+    model = subject.perturbed()
+    _, grads = gradients(model, ids())
+    without = [name for name, _ in model.named_parameters() if name not in grads or not grads[name].any()]
+    require(not without, f"every parameter must get a gradient, but {without} get none: they are never used.")
+
+
+def reproducible(subject: Subject) -> None:
+    """Two builds are bit-equal whatever happened in between, and another seed gives other weights."""
+    first = subject.build().state_dict()
+    torch.rand(3)
+    second = subject.build().state_dict()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    require(
+        not different, f"two builds must be bit-equal, but {different} differ: draw weights through the leaves only."
+    )
+    other = Subject({**subject.config, "seed": subject.config["seed"] + 1}, subject.slot).build().state_dict()
+    require(any(not torch.equal(first[name], other[name]) for name in first), "another seed must give other weights.")
+
+
+def padding_is_invisible(subject: Subject) -> None:
+    """Tokens at padded places change nothing at the others."""
+    model, inputs = subject.perturbed(), ids()
+    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[0, LENGTH - 5 :] = True
+    changed = torch.where(padding, (inputs + 1) % VOCABULARY, inputs)
+    tokens = [Tokens.of(LENGTH, padding=padding) for _ in range(2)]
+    gap = (run(model, inputs, tokens[0]) - run(model, changed, tokens[1]))[~padding].abs().max().item()
+    require(gap < TIGHT, f"padding must be invisible, but it changes other places by {gap:.2g}.")
+    require(run(model, inputs, tokens[0]).isfinite().all(), "padding must not make logits infinite or NaN.")
+
+
+def documents_are_apart(subject: Subject) -> None:
+    """A document's logits do not depend on another document in the same row."""
+    model, inputs = subject.perturbed(), ids()
+    document = (torch.arange(LENGTH) >= LENGTH // 3).long()[None].expand(2, -1)
+    changed = torch.where(document == 0, (inputs + 1) % VOCABULARY, inputs)
+    tokens = [Tokens.of(LENGTH, document=document) for _ in range(2)]
+    gap = (run(model, inputs, tokens[0]) - run(model, changed, tokens[1]))[document == 1].abs().max().item()
+    require(gap < TIGHT, f"packed documents must not see each other, but they do by {gap:.2g}.")
+
+
+def kernel_equals_reference(subject: Subject) -> str | None:
+    """Logits and gradients equal those of the reference kernel, with and without padding."""
+    reference = {"_target_": "swapformer.model.kernel.Reference", "_partial_": True, "_convert_": "all"}
+    if subject.config["model"]["kernel"]["_target_"] == reference["_target_"]:
+        return "it is the reference"
+    fast, slow, inputs = subject.perturbed(), subject.with_option("kernel", reference).perturbed(), ids()
+    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[1, LENGTH - 3 :] = True
+    for tokens in (None, Tokens.of(LENGTH, padding=padding), Tokens.of(LENGTH, start=7)):
+        if tokens is not None and tokens.extent > subject.config["model"]["max_len"]:
+            continue
+        gap = (run(fast, inputs, tokens) - run(slow, inputs, tokens)).abs().max().item()
+        require(gap < TIGHT, f"the kernel must equal the reference, but logits differ by {gap:.2g}.")
+    (_, quick), (_, exact) = gradients(fast, inputs), gradients(slow, inputs)
+    worst = max((quick[name] - exact[name]).abs().max().item() for name in exact)
+    require(worst < TIGHT, f"the kernel must equal the reference, but gradients differ by {worst:.2g}.")
+    return None
+
+
+def instances_are_apart(subject: Subject) -> None:
+    """A model of other settings built and run in between changes nothing: no state outside the instance."""
+    model, inputs = subject.perturbed(), ids()
+    before = run(model, inputs)
+    sizes = {"num_heads": 2, "head_dim": None}
+    other = Subject({**subject.config, "model": {**subject.config["model"], **sizes}}, subject.slot)
+    numbers = {
+        key: value * 2
+        for key, value in subject.config["model"][subject.slot].items()
+        if isinstance(value, float) and value > 1
+    }
+    run(other.changed(**numbers).perturbed(), inputs)
+    require(
+        torch.equal(run(model, inputs), before),
+        "another instance must not disturb this one: keep no state in the class.",
+    )
+
+
+LAWS: Mapping[str, Law] = {
+    law.__name__: law
+    for law in (
+        builds,
+        causality,
+        gradients_everywhere,
+        reproducible,
+        padding_is_invisible,
+        documents_are_apart,
+        kernel_equals_reference,
+        instances_are_apart,
+        facts_hold,
+        no_dead_knob,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one law fared: `holds` is None where it does not apply."""
+
+    law: str
+    holds: bool | None
+    message: str
+
+
+def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
+    """Hold a configuration to every law.
+
+    Args:
+        config: resolved configuration with small sizes.
+        slot: the slot whose part is in question.
+    """
+    verdicts = []
+    for name, law in LAWS.items():
+        try:
+            reason = law(Subject(config, slot))
+            verdicts.append(Verdict(name, True if reason is None else None, reason or ""))
+        except BrokenLaw as broken:
+            verdicts.append(Verdict(name, False, str(broken)))
+    return verdicts

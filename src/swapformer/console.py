@@ -1,0 +1,40 @@
+"""How commands end: one clear line instead of a traceback, and the exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+from swapformer.errors import UsageError
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+
+
+class Failed(Exception):
+    """The command did its work and something in it failed: one line, status 1."""
+
+
+def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
+    """Run a command and return its exit status; with `debug`, errors keep their tracebacks."""
+    logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
+    try:
+        return action() or DONE
+    except UsageError as error:
+        if debug:
+            raise
+        print(f"swapformer: error: {error}", file=sys.stderr)
+        return WRONG_USE
+    except Failed as error:
+        if debug:
+            raise
+        print(f"swapformer: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("swapformer: interrupted; the same command goes on from here", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE

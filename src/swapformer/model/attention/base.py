@@ -1,0 +1,27 @@
+"""The attention slot's base."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from swapformer.model.context import Context
+from swapformer.model.position import Position
+
+
+class Attention(nn.Module, ABC):
+    """Mixes places: x [B, Q, D] → [B, Q, D].
+
+    `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
+    """
+
+    uses: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor: ...
+
+    def refuses(self, position: Position) -> str | None:
+        """Why this attention cannot work with such a position encoding; None if it can."""
+        return None

@@ -1,0 +1,88 @@
+"""Softmax-like attention with several heads, whose keys and values may be shared."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from swapformer.model.attention.base import Attention
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.layers import Linear, Role
+from swapformer.model.normaliser import Normaliser
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+from swapformer.model.qk_norm import QKNorm
+from swapformer.model.score import Score
+
+
+class MultiHead(Attention):
+    """out = concat_h(normaliser(mask(scale · (q_h·k_g + scores) + bias)) · v_g) W_o, where g is the group of head h.
+
+    H query heads share G key and value heads, H/G neighbouring query heads each: G = H is multi-head attention (Vaswani
+    et al. 2017, arXiv:1706.03762), 1 < G < H grouped-query (Ainslie et al. 2023, arXiv:2305.13245), G = 1 multi-query
+    (Shazeer 2019, arXiv:1911.02150). W_q is [H·E, D], W_k and W_v [G·E, D], W_o [D, H·E]. Dropout falls on the weights.
+
+    Args:
+        num_kv_heads: G; None for one for each query head.
+
+    Raises:
+        ValueError: if G does not divide H, or the kernel cannot compute what the other parts ask.
+    """
+
+    uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        score: Score,
+        normaliser: Normaliser,
+        pattern: Pattern,
+        kernel: Kernel,
+        qk_norm: QKNorm,
+        num_kv_heads: int | None = None,
+    ) -> None:
+        super().__init__()
+        groups = dims.num_heads if num_kv_heads is None else num_kv_heads
+        if groups < 1 or dims.num_heads % groups:
+            raise ValueError(
+                f"`num_kv_heads` must divide `num_heads`, but {groups} does not divide {dims.num_heads}; "
+                f"try one of {[g for g in range(1, dims.num_heads + 1) if dims.num_heads % g == 0]}."
+            )
+        width, shared = dims.num_heads * dims.head_dim, groups * dims.head_dim
+        self.head_dim, self.repeats, self.dropout_p = dims.head_dim, dims.num_heads // groups, dims.dropout
+        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
+        self.key = Linear(dims.d_model, shared, Role.KEY, bias=dims.bias)
+        self.value = Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias)
+        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm, score, normaliser, kernel
+        self.pattern = pattern
+        self.plan = Plan(score, normaliser, pattern)
+        self.dropout = nn.Dropout(dims.dropout)
+
+    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
+        q, k, v = self._project(x, context, position)
+        dropout = self.dropout_p if self.training else 0.0
+        mixed = self.kernel(q, k, v, self.plan, position, context, dropout)
+        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+
+    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor:
+        """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
+        q, k, _ = self._project(x, context, position)
+        return Reference.weights(q, k, self.plan, position, context)
+
+    def refuses(self, position: Position) -> str | None:
+        return self.kernel.refuses(self.plan, position)
+
+    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor]:
+        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group."""
+        q, k, v = (
+            project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        q, k, v = self.qk_norm(q, k, v)
+        q, k = position.rotate(q, k, context)
+        if self.repeats > 1:
+            k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
+        return q, k, v

@@ -1,0 +1,120 @@
+"""What each place of a sequence is, and what a place that asks may know of a place that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from swapformer.model.pattern import Pattern
+    from swapformer.model.position import Position
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What each of T places is. Build it with `Tokens.of`.
+
+    Attributes:
+        order: true place in the sequence, int64 [B|1, T]; causality compares it.
+        position: what encodings see, int64 [B|1, T]; may be offset, reset or randomised.
+        extent: one more than the largest position, known without reading the tensor.
+        document: index of the document that a place belongs to, int64 [B|1, T]; documents do not see each other.
+        padding: True where a place is padding, bool [B|1, T]; padding is never seen.
+        tags: named integer channels [B|1, T] that a task supplies.
+        consecutive: whether `order` is 0 … T−1 in every row.
+    """
+
+    order: Tensor
+    position: Tensor
+    extent: int
+    document: Tensor | None = None
+    padding: Tensor | None = None
+    tags: Mapping[str, Tensor] = field(default_factory=dict)
+    consecutive: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        length: int,
+        *,
+        start: int = 0,
+        device: torch.device | str | None = None,
+        position: Tensor | None = None,
+        document: Tensor | None = None,
+        padding: Tensor | None = None,
+        tags: Mapping[str, Tensor] | None = None,
+    ) -> Tokens:
+        """`length` places in a row, the first at place `start`; positions are the places unless given."""
+        order = torch.arange(start, start + length, device=device)[None]
+        extent = start + length if position is None else int(position.max()) + 1
+        return cls(
+            order=order,
+            position=order if position is None else position,
+            extent=extent,
+            document=document,
+            padding=padding,
+            tags=tags or {},
+            consecutive=start == 0,
+        )
+
+    def __len__(self) -> int:
+        return self.order.shape[-1]
+
+
+class Context:
+    """Queries against keys: made once per forward and handed down; what parts derive from it is computed once.
+
+    Args:
+        query: the places that ask, Q of them.
+        key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
+        dtype: precision of the stream, in which encodings compute their terms.
+    """
+
+    def __init__(self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32) -> None:
+        self.query = query
+        self.key = key
+        self.dtype = dtype
+        self._memo: dict[object, object] = {}
+
+    def once(self, key: object, compute: Callable[[], Value]) -> Value:
+        """The value remembered under `key`, computed on first use. Identity of parts must be part of the key."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]  # type: ignore[return-value]
+
+    @cached_property
+    def distance(self) -> Tensor:
+        """Key position minus query position, int64 [B|1, Q, K]: negative looks back."""
+        return self.key.position[:, None, :] - self.query.position[:, :, None]
+
+    @property
+    def plain(self) -> bool:
+        """Whether queries are the keys, in order, without padding or documents: only the pattern forbids anything."""
+        return (
+            self.query is self.key and self.key.consecutive and self.key.padding is None and self.key.document is None
+        )
+
+    def mask(self, pattern: Pattern) -> Tensor | None:
+        """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""
+        return self.once(("mask", pattern), lambda: self._mask(pattern))
+
+    def _mask(self, pattern: Pattern) -> Tensor | None:
+        allowed = pattern.allowed(self.query, self.key)
+        if self.key.padding is not None:
+            seen = ~self.key.padding[:, None, None, :]
+            allowed = seen if allowed is None else allowed & seen
+        if self.key.document is not None and self.query.document is not None:
+            same = (self.query.document[:, :, None] == self.key.document[:, None, :])[:, None]
+            allowed = same if allowed is None else allowed & same
+        return allowed
+
+    def bias(self, position: Position) -> Tensor | None:
+        """The content-free term of a position encoding, [B|1, H, Q, K]; None if it has none."""
+        return self.once(("bias", position), lambda: position.bias(self))

@@ -1,0 +1,66 @@
+"""The sizes that every part is built from, and the legend of the shape suffixes.
+
+Tensor names carry their shape: `q_BHTE` has the axes B, H, T, E.
+
+| letter | axis | letter | axis |
+|---|---|---|---|
+| B | sequences of a batch | H | query heads |
+| T | places of a sequence | G | key and value heads |
+| Q | places that ask (queries) | E | width of one head |
+| K | places that are asked (keys) | F | width of the feed-forward layer |
+| D | width of the stream, `d_model` | V | symbols of the vocabulary |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Sizes of a model, or of one of its layers where a layer override changes them.
+
+    Attributes:
+        d_model: width of the residual stream.
+        num_layers: layers of the stack.
+        num_heads: query heads of an attention.
+        head_dim: width of one head.
+        max_len: positions that tables are made for; parts without a table ignore it.
+        vocab_size: symbols of the vocabulary.
+        dropout: probability with which embeddings, attention weights and sublayer outputs are zeroed in training.
+        bias: whether linear maps and LayerNorm add a bias.
+    """
+
+    d_model: int
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    max_len: int
+    vocab_size: int
+    dropout: float = 0.0
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "num_layers", "num_heads", "head_dim", "max_len", "vocab_size"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but it is {value}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"`dropout` must lie in [0, 1), but it is {self.dropout}.")
+
+
+def head_width(d_model: int, num_heads: int) -> int:
+    """The width of a head when the heads share `d_model` evenly.
+
+    Raises:
+        ValueError: if they cannot; set `model.head_dim` to choose the width freely.
+    """
+    if num_heads < 1:
+        raise ValueError(f"`num_heads` must be at least 1, but it is {num_heads}.")
+    if d_model % num_heads:
+        divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
+        nearest = min(divisors, key=lambda n: (abs(n - num_heads), n))
+        raise ValueError(
+            f"`num_heads` must divide `d_model`, but {num_heads} does not divide {d_model}; "
+            f"try {nearest}, or set `model.head_dim` to choose the width of a head freely."
+        )
+    return d_model // num_heads

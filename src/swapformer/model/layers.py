@@ -1,0 +1,139 @@
+"""The leaves: the only places where parameters are made, each declaring its role.
+
+An initialisation goes by role and fans, never by a parameter's name, so a new part is initialised like every other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Role(StrEnum):
+    """What a parameter is for."""
+
+    TOKEN_EMBEDDING = "token_embedding"
+    POSITION_EMBEDDING = "position_embedding"  # added to the stream
+    POSITION_BIAS = "position_bias"  # added to attention logits
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    ATTENTION_OUT = "attention_out"  # last matrix of the attention branch
+    FFN_IN = "ffn_in"
+    FFN_GATE = "ffn_gate"
+    FFN_OUT = "ffn_out"  # last matrix of the feed-forward branch
+    HEAD = "head"
+    BIAS = "bias"
+    GAIN = "gain"  # scales: of norms, of branches, of logits
+
+    @property
+    def is_embedding(self) -> bool:
+        return self in (Role.TOKEN_EMBEDDING, Role.POSITION_EMBEDDING, Role.POSITION_BIAS)
+
+    @property
+    def is_position(self) -> bool:
+        return self in (Role.POSITION_EMBEDDING, Role.POSITION_BIAS)
+
+    @property
+    def ends_branch(self) -> bool:
+        """Whether the weight writes a residual branch's update."""
+        return self in (Role.ATTENTION_OUT, Role.FFN_OUT)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether weight decay applies: matrices and tables decay, biases and gains do not."""
+        return self not in (Role.BIAS, Role.GAIN)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a parameter starts: `start + std·z`, with z standard normal and std chosen by the initialisation.
+
+    Attributes:
+        role: what the parameter is for.
+        fan_in: terms summed into one output; for a table its rows.
+        fan_out: outputs that one input reaches; for a table its columns.
+        start: the constant it starts from.
+    """
+
+    role: Role
+    fan_in: int
+    fan_out: int
+    start: float = 0.0
+
+
+def declare(parameter: nn.Parameter, origin: Origin) -> nn.Parameter:
+    """Note on a parameter how it starts; returns the parameter."""
+    parameter.origin = origin  # type: ignore[attr-defined]
+    return parameter
+
+
+def origin_of(name: str, parameter: nn.Parameter) -> Origin:
+    """The origin declared for a parameter.
+
+    Raises:
+        ValueError: if the parameter was not made through a leaf of this module.
+    """
+    origin = getattr(parameter, "origin", None)
+    if not isinstance(origin, Origin):
+        raise ValueError(
+            f"every parameter must declare its role, but `{name}` does not; make it with `Linear`, `Embedding` or "
+            "`gain` from swapformer.model.layers."
+        )
+    return origin
+
+
+class Linear(nn.Module):
+    """y = xWᵀ + b, with W [out, in] and b [out].
+
+    Args:
+        in_features, out_features: widths of input and output.
+        role: what the weight is for.
+        bias: whether b exists.
+    """
+
+    def __init__(self, in_features: int, out_features: int, role: Role, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = declare(
+            nn.Parameter(torch.empty(out_features, in_features)), Origin(role, in_features, out_features)
+        )
+        self.bias = (
+            declare(nn.Parameter(torch.empty(out_features)), Origin(Role.BIAS, in_features, out_features))
+            if bias
+            else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        out_features, in_features = self.weight.shape
+        return f"{in_features}, {out_features}, bias={self.bias is not None}"
+
+
+class Embedding(nn.Module):
+    """A table [rows, width] that is read by index."""
+
+    def __init__(self, rows: int, width: int, role: Role) -> None:
+        super().__init__()
+        self.weight = declare(nn.Parameter(torch.empty(rows, width)), Origin(role, rows, width))
+
+    def forward(self, index: Tensor) -> Tensor:
+        return functional.embedding(index, self.weight)
+
+    def extra_repr(self) -> str:
+        return "{}, {}".format(*self.weight.shape)
+
+
+def gain(*shape: int, start: float) -> nn.Parameter:
+    """A scale that starts at a constant whatever the initialisation."""
+    return declare(nn.Parameter(torch.full(shape, start)), Origin(Role.GAIN, 1, 1, start))
+
+
+def shift(*shape: int) -> nn.Parameter:
+    """An offset that starts at zero whatever the initialisation (no linear map precedes it, so it has no fan)."""
+    return declare(nn.Parameter(torch.zeros(shape)), Origin(Role.BIAS, 0, 1))

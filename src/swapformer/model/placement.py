@@ -1,0 +1,17 @@
+"""Placements: where norms stand around a branch."""
+
+from __future__ import annotations
+
+from swapformer.model.dims import Dims
+
+
+class Placement:
+    """update = inside(f(before(x))), x ← after(write(x, update)); `embed` norms the embeddings, `final` the output.
+
+    Post (Vaswani et al. 2017, arXiv:1706.03762) is after; pre (Xiong et al. 2020, arXiv:2002.04745) before + final;
+    sandwich (Ding et al. 2021, arXiv:2105.13290) before + inside + final; peri (Kim et al. 2025, arXiv:2502.02732) adds
+    embed; OLMo-2 (2024, arXiv:2501.00656) is inside + final.
+    """
+
+    def __init__(self, dims: Dims, *, embed: bool, before: bool, inside: bool, after: bool, final: bool) -> None:
+        self.embed, self.before, self.inside, self.after, self.final = embed, before, inside, after, final

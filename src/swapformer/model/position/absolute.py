@@ -1,0 +1,67 @@
+"""Absolute encodings: a vector for each position, added to the embeddings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from swapformer.model.context import Tokens
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Embedding, Role
+from swapformer.model.position.base import Position
+
+
+class Sinusoidal(Position):
+    """PE(p, 2i) = amplitude · sin(p · base^(−2i/D)), PE(p, 2i+1) = amplitude · cos(p · base^(−2i/D)).
+
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.5. Computed for the positions at hand, so there is no table to
+    outgrow. Next to embeddings with a small deviation an amplitude of 1 dominates: see `embedding_scale`.
+
+    Args:
+        base: the longest wavelength is 2π·base positions.
+        amplitude: factor on the encoding.
+
+    Raises:
+        ValueError: if `d_model` is odd.
+    """
+
+    relative = False
+
+    def __init__(self, dims: Dims, *, base: float, amplitude: float) -> None:
+        super().__init__(dims)
+        if dims.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even `d_model`, but it is {dims.d_model}; make it even.")
+        self.base, self.amplitude = base, amplitude
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        width = x.shape[-1]
+        angle_BTI = tokens.position[..., None].double() * self.frequencies(width, x.device)
+        table = torch.stack([angle_BTI.sin(), angle_BTI.cos()], dim=-1).flatten(-2)
+        return x + (self.amplitude * table).to(x.dtype)
+
+    def frequencies(self, width: int, device: torch.device) -> Tensor:
+        """ω_i = base^(−2i/D) in radians per position, float64 [D/2]."""
+        return self.base ** (-torch.arange(0, width, 2, device=device, dtype=torch.float64) / width)
+
+
+class Learned(Position):
+    """x_t + P[position_t], with a learned table P [max_len, D] (BERT 2018, arXiv:1810.04805; GPT-2 2019).
+
+    Raises:
+        ValueError: for a position beyond the table.
+    """
+
+    relative = False
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.table = Embedding(dims.max_len, dims.d_model, Role.POSITION_EMBEDDING)
+        self.limit = dims.max_len
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        if tokens.extent > self.table.weight.shape[0]:
+            raise ValueError(
+                f"a learned position table must cover every position, but position {tokens.extent - 1} lies beyond its "
+                f"{self.table.weight.shape[0]} rows; raise `model.max_len`, or use rope, alibi, t5 or none."
+            )
+        return x + self.table(tokens.position)

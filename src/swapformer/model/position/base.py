@@ -1,0 +1,46 @@
+"""The position slot's base: four hooks that do nothing, which is NoPE."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from swapformer.model.context import Context, Tokens
+from swapformer.model.dims import Dims
+
+
+class Position(nn.Module):
+    """No position encoding, NoPE (Haviv et al. 2022, arXiv:2203.16634; Kazemnejad et al. 2023, arXiv:2305.19466).
+
+    Every encoding overrides one of the hooks and leaves the others alone:
+    weights = normaliser(mask(scale · (raw(q, k) + scores) + bias)), with q and k rotated and x embedded before.
+
+    Facts:
+        relative: logits depend on positions through differences only (shifting every position changes nothing).
+        has_scores: `scores` adds a content-dependent term.
+        has_bias: `bias` adds a content-free term.
+        limit: positions it can encode, counted from 0; None for no limit.
+    """
+
+    relative: bool = True
+    has_scores: bool = False
+    has_bias: bool = False
+    limit: int | None = None
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Add to the token embeddings x [B, T, D]."""
+        return x
+
+    def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Transform queries [B, H, Q, E] and keys [B, G, K, E]."""
+        return q, k
+
+    def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor | None:
+        """A term [B, H, Q, K] that depends on content, added before the scaling; None for none."""
+        return None
+
+    def bias(self, context: Context) -> Tensor | None:
+        """A term [B|1, H, Q, K] that depends on positions alone, added after the scaling; None for none."""
+        return None

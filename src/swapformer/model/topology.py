@@ -1,0 +1,97 @@
+"""Topologies: what stands around the layers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.model.attention import Attention
+from swapformer.model.block import Block
+from swapformer.model.context import Context, Tokens
+from swapformer.model.ffn import FFN
+from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.position import Position
+from swapformer.model.residual import Residual
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward layer, wired by a block. The position comes with every call, for layers share it."""
+
+    attention: Attention
+    ffn: FFN
+    block: Block
+
+    def __init__(self, plan: LayerPlan) -> None:
+        super().__init__()
+        self.attention = plan.attention()
+        self.ffn = plan.ffn()
+        self.block = plan.block(branches=2)
+
+    def forward(self, state: Tensor, context: Context, position: Position) -> Tensor:
+        attend = partial(self.attention, context=context, position=position)
+        return self.block(state, [attend, self.ffn])
+
+
+class Stack(nn.Module):
+    """Layers between an opened and a closed stream, with the positions that they share stored once."""
+
+    def __init__(self, plan: ModelPlan) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(layer) for layer in plan.layers)
+        self._position_of_layer = [layer.position() for layer in plan.layers]
+        self._distinct = list(dict.fromkeys(self._position_of_layer))
+        self.positions = nn.ModuleList(self._distinct)
+        first, last = plan.layers[0], plan.layers[-1]
+        self.embed_norm = first.norm() if first.placement().embed else None
+        self.final_norm = last.norm() if last.placement().final else None
+        self.dropout = nn.Dropout(plan.dims.dropout)
+
+    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
+        context = Context(tokens, tokens, dtype=x.dtype)
+        for position in self._distinct:
+            x = position.embed(x, tokens)
+        if self.embed_norm is not None:
+            x = self.embed_norm(x)
+        state = self._residual(0).open(self.dropout(x))
+        for layer, position in zip(self.layers, self._position_of_layer, strict=True):
+            state = layer(state, context, position)
+        x = self._residual(-1).close(state)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def _residual(self, end: int) -> Residual:
+        """The residual of the first (0) or last (−1) sublayer, which opens or closes the stream."""
+        layer = self.layers[end]
+        assert isinstance(layer, Layer)
+        return layer.block.sublayer(end).residual
+
+
+class Decoder(nn.Module):
+    """Next-token model: token ids [B, T] → logits [B, T, V] (Radford et al. 2018/2019, GPT).
+
+    logits = W · stack(embedding_scale · E[ids] + positions); the head W has no bias.
+
+    Args:
+        plan: how the layers are built.
+        tie_embeddings: whether W is the embedding table E.
+        embedding_scale: factor on the token embeddings before positions are added; √d_model in Vaswani et al. 2017.
+    """
+
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
+        super().__init__()
+        dims = plan.dims
+        self.embedding_scale = embedding_scale
+        self.embedding = Embedding(dims.vocab_size, dims.d_model, Role.TOKEN_EMBEDDING)
+        self.stack = Stack(plan)
+        self.head = None if tie_embeddings else Linear(dims.d_model, dims.vocab_size, Role.HEAD, bias=False)
+
+    def forward(self, ids: Tensor, tokens: Tokens | None = None) -> Tensor:
+        if tokens is None:
+            tokens = Tokens.of(ids.shape[1], device=ids.device)
+        x = self.embedding(ids)
+        if self.embedding_scale != 1:
+            x = self.embedding_scale * x
+        x = self.stack(x, tokens)
+        return functional.linear(x, self.embedding.weight) if self.head is None else self.head(x)

@@ -1,0 +1,57 @@
+"""What a probe is: it looks at a trained model and never changes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from swapformer.model.attention import MultiHead
+from swapformer.task.base import Task
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe found.
+
+    Attributes:
+        metrics: numbers that studies can compare, by name.
+        data: whatever a figure needs, as plain lists and numbers.
+    """
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Probe(ABC):
+    """Base: `measure` looks at a model in evaluation mode, under no_grad."""
+
+    @abstractmethod
+    def measure(self, model: nn.Module, task: Task) -> Finding:
+        """What is found on the task's validation data."""
+
+
+@contextmanager
+def watch_attention(model: nn.Module, see: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Call `see(layer, weights [B, H, Q, K])` for every attention of a forward, by the reference kernel."""
+    attentions = [module for module in model.modules() if isinstance(module, MultiHead)]
+
+    def hook(layer: int) -> Callable[..., None]:
+        def show(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            assert isinstance(module, MultiHead)
+            see(layer, module.weights(*args, **kwargs))
+
+        return show
+
+    handles = [
+        module.register_forward_pre_hook(hook(layer), with_kwargs=True) for layer, module in enumerate(attentions)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

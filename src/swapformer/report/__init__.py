@@ -1,0 +1,1 @@
+"""Records → statistics, verdicts, tables, figures and one page. Start at `build.build`; claims at `claims.parse`."""

@@ -1,0 +1,62 @@
+"""Which figures a study gets, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from swapformer.report import canvas, curves, forest, spread
+from swapformer.report.scene import Drawn, Scene
+from swapformer.report.style import css_variables
+
+
+def families(metrics: Sequence[str], recorded: Sequence[str]) -> dict[str, dict[int, str]]:
+    """`{"val/accuracy": {64: "val/accuracy@64", …}}` for every family `name@length` that the study's metrics touch."""
+    touched = {metric.partition("@")[0] for metric in metrics}
+    found: dict[str, dict[int, str]] = {}
+    for metric in dict.fromkeys([*metrics, *recorded]):
+        base, at, length = metric.partition("@")
+        if at and length.isdigit() and base in touched:
+            found.setdefault(base, {})[int(length)] = metric
+    return {base: dict(sorted(lengths.items())) for base, lengths in found.items()}
+
+
+def reported(metrics: Sequence[str], recorded: Sequence[str]) -> list[str]:
+    """The study's metrics, then what else their families by length hold: everything that figures show."""
+    groups = families(metrics, recorded)
+    bases = [base for base in groups if base in recorded]
+    return list(dict.fromkeys([*metrics, *bases, *(name for group in groups.values() for name in group.values())]))
+
+
+def draw(scene: Scene) -> list[Drawn]:
+    """All figures for which the study has data, in the order of the report."""
+    manifest = scene.records.manifest
+    groups = families(manifest.metrics, list(dict.fromkeys(scene.records.metrics["metric"])))
+    single = [metric for metric in manifest.metrics if "@" not in metric]
+    found: list[Drawn | None] = []
+    with canvas.settings():
+        found += [curves.by_length(scene, base, lengths) for base, lengths in groups.items()]
+        for metric in single:
+            axis = scene.axis
+            found.append(spread.by_arm(scene, metric) if axis is None else spread.along_axis(scene, metric, axis))
+        found += [forest.differences(scene, metric) for metric in manifest.metrics]
+        for metric in single:
+            found += [curves.learning(scene, metric), curves.gap(scene, metric)]
+    return _unique([figure for figure in found if figure is not None])
+
+
+def inlined(scene: Scene, figures: Sequence[Drawn]) -> tuple[list[str], dict[str, tuple[str, str]]]:
+    """The figures as page-ready SVG, and the CSS variables they use: name → (light, dark)."""
+    variables = css_variables(scene.looks)
+    pages = [canvas.inline(f.svg, f"f{i}", variables, f"{f.title}. {f.caption}") for i, f in enumerate(figures)]
+    return pages, {name: (light, dark) for name, light, dark in variables.values()}
+
+
+def _unique(figures: Sequence[Drawn]) -> list[Drawn]:
+    """Metrics whose names differ only in signs would share a file name; the later ones get a number."""
+    taken: dict[str, int] = {}
+    unique = []
+    for figure in figures:
+        taken[figure.name] = taken.get(figure.name, 0) + 1
+        name = figure.name if taken[figure.name] == 1 else f"{figure.name}_{taken[figure.name]}"
+        unique.append(Drawn(name, figure.title, figure.caption, figure.svg))
+    return unique

@@ -1,0 +1,95 @@
+"""Numbers in words: as many digits as their uncertainty bears, true minus signs, open ends shown as such."""
+
+from __future__ import annotations
+
+import math
+
+DASH = "–"
+
+
+def decimals(scale: float) -> int:
+    """Decimals that show `scale` (usually half an interval) with two significant digits."""
+    if not math.isfinite(scale) or scale <= 0:
+        return 4
+    return min(max(1 - math.floor(math.log10(scale)), 0), 8)
+
+
+def number(value: float, places: int, signed: bool = False) -> str:
+    """A number with this many decimals; a dash for nan."""
+    if math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value != 0 and (abs(value) >= 1e7 or abs(value) < 1e-5):
+        text = f"{value:+.2e}" if signed else f"{value:.2e}"
+    else:
+        text = f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
+    if not text.strip("+-0."):
+        text = text.lstrip("+-")  # a rounded zero has no sign
+    return text.replace("-", "−")
+
+
+def interval(lower: float, upper: float, places: int, signed: bool = False) -> str:
+    """`[lower, upper]`, with a round bracket at an open end; a dash where both ends are open."""
+    if math.isinf(lower) and math.isinf(upper):
+        return DASH
+    if math.isnan(lower) or math.isnan(upper):
+        return DASH
+    left, right = "(" if math.isinf(lower) else "[", ")" if math.isinf(upper) else "]"
+    return f"{left}{number(lower, places, signed)}, {number(upper, places, signed)}{right}"
+
+
+def places_for(value: float, lower: float, upper: float) -> int:
+    """Decimals for a value with this interval (with one open end: by the other; with none: by the value)."""
+    halves = [abs(edge - value) for edge in (lower, upper) if math.isfinite(edge) and edge != value]
+    if halves:
+        return decimals(max(halves))
+    return decimals(abs(value) / 10) if math.isfinite(value) and value != 0 else 1
+
+
+def compact(value: float) -> str:
+    """A finite number in at most three significant digits, or whole, without trailing zeros (margins, axis values)."""
+    text = f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e7 else f"{value:.0f}"
+    return text.replace("-", "−")
+
+
+def p_value(p: float) -> str:
+    """`< .001`, or three decimals, or a dash."""
+    if math.isnan(p):
+        return DASH
+    return "< .001" if p < 0.001 else f"{p:.3f}".lstrip("0") if p < 1 else "1"
+
+
+def percent(share: float) -> str:
+    """A share in percent, with decimals only where they matter (corrected levels like 99.17 %)."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def large(value: float) -> str:
+    """A count with thin spaces between thousands."""
+    return DASH if math.isnan(value) else f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units."""
+    if math.isnan(seconds):
+        return DASH
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
+    """The range of seeds that would decide, in words; empty where no number of seeds would."""
+    if needed is None:
+        return ""
+    low, high = needed
+    if low is None:
+        return "more than 1000 seeds would be needed: the difference lies too close to the edge of the claim"
+    if high is None:
+        return f"{low} or many more seeds would decide"
+    return f"about {low} seeds would decide" if low == high else f"{low} to {high} seeds would decide"

@@ -1,0 +1,214 @@
+"""From trial folders to frames. What cannot be read is a status or a problem to show, never a number, never a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from swapformer.report.histories import read_history
+from swapformer.report.manifest import Cell, Manifest, read_manifest
+
+STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
+_RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
+_SCHEMA_VERSION = 1
+_HEARTBEAT_SECONDS = 120.0
+
+CELL_COLUMNS = (
+    "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
+    "total", "non_position", "environment", "commit", "dirty",
+)  # fmt: skip
+METRIC_COLUMNS = ("arm", "seed", "trial", "metric", "value", "standard_error")
+HISTORY_COLUMNS = ("arm", "seed", "status", "metric", "step", "value")
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a study's store holds.
+
+    `cells`: one row per arm and seed (`CELL_COLUMNS`), missing ones included. `metrics`: one row per finished cell and
+    metric (`METRIC_COLUMNS`); only finished trials have values. `histories`: the study's metrics during training, long
+    (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that could not be read, in words.
+    """
+
+    manifest: Manifest
+    cells: pd.DataFrame
+    metrics: pd.DataFrame
+    histories: pd.DataFrame
+    directions: Mapping[str, str]
+    problems: tuple[str, ...]
+
+    def count(self, status: str, arm: str | None = None) -> int:
+        """How many cells (of `arm`) have this status."""
+        chosen = self.cells["status"] == status
+        return int((chosen if arm is None else chosen & (self.cells["arm"] == arm)).sum())
+
+
+@dataclass
+class _Trial:
+    status: str
+    reason: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def read(study_dir: Path, runs_dir: Path) -> Records:
+    """Read `study_dir/manifest.json` and the trials that it names under `runs_dir/trials`."""
+    manifest = read_manifest(study_dir / "manifest.json")
+    problems: list[str] = []
+    cells, metrics, histories = [], [], []
+    directions: dict[str, str] = {}
+    for cell in _all_cells(manifest):
+        directory = runs_dir / "trials" / cell.trial
+        trial = _read_trial(directory, cell, problems) if cell.trial else _Trial("missing")
+        cells.append(_cell_row(cell, trial))
+        metrics += _metric_rows(cell, trial)
+        directions |= {k: v for k, v in _mapping(trial.record, "directions").items() if v in ("lower", "higher")}
+        if trial.status != "missing":
+            history = read_history(directory / "metrics.csv", manifest.metrics, problems)
+            histories.append(history.assign(arm=cell.arm, seed=cell.seed, status=trial.status))
+    return Records(
+        manifest,
+        pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
+        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
+        _concatenate(histories),
+        directions,
+        tuple(problems),
+    )
+
+
+def _all_cells(manifest: Manifest) -> list[Cell]:
+    """Every possible arm with every seed; a cell that the manifest does not name has no trial."""
+    named = {(cell.arm, cell.seed): cell for cell in manifest.cells if cell.arm not in manifest.impossible}
+    expected = {(arm, seed): Cell(arm, seed, "") for arm in manifest.possible for seed in manifest.seeds}
+    return list((expected | named).values())
+
+
+def _read_trial(directory: Path, cell: Cell, problems: list[str]) -> _Trial:
+    path = directory / "record.json"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        _check(record, cell)
+    except FileNotFoundError:
+        return _Trial("running") if held(directory) else _Trial("missing")
+    except (OSError, ValueError) as error:
+        problems.append(f"{path}: {error}")
+        return _Trial("corrupt", f"record.json cannot be read: {error}")
+    status, reason = record["status"], str(record.get("reason") or "")
+    if status == "running" and not held(directory, record):
+        return _Trial("killed", "the record says running, but no process holds the trial", record)
+    if status != "finished":
+        return _Trial(status, reason, record)
+    values = {**_numbers(_mapping(record, "metrics")), **_artifact_metrics(directory / "artifacts", problems)}
+    for name in _mapping(record, "metrics").keys() - values.keys():
+        problems.append(f"{path}: the metric {name!r} is not a finite number")
+    return _Trial(status, reason, record, values)
+
+
+def _check(record: Any, cell: Cell) -> None:
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a mapping, found {type(record).__name__}")
+    version = record.get("schema_version")
+    if version != _SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {version!r}, but this swapformer reads {_SCHEMA_VERSION}")
+    if record.get("status") not in _RECORDED:
+        raise ValueError(f"unknown status {record.get('status')!r}")
+    if record.get("seed", cell.seed) != cell.seed:
+        raise ValueError(f"it has seed {record['seed']!r}, but the study's cell has seed {cell.seed}")
+    if record["status"] == "finished" and not isinstance(record.get("metrics"), dict):
+        raise ValueError("a finished trial must hold `metrics`")
+
+
+def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
+    """Whether a process holds the trial: its kernel lock, or (trial of another host) a heartbeat under two minutes old.
+
+    The test takes a shared lock for an instant and gives it back; it never waits and changes nothing.
+    """
+    host = _mapping(record or {}, "environment").get("host")
+    if host not in (None, socket.gethostname()):
+        try:
+            return time.time() - (directory / "heartbeat").stat().st_mtime < _HEARTBEAT_SECONDS
+        except OSError:
+            return False
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def environment_class(record: Mapping[str, Any]) -> str:
+    """Device type, torch version, threads and determinism, in words: only trials that share them may be compared."""
+    environment = _mapping(record, "environment")
+    if not environment:
+        return "unknown"
+    threads = environment.get("threads", "?")
+    return (
+        f"{environment.get('device', '?')} · torch {environment.get('torch', '?')} · "
+        f"{threads} thread{'' if threads == 1 else 's'} · "
+        f"{'deterministic' if environment.get('deterministic') else 'not deterministic'}"
+    )
+
+
+def _artifact_metrics(directory: Path, problems: list[str]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for path in sorted(directory.glob("*.json")):
+        try:
+            artifact = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(artifact, dict):
+                raise ValueError(f"expected a mapping, found {type(artifact).__name__}")
+        except (OSError, ValueError) as error:
+            problems.append(f"{path}: {error}")
+            continue
+        metrics |= _numbers(_mapping(artifact, "metrics"))
+    return metrics
+
+
+def _cell_row(cell: Cell, trial: _Trial) -> tuple[Any, ...]:
+    record, parameters, git = trial.record, _mapping(trial.record, "parameters"), _mapping(trial.record, "git")
+    return (
+        cell.arm, cell.seed, cell.trial, trial.status, trial.reason,
+        _number(record.get("steps")), _number(record.get("tokens")), _number(record.get("seconds")),
+        _number(parameters.get("total")), _number(parameters.get("non_position")),
+        environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
+    )  # fmt: skip
+
+
+def _metric_rows(cell: Cell, trial: _Trial) -> list[tuple[Any, ...]]:
+    errors = _numbers(_mapping(trial.record, "standard_errors"))
+    return [
+        (cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
+        for name, value in trial.metrics.items()
+    ]
+
+
+def _mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: _number(value) for name, value in values.items() if math.isfinite(_number(value))}
+
+
+def _concatenate(histories: list[pd.DataFrame]) -> pd.DataFrame:
+    filled = [history for history in histories if len(history)]
+    if not filled:
+        return pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
+    return pd.concat(filled, ignore_index=True)[list(HISTORY_COLUMNS)]

@@ -1,0 +1,73 @@
+"""What every figure is drawn from, and what a drawn figure is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from swapformer.report.claims import Claim
+from swapformer.report.evidence import Evidence
+from swapformer.report.records import Records
+from swapformer.report.style import Style, styles
+from swapformer.report.summaries import ArmRow, Summary
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One figure: the file's name without suffix, a title, how to read it, and its SVG."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A study, ready to be drawn."""
+
+    records: Records
+    evidence: Evidence
+    rows: Sequence[ArmRow]
+    claims: Sequence[Claim]
+
+    @property
+    def baseline(self) -> str:
+        """The arm that others are compared with."""
+        return self.records.manifest.baseline
+
+    @cached_property
+    def axis(self) -> dict[str, float] | None:
+        """Each arm's number on the swept axis, where every arm has a number and no two the same."""
+        axis = self.records.manifest.axis
+        if axis is None:
+            return None
+        values = {arm: axis.values.get(arm) for arm in self.evidence.arms}
+        numbers = {a: float(v) for a, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        return numbers if len(numbers) == len(values) == len(set(numbers.values())) > 1 else None
+
+    @cached_property
+    def arms(self) -> list[str]:
+        """The arms in the order of the axis, or else of the study."""
+        axis = self.axis
+        return list(self.evidence.arms) if axis is None else sorted(self.evidence.arms, key=axis.__getitem__)
+
+    @cached_property
+    def looks(self) -> dict[str, Style]:
+        """How each arm is drawn."""
+        return styles(self.arms, self.baseline, ordered=self.axis is not None and len(self.arms) > 2)
+
+    def better(self, metric: str) -> str:
+        """The metric's name with the direction that is better."""
+        direction = self.evidence.directions.get(metric)
+        return f"{metric} ({direction} is better)" if direction else metric
+
+    def summaries(self, metric: str) -> dict[str, Summary]:
+        """Each arm's summary of a metric."""
+        by_arm = {row.arm: row.summaries[metric] for row in self.rows}
+        return {arm: by_arm[arm] for arm in self.arms}
+
+    def diverged(self, arm: str) -> int:
+        """How many of the arm's trials diverged."""
+        return int(self.evidence.diverged[arm].sum())

@@ -1,0 +1,85 @@
+"""`results.csv` and `table.md`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+from swapformer.report import formats
+from swapformer.report.records import Records
+from swapformer.report.summaries import ArmRow, Summary
+
+RESULT_COLUMNS: Mapping[str, str] = {
+    "study": "the study's name",
+    "arm": "the arm, as in study.yaml",
+    "seed": "the trial's seed; differences are paired by it",
+    "metric": "what was measured, after training; name@n is measured at length n",
+    "value": "the measured value; empty unless the trial finished and has this metric",
+    "evaluation_se": "standard error of the value from the finite evaluation set, not from the seeds; empty if unknown",
+    "direction": "lower or higher, whichever is better; empty if neither",
+    "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt",
+    "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
+    "environment": "device, torch version, threads, determinism; only equal ones are paired",
+}
+
+
+def results_csv(records: Records, metrics: Sequence[str]) -> str:
+    """`results.csv`: tidy, one row per arm, seed and metric; columns as in `RESULT_COLUMNS`."""
+    values = {
+        (arm, seed, metric): (value, error)
+        for arm, seed, metric, value, error in records.metrics[
+            ["arm", "seed", "metric", "value", "standard_error"]
+        ].itertuples(index=False)
+    }
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(RESULT_COLUMNS)
+    for cell in records.cells.itertuples(index=False):
+        for metric in metrics:
+            value, error = values.get((cell.arm, cell.seed, metric), (math.nan, math.nan))
+            writer.writerow([
+                records.manifest.name, cell.arm, cell.seed, metric, _plain(value), _plain(error),
+                records.directions.get(metric, ""), cell.status, cell.trial, cell.environment,
+            ])  # fmt: skip
+    return out.getvalue()
+
+
+def table_md(rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str) -> str:
+    """`table.md`: the table as GitHub shows it."""
+    heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
+    for row in rows:
+        name = f"**{_cell(row.arm)}** (baseline)" if row.is_baseline else _cell(row.arm)
+        counts = f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else "")
+        cells = [_markdown_summary(row.summaries[metric]) for metric in metrics]
+        lines.append("| " + " | ".join([name, counts, *cells]) + " |")
+    note = (
+        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {_cell(baseline)}, paired by "
+        "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
+        "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
+    )
+    return "\n".join([*lines, "", note, ""])
+
+
+def arrow(direction: str | None) -> str:
+    """Which way is better."""
+    return {"lower": " ↓", "higher": " ↑"}.get(direction or "", "")
+
+
+def _markdown_summary(summary: Summary) -> str:
+    if not summary.n:
+        return formats.DASH
+    text = f"{summary.text} {summary.interval_text}"
+    if summary.comparison is None or not summary.comparison.pairs:
+        return text
+    return f"{text}<br>Δ {summary.comparison.text} {summary.comparison.interval_text}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def _plain(value: float) -> str:
+    return "" if math.isnan(value) else repr(float(value))

@@ -1,0 +1,217 @@
+"""Judging claims: supported, refuted or undecided, never by more than 5 % of studies wrong in any claim.
+
+A claim i is a region of true differences (`Claim.region`), against one or J other arms.
+
+    supported   every interval lies inside the region         (an intersection–union test: no correction over J)
+    refuted     some interval lies outside the region         (any of J may do it: its limit is taken at 1/J the tail)
+    undecided   otherwise, with the range of seeds that would decide
+
+The intervals are those at `1 - level_i`, with Holm's level over the study's claims; each side carries half of it. So a
+wrong verdict needs an interval that misses the truth, which happens in a family with probability at most alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from swapformer.report.claims import Claim
+from swapformer.report.estimates import Estimate, IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown
+from swapformer.report.evidence import Evidence
+from swapformer.report.power import seeds_range
+from swapformer.report.statistics import holm_adjusted, holm_levels
+
+Outcome = Literal["supported", "refuted", "undecided"]
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """arm - than for one claim: the estimate, its Holm-corrected interval, and the region where the claim holds."""
+
+    arm: str
+    than: str
+    estimate: Estimate
+    region: tuple[float, float]
+    lower: float
+    upper: float
+
+    @property
+    def outcome(self) -> Outcome:
+        """What this interval alone says of the claim."""
+        below, above = self.region
+        if (self.lower > below or below == -math.inf) and (self.upper < above or above == math.inf):
+            return "supported"
+        if self.upper < below or self.lower > above:
+            return "refuted"
+        return "undecided"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to one claim. `level` is Holm's: the intervals are at `1 - level`; `p` is uncorrected.
+
+    `needed` is the range of seeds that would decide an undecided claim (None: more than 1000), or None where no number
+    of seeds would; `notes` say what limits the verdict.
+    """
+
+    claim: Claim
+    outcome: Outcome
+    contrasts: tuple[Contrast, ...]
+    level: float
+    p: float
+    p_adjusted: float
+    needed: tuple[int | None, int | None] | None
+    notes: tuple[str, ...]
+
+    @property
+    def pairs(self) -> int:
+        """The smallest number of paired seeds behind any of its differences."""
+        return min((contrast.estimate.n for contrast in self.contrasts), default=0)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A claim with its estimates, before Holm says at which level it is judged."""
+
+    claim: Claim
+    than: tuple[str, ...]
+    estimates: tuple[Estimate, ...]
+    regions: tuple[tuple[float, float], ...]
+    notes: tuple[str, ...]
+
+    def p(self) -> float:
+        """The smallest level at which the claim is decided one way or the other."""
+        if not self.estimates:
+            return 1.0
+        parts = [_p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
+        supported = max(inside for inside, _ in parts)
+        refuted = len(parts) * min(outside for _, outside in parts)
+        return min(1.0, 2 * min(supported, refuted))
+
+    def judge(self, level: float, p_adjusted: float) -> Verdict:
+        contrasts = tuple(
+            Contrast(self.claim.arm, than, estimate, region, *_limits(estimate, region, level, len(self.than)))
+            for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True)
+        )
+        outcomes = {contrast.outcome for contrast in contrasts}
+        outcome: Outcome = "undecided"
+        if "refuted" in outcomes:
+            outcome = "refuted"
+        elif outcomes == {"supported"}:
+            outcome = "supported"
+        needed = _needed(contrasts, level) if outcome == "undecided" else None
+        return Verdict(self.claim, outcome, contrasts, level, self.p(), p_adjusted, needed, self.notes)
+
+
+def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> list[Verdict]:
+    """The verdicts on all claims of a study; a family-wise error of `alpha` is shared by Holm's procedure."""
+    cases = [_case(claim, evidence) for claim in claims]
+    p_values = [case.p() for case in cases]
+    levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
+    return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]
+
+
+def _case(claim: Claim, evidence: Evidence) -> _Case:
+    direction = evidence.directions.get(claim.metric or "")
+    notes = list(_notes(claim, evidence))
+    missing = [arm for arm in (claim.arm, *claim.than) if arm not in evidence.arms]
+    than = claim.than
+    if claim.of_best:
+        than = tuple(arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm))
+    undirected = claim.needs_direction and direction is None
+    if claim.arm in missing or (missing and not claim.of_best) or undirected or not than:
+        if undirected:
+            notes.append(f"no finished trial says which direction of {claim.metric} is good")
+        return _Case(claim, (), (), (), tuple(notes))
+    relative = claim.margin if claim.relative else 0.0
+    estimates, regions = [], []
+    for other in than:
+        if claim.metric is None:
+            estimates.append(evidence.rate_difference(claim.arm, other))
+            regions.append(claim.region(None, 0.0))
+            continue
+        estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
+        reference = evidence.pairs(claim.arm, other, claim.metric).y
+        regions.append(claim.region(direction, float(reference.mean()) if len(reference) else math.nan))
+    return _Case(claim, than, tuple(estimates), tuple(regions), tuple(notes))
+
+
+def _notes(claim: Claim, evidence: Evidence) -> list[str]:
+    notes = []
+    for arm in (claim.arm, *claim.than):
+        if arm not in evidence.arms:
+            notes.append(f"{arm} is impossible")
+            continue
+        diverged = int(evidence.diverged[arm].sum())
+        if diverged and claim.metric is not None:
+            lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
+            notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
+    apart = set[int]()
+    for other in claim.than:
+        if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
+            apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
+    if apart:
+        seeds = ", ".join(map(str, sorted(apart)))
+        notes.append(f"not paired, because the environment classes differ: seed {seeds}")
+    return notes
+
+
+def _p_values(estimate: Estimate, region: tuple[float, float]) -> tuple[float, float]:
+    """One-sided p-values that the true difference lies inside, and outside, the region."""
+    below, above = region
+    inside, outside = [], []
+    if below != -math.inf:
+        inside.append(estimate.p_above(below))
+        outside.append(estimate.p_below(below))
+    if above != math.inf:
+        inside.append(estimate.p_below(above))
+        outside.append(estimate.p_above(above))
+    return max(inside), min(outside)
+
+
+def _limits(estimate: Estimate, region: tuple[float, float], level: float, arms: int) -> tuple[float, float]:
+    """The interval at `1 - level`; the limit that can only refute has the tail of one of `arms` (Bonferroni)."""
+    below, above = region
+    refuting = level / 2 / arms
+    lower_tail = refuting if below == -math.inf else level / 2
+    upper_tail = refuting if above == math.inf else level / 2
+    return estimate.lower(lower_tail), estimate.upper(upper_tail)
+
+
+def _needed(contrasts: Sequence[Contrast], level: float) -> tuple[int | None, int | None] | None:
+    """The seeds that would decide: the hardest of the differences that lean to yes, or the easiest that leans to no."""
+    leaning_no = [c for c in contrasts if not c.region[0] < c.estimate.value < c.region[1]]
+    chosen = [_seeds_for(contrast, level / len(contrasts) if leaning_no else level) for contrast in
+              (leaning_no or [c for c in contrasts if c.outcome == "undecided"])]  # fmt: skip
+    known = [found for found in chosen if found is not None]
+    if leaning_no:
+        return min(known, key=_effort) if known else None
+    return max(known, key=_effort) if known and len(known) == len(chosen) else None
+
+
+def _effort(needed: tuple[int | None, int | None]) -> tuple[float, float]:
+    low, high = needed
+    return (math.inf if low is None else low, math.inf if high is None else high)
+
+
+def _seeds_for(contrast: Contrast, level: float) -> tuple[int | None, int | None] | None:
+    estimate, (below, above) = contrast.estimate, contrast.region
+    distance = min(abs(estimate.value - below), abs(estimate.value - above))
+    if isinstance(estimate, Opened):
+        holds, fails = _p_values(estimate, contrast.region)
+        if (holds if below < estimate.value < above else fails) == 1:
+            return None  # the open side is the one that would have to close
+        estimate = estimate.inner
+    if isinstance(estimate, Unknown) or not math.isfinite(distance):
+        return None
+    if isinstance(estimate, IdenticalEstimate):
+        fewest = 1 + math.ceil(math.log2(1 / level))
+        return (fewest, fewest) if distance > 0 else (None, None)
+    if isinstance(estimate, RateEstimate):  # approximate: a t interval, with one more seed of either kind in the spread
+        rate = (abs(estimate.total) + 1) / (estimate.n + 2)
+        return seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
+    assert isinstance(estimate, MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
+    return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)

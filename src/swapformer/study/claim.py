@@ -1,0 +1,122 @@
+"""Who runs a trial: a kernel lock held by its process, and a heartbeat for hosts that the lock does not reach.
+
+The kernel drops the lock when the process ends, however it ends. Kernel locks may not cross hosts on a shared file
+system, so the holder also writes a heartbeat; a fresh one from another host counts as a claim. Clocks of the hosts
+must agree to within half of `STALE`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swapformer.errors import UsageError
+
+BEAT = 10.0
+"""Seconds between heartbeats."""
+STALE = 6 * BEAT
+"""Seconds after which a heartbeat of another host no longer counts."""
+
+_BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+def host() -> str:
+    """The name of this kernel: two containers that share it share its locks, two machines of one name do not."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()}:{boot}"
+
+
+def is_claimed(folder: Path) -> bool:
+    """Whether some process holds the claim on the trial in `folder` now."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _lock(descriptor, fcntl.LOCK_SH) or _beating_elsewhere(folder)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[bool]:
+    """Hold the claim on the trial in `folder`; yields False when another process has it."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
+        if not _lock(descriptor, fcntl.LOCK_EX, tries=5) or not _start_beating(folder):
+            yield False
+            return
+        stop = threading.Event()
+        thread = threading.Thread(target=_beat, args=(folder, stop), name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield True
+        finally:
+            stop.set()
+            thread.join()
+            (folder / "heartbeat").unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)  # and with it the lock; the file itself stays, or two holders could lock two files
+
+
+def _lock(descriptor: int, kind: int, tries: int = 1) -> bool:
+    for _ in range(tries):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno not in _BUSY:
+                raise UsageError(
+                    f"runs_dir must lie on a file system with locks, but locking failed ({error}); choose another"
+                ) from error
+        if tries > 1:
+            time.sleep(0.01)
+    return False
+
+
+def _start_beating(folder: Path) -> bool:
+    """Write the first heartbeat; False when another host beat us to it (exclusive creation is atomic across hosts)."""
+    if _beating_elsewhere(folder):
+        return False
+    path = folder / "heartbeat"
+    path.unlink(missing_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(_pulse())
+    except FileExistsError:
+        return False
+    return True
+
+
+def _beat(folder: Path, stop: threading.Event) -> None:
+    temporary = folder / f".tmp-heartbeat.{os.getpid()}"
+    while not stop.wait(BEAT):
+        try:
+            temporary.write_text(_pulse(), encoding="utf-8")
+            os.replace(temporary, folder / "heartbeat")
+        except OSError:
+            continue  # a full disk must not end the training; the lock still holds on this host
+
+
+def _pulse() -> str:
+    return json.dumps({"host": host(), "pid": os.getpid(), "time": time.time()})
+
+
+def _beating_elsewhere(folder: Path) -> bool:
+    try:
+        pulse = json.loads((folder / "heartbeat").read_bytes())
+        return bool(pulse["host"] != host() and time.time() - pulse["time"] < STALE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # none, or cut off by a crash: only the lock speaks

@@ -1,0 +1,93 @@
+"""Hydra's complaints in one line, with what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from swapformer.errors import UsageError, suggest
+from swapformer.paths import conf_dir
+
+
+@contextmanager
+def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]:
+    """Turn errors of Hydra and OmegaConf about `overrides` into a UsageError, and put `prefix` before the message."""
+    try:
+        _refuse_dotted_groups(overrides)
+        yield
+    except UsageError as error:
+        raise UsageError(f"{prefix}{error}") from error
+    except Exception as error:
+        message = explain(error, overrides)
+        if message is None:
+            raise
+        raise UsageError(f"{prefix}{message}") from error
+
+
+def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
+    """One line for an error that Hydra or OmegaConf raised while composing `overrides`; None for any other error."""
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if (wrong := _usage_error(error)) is not None:
+        return str(wrong)
+    if isinstance(error, MissingConfigException):
+        return _missing(error.missing_cfg_file or "", error.options, str(error))
+    if isinstance(error, OverrideParseException):
+        return f"cannot read the override {error.override!r}: it must be key=value, in Hydra's grammar"
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    key = getattr(cause, "full_key", None)
+    if key and "is not in struct" in str(cause):
+        return _unknown_key(str(key), getattr(cause, "parent_node", None))
+    text = " ".join(str(error).partition("\nSee https://")[0].split())
+    if found := re.match(r"Could not (?:override|delete)[^']*'([^']+)'\. No match in the defaults list", text):
+        return f"unknown group {found[1]!r}{suggest(found[1], groups())}"
+    if found := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):
+        return f"cannot delete {found[1]!r}: there is no such key"
+    return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
+
+
+def _usage_error(error: BaseException | None) -> UsageError | None:
+    """The UsageError that Hydra's `instantiate` has wrapped into an error of its own."""
+    while error is not None and not isinstance(error, UsageError):
+        error = error.__cause__
+    return error
+
+
+def groups() -> dict[str, list[str]]:
+    """The configuration groups of this installation and their options."""
+    root = conf_dir()
+    found: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.yaml")):
+        group = path.parent.relative_to(root).as_posix()
+        if group != "." and not group.startswith("hydra"):
+            found.setdefault(group, []).append(path.stem)
+    return found
+
+
+def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
+    group, _, option = file.rpartition("/")
+    if options is None or not group:
+        return " ".join(text.split())
+    return f"unknown option {option!r} for {group}{suggest(option, options)}"
+
+
+def _unknown_key(key: str, siblings: object) -> str:
+    if "/" in key:
+        return f"unknown group {key!r}{suggest(key, groups())}"
+    parent, _, name = key.rpartition(".")
+    known = [str(sibling) for sibling in siblings] if isinstance(siblings, Iterable) else []
+    where = f" in {parent}" if parent else ""
+    return f"unknown key {name!r}{where}{suggest(name, known)}"
+
+
+def _refuse_dotted_groups(overrides: Sequence[str]) -> None:
+    """`model.position=alibi` would silently put a text where a part belongs."""
+    known = groups()
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if (group := key.lstrip("+~").replace(".", "/")) in known and "." in key and not value.startswith("{"):
+            raise UsageError(f"{group} is a group of options: write {group}={value} instead of {override}")

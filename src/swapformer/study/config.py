@@ -1,0 +1,174 @@
+"""From overrides to the resolved configuration of a trial, and from that to the trial's identity."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from swapformer.errors import UsageError, suggest
+from swapformer.paths import conf_dir
+from swapformer.study.compatibility import check as check_parts
+from swapformer.study.layers import expand_layers
+from swapformer.task.base import Task
+from swapformer.training.assemble import SLOTS, build_task
+
+RESULTS_EPOCH = 1
+"""Raised whenever a change can move a number, so that older trials are not taken for new ones."""
+
+_CHANGES_RESULT = (
+    "seed",
+    "data_seed",
+    "model",
+    "budget",
+    "eval",
+    "divergence",
+    "log_every",
+    "optim",
+    "schedule",
+    "trainer",
+)
+
+Config = dict[str, Any]
+
+
+def compose(overrides: Sequence[str] = ()) -> Config:
+    """The resolved configuration that `swapformer train OVERRIDES` would run.
+
+    Raises:
+        UsageError: for an override that is not understood.
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
+    """
+    if GlobalHydra.instance().is_initialized():
+        return finalise(hydra_compose("train", overrides=list(overrides)))
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return finalise(hydra_compose("train", overrides=list(overrides)))
+
+
+def finalise(composed: DictConfig) -> Config:
+    """Resolve a composed configuration: no interpolations, layers expanded, sizes that follow from the task filled in.
+
+    Hydra must be initialised: options named by layer overrides are loaded from its configuration repository.
+    """
+    config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    assert isinstance(config, dict)
+    resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
+    task = task_of(resolved)
+    model = resolved["model"]
+    if model["max_len"] is None:
+        model["max_len"] = task.max_length
+    model["layers"] = expand_layers(model, _load_option)
+    return resolved
+
+
+def _load_option(slot: str, name: str) -> Config:
+    """The settings of an option of a model slot."""
+    repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
+    found = repository.load_config(f"model/{slot}/{name}")
+    if found is None:
+        hint = suggest(name, repository.get_group_options(f"model/{slot}"))
+        raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
+    node = OmegaConf.to_container(found.config, resolve=True)
+    assert isinstance(node, dict)
+    return {str(key): value for key, value in node.items()}
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration that cannot work, naming both sides and what would work.
+
+    Raises:
+        UsageError
+    """
+    check_parts(config, task_of(config))
+
+
+def task_of(config: Mapping[str, Any]) -> Task:
+    """The task of a configuration; the same object for the same settings."""
+    return _task(json.dumps(config["task"], sort_keys=True))
+
+
+@lru_cache(maxsize=16)
+def _task(settings: str) -> Task:
+    return build_task({"task": json.loads(settings)})
+
+
+@lru_cache(maxsize=16)
+def _fingerprint(settings: str) -> str:
+    return _task(settings).fingerprint()
+
+
+def data_fingerprint(config: Mapping[str, Any]) -> str:
+    """sha256 of the data that the task's settings name."""
+    return _fingerprint(json.dumps(config["task"], sort_keys=True))
+
+
+def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What two trials must share for their numbers to be comparable bit by bit."""
+    trainer = config["trainer"]
+    return {
+        "device": trainer["accelerator"],
+        "torch": version("torch"),
+        "threads": trainer["threads"],
+        "deterministic": trainer["deterministic"],
+    }
+
+
+def identity(config: Mapping[str, Any]) -> Config:
+    """Everything that can change a trial's result, and nothing else."""
+    task = {key: value for key, value in config["task"].items() if key != "path"}
+    return {
+        **{key: config[key] for key in _CHANGES_RESULT},
+        "task": task,
+        "data": data_fingerprint(config),
+        "environment": environment_class(config),
+        "foreign_parts": {target: _source_hash(target) for target in sorted(set(_foreign_targets(config)))},
+        "results_epoch": RESULTS_EPOCH,
+    }
+
+
+def trial_id(config: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of the sha256 of the identity."""
+    text = json.dumps(identity(config), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _foreign_targets(node: object) -> Iterator[str]:
+    """Classes that the configuration names and that neither this package nor a pinned library holds."""
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        if isinstance(target, str) and target.split(".")[0] not in ("swapformer", "torch"):
+            yield target
+        for value in node.values():
+            yield from _foreign_targets(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _foreign_targets(value)
+
+
+@lru_cache(maxsize=64)
+def _source_hash(target: str) -> str:
+    """sha256 of the source file that defines a class."""
+    module, _, name = target.rpartition(".")
+    try:
+        path = inspect.getsourcefile(getattr(importlib.import_module(module), name))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"`_target_: {target}` must name a class that can be imported, but: {error}") from error
+    assert path is not None, f"{target} has no source file"
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def options(slot: str) -> list[str]:
+    """The names of a model slot's options."""
+    assert slot in SLOTS, f"{slot} is not a slot"
+    return sorted(path.stem for path in (conf_dir() / "model" / slot).glob("*.yaml"))

@@ -1,0 +1,51 @@
+"""Lists of overrides as text: merged without composing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from swapformer.errors import UsageError
+
+
+def key(override: str) -> str:
+    """What an override sets: `model/position=alibi` → `model/position`, `+preset=x` → `preset`, `~a.b` → `a.b`."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def value(overrides: Iterable[str], name: str) -> str | None:
+    """The last value that `overrides` give to `name`, as text; None when they do not."""
+    found = None
+    for override in overrides:
+        if key(override) == name and "=" in override:
+            found = override.partition("=")[2]
+    return found
+
+
+def merge(*layers: Sequence[str]) -> list[str]:
+    """All overrides, later layers last; of two that set the same key, the later one alone.
+
+    Hydra refuses two choices for one group, and a study's arm has to be able to replace what its scale says.
+    """
+    merged: dict[str, str] = {}
+    for layer in layers:
+        for override in layer:
+            merged.pop(key(override), None)
+            merged[key(override)] = override
+    return list(merged.values())
+
+
+def search_path(overrides: Iterable[str]) -> list[str]:
+    """Those of `overrides` that tell Hydra where else to look for options: parts of the user's own."""
+    return [override for override in overrides if key(override) == "hydra.searchpath"]
+
+
+def check(overrides: object, where: str) -> tuple[str, ...]:
+    """`overrides` if it is a list of `key=value` texts. Raises UsageError that names `where` it stands."""
+    if not isinstance(overrides, list):
+        raise UsageError(f"{where} must be a list of overrides such as [model/position=alibi], not {overrides!r}")
+    for override in overrides:
+        if not isinstance(override, str) or not ("=" in override or override.startswith("~")) or not key(override):
+            raise UsageError(
+                f"{where} must be a list of overrides such as model/position=alibi, but holds {override!r}"
+            )
+    return tuple(overrides)

@@ -1,0 +1,24 @@
+"""What the fork server imports once for all trials. Importing must not run a torch operation: children would hang."""
+
+from __future__ import annotations
+
+import gc
+import pkgutil
+from contextlib import suppress
+from importlib import import_module
+
+import swapformer.model
+import swapformer.probes
+import swapformer.task
+import swapformer.training
+
+for package in (swapformer.model, swapformer.task, swapformer.probes, swapformer.training):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        with suppress(Exception):  # the trial that needs it will say what is wrong with it
+            import_module(module.name)
+
+for name in ("hydra.utils", "torch._dynamo"):  # imported at first use, by instantiate and by torch's optimisers
+    import_module(name)
+
+gc.collect()
+gc.freeze()  # keeps the collector of a child from touching, and so copying, the pages it shares with the server

@@ -1,0 +1,71 @@
+"""While trials are missing, launch them. What a launcher says is noted, not believed: results come from the store."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from swapformer.errors import UsageError
+from swapformer.study import record as records
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial, is_complete
+
+log = logging.getLogger(__name__)
+
+Launch = Callable[[Sequence[Trial]], None]
+
+ATTEMPTS = 2
+"""How often a trial that was killed, or left nothing at all, is started within one run of a study."""
+POLL = 0.5
+"""Seconds between looks at trials that another process is running."""
+
+
+def run(trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | None = None) -> None:
+    """Launch what is missing among `trials` until each has its result or has had its chances.
+
+    A killed trial gets `ATTEMPTS` chances; one that failed, was interrupted, or whose probe failed gets one. A trial
+    that another process is running is waited for. KeyboardInterrupt passes through.
+    """
+    store.prepare()
+    began = records.now()
+    attempts: Counter[str] = Counter()
+    while todo := [trial for trial in trials if _has_chances(trial, store, began, attempts[trial.id])]:
+        free = [trial for trial in todo if not store.claimed(trial.id)]
+        if not free:
+            if tick is not None:
+                tick([trial for trial in todo if store.claimed(trial.id)])
+            time.sleep(POLL)
+            continue
+        try:
+            launch(free)
+        except UsageError:
+            raise
+        except Exception as error:
+            log.warning("the launcher raised %s: %s", type(error).__name__, error)
+        # What another process has taken meanwhile was not our attempt.
+        attempts.update(trial.id for trial in free if not store.claimed(trial.id))
+
+
+def status(trial: Trial, store: Store) -> str:
+    """The trial's status as a study sees it: one of the records' or `missing`, or `failed` when a probe is missing."""
+    record = store.read(trial.id)
+    if record is None:
+        return records.RUNNING if store.claimed(trial.id) else "missing"
+    if record.final and not is_complete(trial, store, record):
+        return records.FAILED
+    return record.status
+
+
+def _has_chances(trial: Trial, store: Store, began: str, attempts: int) -> bool:
+    record = store.read(trial.id)
+    if is_complete(trial, store, record):
+        return False
+    if record is None or record.status == records.KILLED:
+        return attempts < ATTEMPTS
+    if record.status == records.RUNNING:
+        return True
+    if record.status == records.FAILED and record.started >= began:
+        return False  # failed in this run, here or in a process that shares the work: once more would fail again
+    return attempts < 1

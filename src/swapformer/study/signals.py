@@ -1,0 +1,65 @@
+"""What a stop does, to a trial and to a launcher."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(BaseException):
+    """SIGTERM arrived. Like KeyboardInterrupt it is no Exception, so that nothing swallows it on the way."""
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Make the first SIGTERM raise Interrupted (only the main thread may set handlers; elsewhere nothing changes)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) == 1:  # the stop is under way: a second one must not break it off
+            raise Interrupted
+
+    terminate, interrupt = signal.signal(signal.SIGTERM, handle), signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGINT, interrupt)  # Lightning leaves it ignored after a first one
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Keep SIGTERM and SIGINT waiting, so that a record is not left as “running” by a signal during its last write."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def collected_stops() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list instead of dying of them; the loop of the launcher acts on it."""
+    stops: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stops.append(number)
+        if len(stops) == 1:
+            log.warning("stopping: waiting for the running trials to end (once more to kill them)")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stops
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,195 @@
+"""`study.yaml`: one question as a file. Parsing says everything that is wrong with it before anything is composed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swapformer.errors import UsageError, suggest
+from swapformer.paths import experiments_dir
+from swapformer.study import overrides as texts
+
+DEFAULT_SCALE = "cpu"
+KEYS = ("question", "baseline", "arms", "seeds", "metrics", "claims", "overrides", "scales", "axis")
+SCALE_KEYS = ("seeds", "overrides")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A study at one scale.
+
+    Attributes:
+        arms: the overrides of each arm; the common ones are in `overrides`.
+        overrides: what all arms share, the scale's included.
+        seeds: the seeds of each arm.
+        axis: the config key that the arms sweep, when the file names it.
+        claims: as in the file, already checked against arms and metrics.
+        published: where `--publish` puts results: beside the file, in `results/`.
+    """
+
+    name: str
+    question: str
+    scale: str
+    baseline: str
+    arms: Mapping[str, tuple[str, ...]]
+    overrides: tuple[str, ...]
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]
+    claims: tuple[Mapping[str, Any], ...]
+    axis: str | None
+    published: Path | None
+
+
+def shipped() -> dict[str, Path]:
+    """The studies that come with swapformer: name → study.yaml."""
+    return {path.parent.name: path for path in sorted(experiments_dir().glob("*/study.yaml"))}
+
+
+def locate(name: str) -> Path:
+    """The study file that `name` means: a path, a shipped study's name, or a beginning that fits one of them alone."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_dir():
+        path = path / "study.yaml" if path.is_dir() else path
+        if not path.is_file():
+            raise UsageError(f"no study file {path}")
+        return path
+    known = shipped()
+    matches = [name] if name in known else [full for full in known if full.startswith(name)]
+    if len(matches) > 1:
+        raise UsageError(f"the beginning of a study's name must be unique, but {name!r} fits {', '.join(matches)}")
+    if not matches:
+        raise UsageError(f"no study {name!r}{suggest(name, known)}; or give the path of a study.yaml")
+    return known[matches[0]]
+
+
+def published_folder(name: str) -> Path:
+    """Where `--publish` puts the results of a shipped study. Raises UsageError for any other."""
+    known = shipped()
+    if name not in known:
+        raise UsageError(f"only a shipped study can be published from its name, but {name!r} is not one")
+    return known[name].parent / "results"
+
+
+def load(name: str, scale: str | None = None) -> Spec:
+    """Read and check the study that `name` means (see `locate`) at a scale. Raises UsageError."""
+    path = locate(name)
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"the study file {path} cannot be read: {' '.join(str(error).split())}") from None
+    title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
+    try:
+        return parse(raw, title, scale, path.parent / "results")
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def parse(raw: object, name: str, scale: str | None = None, published: Path | None = None) -> Spec:
+    """The study `name` from the content of its file. Raises UsageError for the first thing that is wrong."""
+    if not isinstance(raw, dict):
+        raise UsageError("a study file must be a mapping with at least `baseline` and `arms`")
+    _known_keys(raw, KEYS, "a study")
+    chosen, section = _scale(raw.get("scales"), scale)
+    arms = _arms(raw.get("arms"))
+    baseline = raw.get("baseline", next(iter(arms)))
+    if baseline not in arms:
+        raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
+    metrics = _metrics(raw.get("metrics", ["val/loss"]))
+    return Spec(
+        name=name,
+        question=_text(raw.get("question", ""), "question"),
+        scale=chosen,
+        baseline=baseline,
+        arms=arms,
+        overrides=tuple(
+            texts.merge(
+                texts.check(raw.get("overrides", []), "`overrides`"),
+                texts.check(section.get("overrides", []), f"`overrides` of scale {chosen}"),
+            )
+        ),
+        seeds=parse_seeds(section.get("seeds", raw.get("seeds", 5))),
+        metrics=metrics,
+        claims=_claims(raw.get("claims", []), list(arms), metrics),
+        axis=_text(raw["axis"], "axis") if raw.get("axis") else None,
+        published=published,
+    )
+
+
+def with_seeds(spec: Spec, seeds: object) -> Spec:
+    """The study with other seeds, given as in the file; with its own when `seeds` is None."""
+    if seeds is None:
+        return spec
+    return replace(spec, seeds=parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds))
+
+
+def parse_seeds(raw: object) -> tuple[int, ...]:
+    """`8` → 0 … 7; `[3, 5]` → 3, 5."""
+    if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 1:
+        return tuple(range(raw))
+    whole = isinstance(raw, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in raw)
+    if isinstance(raw, list) and raw and whole and len(set(raw)) == len(raw):
+        return tuple(raw)
+    raise UsageError(f"`seeds` must be a number of at least 1 or a list of different integers >= 0, not {raw!r}")
+
+
+def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
+    for name in raw:
+        if name not in known:
+            raise UsageError(f"unknown key {name!r} in {what}{suggest(str(name), known)}")
+
+
+def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
+    """The chosen scale's name and section; a study without scales has one, with nothing of its own."""
+    if scales is None:
+        if wanted not in (None, DEFAULT_SCALE):
+            raise UsageError(f"this study has no scales, but scale={wanted} was given; leave it out")
+        return DEFAULT_SCALE, {}
+    if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
+        raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
+    for scale, section in scales.items():
+        _known_keys(section or {}, SCALE_KEYS, f"scale {scale!r}")
+    chosen = wanted or DEFAULT_SCALE
+    if chosen not in scales:
+        raise UsageError(f"this study has no scale {chosen!r}{suggest(chosen, scales)}")
+    return chosen, scales[chosen] or {}
+
+
+def _arms(raw: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(raw, dict) or not raw:
+        raise UsageError("`arms` must map at least one name to a list of overrides, e.g. {rope: [model/position=rope]}")
+    arms: dict[str, tuple[str, ...]] = {}
+    for name, overrides in raw.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise UsageError(f"an arm's name must be a text without slashes, not {name!r}; put it in quotes")
+        arms[name] = texts.check(overrides if overrides is not None else [], f"arm {name!r}")
+        if texts.value(arms[name], "seed") is not None:
+            raise UsageError(f"arm {name!r} must not set the seed: `seeds` does")
+    return arms
+
+
+def _metrics(raw: object) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not raw or not all(isinstance(metric, str) and "/" in metric for metric in raw):
+        raise UsageError(f"`metrics` must be a list of names such as val/loss or probe/head_similarity, not {raw!r}")
+    if len(set(raw)) != len(raw):
+        raise UsageError(f"`metrics` must differ, but are {', '.join(raw)}")
+    return tuple(raw)
+
+
+def _claims(raw: object, arms: list[str], metrics: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(raw, list):
+        raise UsageError(f"`claims` must be a list, not {raw!r}")
+    if raw:
+        from swapformer.report.claims import parse as parse_claims
+
+        parse_claims(raw, arms, list(metrics))
+    return tuple(raw)
+
+
+def _text(raw: object, name: str) -> str:
+    if not isinstance(raw, str):
+        raise UsageError(f"`{name}` must be a text, not {raw!r}")
+    return raw

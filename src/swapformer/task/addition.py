@@ -1,0 +1,168 @@
+"""Adding whole numbers, plain or with the answer's digits reversed (Lee et al. 2023, arXiv:2307.03381)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from swapformer.errors import UsageError
+from swapformer.random import stream
+from swapformer.task.base import Batch, presence, whole_number, whole_numbers
+from swapformer.task.split import LISTED, SHARES
+from swapformer.task.synthetic import Synthetic
+
+_PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
+
+
+class Addition(Synthetic):
+    """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on places already seen.
+
+    An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
+    `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits. `zero_padded`: operands are written
+    with the item's digits and the answer with one more; otherwise nothing has leading zeros. a+b and b+a are always in
+    the same split. Sequences of d digits have at most T = 3d + 3 inputs; shorter ones are padded on the right.
+
+    `train_samples`: train on that many sums only (null: no limit), fixed by the settings and drawn as by Lee et al.: in
+    proportion to the *numbers* of each digit count, 10 : 90 : 900 …, so that short sums are not lost among the long.
+    Where a digit count has fewer training sums than its share, all are taken and the longest sums fill up. The training
+    and the evaluation set "" then have this mixture of digit counts.
+    UsageError: a number out of range, or more samples than there are sums.
+    """
+
+    tokens = (*"0123456789", "<pad>", "+", "=", "<end>")
+    vocab_size = len(tokens)
+
+    def __init__(
+        self,
+        *,
+        digits: int = 3,
+        reversed: bool = False,
+        zero_padded: bool = False,
+        eval_digits: Sequence[int] = (),
+        train_samples: int | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        self.digits = whole_number("digits", digits, 1)
+        self.reversed = presence("reversed", reversed)
+        self.zero_padded = presence("zero_padded", zero_padded)
+        self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
+        super().__init__(
+            lengths=range(1, self.digits + 1),
+            eval_lengths=whole_numbers("eval_digits", eval_digits, 1),
+            batch_size=batch_size,
+            alphabet=10,
+        )
+        self._pool: Tensor | None = None
+        if self.train_samples is not None:
+            shares = self._balance(self.train_samples)
+            self._pool = torch.cat([self._draw_pool(length, share) for length, share in shares.items()])
+            self.mixture = torch.tensor(list(shares)).repeat_interleave(torch.tensor(list(shares.values())))
+
+    def settings(self) -> dict[str, object]:
+        return {
+            "digits": self.digits,
+            "reversed": self.reversed,
+            "zero_padded": self.zero_padded,
+            "eval_digits": self.eval_lengths,
+            "train_samples": self.train_samples,
+            "batch_size": self.batch_size,
+        }
+
+    def tokens_at(self, length: int) -> int:
+        return 3 * length + 3
+
+    def train_batch(self, seed: int, step: int) -> Batch:
+        if self._pool is None:
+            return super().train_batch(seed, step)
+        chosen = torch.randint(len(self._pool), (self.batch_size,), generator=stream("train", int(seed), int(step)))
+        return self.collate(self._pool[chosen], self.mixture[chosen])
+
+    def list_items(self, length: int) -> Tensor | None:
+        if 100**length > LISTED:
+            return None
+        pairs = torch.arange(100**length)
+        pairs = pairs if length == 1 else pairs[pairs >= 100 ** (length - 1)]
+        return _split_pairs(pairs.unsqueeze(1) // 100 ** torch.arange(length) % 100)
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+        # Both operands' digits of a place are one number below 100, little-endian; the highest place has one digit ≠ 0.
+        pairs = torch.randint(100, (len(lengths), width), generator=generator)
+        highest = torch.randint(1, 100, (len(lengths), 1), generator=generator)
+        top = (lengths - 1).unsqueeze(1)
+        pairs.scatter_(1, top, torch.where(top > 0, highest, pairs[:, :1]))
+        outside = torch.arange(width) > top
+        return _split_pairs(pairs).masked_fill(outside.unsqueeze(1), _PAD)
+
+    def write(self, content: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        digits = content.masked_fill(content == _PAD, 0)
+        first, second = digits.unbind(1)
+        total = _add(first, second)
+        if self.zero_padded:
+            sizes = [lengths, lengths, lengths + 1]
+        else:
+            sizes = [_significant(number) for number in (first, second, total)]
+        # Little-endian digits, filler where a number has no digit; then turned round, but for a reversed answer.
+        numbers = [
+            number.masked_fill(torch.arange(number.shape[1]) >= size.unsqueeze(1), _PAD)
+            for number, size in zip((first, second, total), sizes, strict=True)
+        ]
+        first, second, total = (number.flip(1) for number in numbers)
+        plus, equals, end = (torch.full((len(lengths), 1), token) for token in (_PLUS, _EQUALS, _END))
+        written = torch.cat([first, plus, second, equals, numbers[2] if self.reversed else total, end], dim=1)
+        # A stable sort moves the filler to the end of its row and leaves the rest in order.
+        sequences = written.gather(1, (written == _PAD).byte().argsort(dim=1, stable=True))
+        answer = sizes[0] + sizes[1] + 2
+        return sequences, answer, answer + sizes[2] + 1
+
+    def _balance(self, samples: int) -> dict[int, int]:
+        """How many training sums of each digit count."""
+        shares: dict[int, int] = {}
+        for digits in range(1, self.digits + 1):
+            sums = 100**digits - (100 ** (digits - 1) if digits > 1 else 0)
+            # Half of the training sums at most where the split's exact size is not known: they are found by drawing.
+            limit = int(sums * SHARES["train"] * (1 if sums <= LISTED else 0.5))
+            rest = samples - sum(shares.values())
+            share = round(samples * 10**digits * (0.9 if digits > 1 else 1.0) / 10**self.digits)
+            shares[digits] = min(share, limit, rest) if digits < self.digits else rest
+            if shares[digits] > limit:
+                raise UsageError(
+                    f"task.train_samples must be at most {limit + samples - rest} for task.digits={self.digits}, "
+                    f"but is {samples}; take fewer, or null for no limit"
+                )
+        return {digits: share for digits, share in shares.items() if share}
+
+    def _draw_pool(self, length: int, share: int) -> Tensor:
+        """`share` different training sums of `length` digits [share,2,digits]."""
+        generator = stream("train samples", length)
+        everything = self.list_items(length)
+        if everything is not None:
+            training = everything[self.splits.contains("train", everything, torch.full((len(everything),), length))]
+            pool = training[torch.randperm(len(training), generator=generator)[:share]]
+        else:
+            pool = torch.empty(0, 2, length, dtype=torch.long)
+            while len(pool) < share:
+                more, _ = self.sample(generator, "train", torch.tensor([length]), share - len(pool))
+                pool = torch.unique(torch.cat([pool, more]), dim=0)
+        return pad(pool, (0, self.digits - length), value=_PAD)
+
+
+def _split_pairs(pairs: Tensor) -> Tensor:
+    """Two operands [N,2,W] of their places' pairs of digits [N,W]."""
+    return torch.stack([pairs // 10, pairs % 10], dim=1)
+
+
+def _significant(number: Tensor) -> Tensor:
+    """[N] how many digits of little-endian numbers [N,W] are written: up to the last that is not 0, at least one."""
+    return ((number != 0) * torch.arange(1, number.shape[1] + 1)).amax(1).clamp(min=1)
+
+
+def _add(first: Tensor, second: Tensor) -> Tensor:
+    """Sums [N,W+1] of little-endian [N,W]: a carry was made at the last place below that does not add up to 9."""
+    sums = first + second
+    decider = torch.where(sums != 9, torch.arange(sums.shape[1]), -1).cummax(1).values
+    carry = (decider >= 0) & (sums.gather(1, decider.clamp(min=0)) >= 10)
+    zero = sums.new_zeros(len(sums), 1)
+    return (torch.cat([sums, zero], 1) + torch.cat([zero, carry], 1)) % 10

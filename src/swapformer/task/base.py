@@ -1,0 +1,139 @@
+"""What a task is: data as a pure function of (seed, step), fixed evaluation sets, an objective and its metrics."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, SupportsIndex
+
+import torch
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from swapformer.errors import UsageError, suggest
+
+IGNORE = -100
+"""The target of a place that carries no loss."""
+
+Direction = Literal["lower", "higher"]
+Split = Literal["train", "val", "test"]
+
+
+@dataclass(eq=False)
+class Batch:
+    """What a model sees and must answer. B sequences of T tokens; int64 unless said otherwise.
+
+    `inputs` [B,T]: token ids. `targets` [B,T]: `targets[:, t]` is what must be predicted at place t (already shifted),
+    IGNORE where there is no loss. `padding` [B,T] bool: True where a place is filler; None where nothing is.
+    `document`, `position` and `tags` [B,T]: what the model's Tokens take besides; None or empty where a task has none.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    padding: Tensor | None = None
+    document: Tensor | None = None
+    position: Tensor | None = None
+    tags: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device`."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
+
+        return Batch(
+            inputs=self.inputs.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+            padding=move(self.padding),
+            document=move(self.document),
+            position=move(self.position),
+            tags={name: tag.to(device, non_blocking=True) for name, tag in self.tags.items()},
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Batches that are fixed for ever: a pure function of their index, whatever the data seed.
+
+    `name`: "" for data like the training's, "@64" for length 64. `batches`: how many there are (None: no end).
+    """
+
+    name: str
+    batches: int | None
+    make: Callable[[int], Batch] = field(repr=False)
+
+    def batch(self, index: int) -> Batch:
+        """Batch number `index`; IndexError beyond the last."""
+        if index < 0 or (self.batches is not None and index >= self.batches):
+            raise IndexError(f"evaluation set {self.name!r} has no batch {index}")
+        return self.make(index)
+
+
+class Task(ABC):
+    """Data, objective and metrics of one problem.
+
+    `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
+    `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
+    `tokens`: how each id is written, and `separator` what stands between two of them.
+    """
+
+    vocab_size: int
+    train_length: int
+    max_length: int
+    directions: Mapping[str, Direction]
+    tokens: Sequence[str]
+    separator: str = ""
+
+    @abstractmethod
+    def train_batch(self, seed: int, step: int) -> Batch:
+        """Training batch number `step` under the data seed `seed`: a pure function of both, in any order or process."""
+
+    @abstractmethod
+    def evaluation(self, split: Literal["val", "test"]) -> Sequence[EvaluationSet]:
+        """The evaluation sets of a split: first the one like training, then one for each other length."""
+
+    @abstractmethod
+    def metrics(self) -> MetricCollection:
+        """Fresh metrics, to be updated with (logits [B,T,V], targets [B,T])."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the data that the settings name; the same in every process."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a written text. UsageError names a symbol that the task does not have."""
+        ids = {token: index for index, token in enumerate(self.tokens)}
+        parts = text.split() if self.separator else list(text)
+        for part in parts:
+            if part not in ids:
+                raise UsageError(
+                    f"every symbol must be one that the task knows, but {part!r} is not{suggest(part, ids)}"
+                )
+        return [ids[part] for part in parts]
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text that token ids stand for."""
+        return self.separator.join(self.tokens[operator.index(index)] for index in ids)
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """`value` as an int; UsageError unless it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"task.{name} must be a whole number of at least {least}, but is {value!r}")
+    return value
+
+
+def presence(name: str, value: object) -> bool:
+    """`value` as a bool; UsageError unless it is one (a word would count as true)."""
+    if not isinstance(value, bool):
+        raise UsageError(f"task.{name} must be true or false, but is {value!r}")
+    return value
+
+
+def whole_numbers(name: str, values: Iterable[object], least: int) -> tuple[int, ...]:
+    """`values` as a tuple of ints; UsageError names what is wrong."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"task.{name} must be a list of whole numbers, such as [64,128], but is {values!r}")
+    return tuple(whole_number(f"{name} entries", value, least) for value in values)

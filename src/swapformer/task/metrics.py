@@ -1,0 +1,165 @@
+"""What is measured of a language model's answers, every number with its meaning and, for means, its standard error.
+
+torchmetrics' own Perplexity, MulticlassAccuracy and MulticlassExactMatch are the tests' oracles. They are not used here
+because each of them works through the logits again, and because they answer 0 where nothing was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torchmetrics import Metric, MetricCollection
+
+from swapformer.task.base import IGNORE, Direction
+
+
+class Sequences(NamedTuple):
+    """Evaluated sequences that have targets, float64 [N] each: NLL in nats; numbers of targets, hits and bytes."""
+
+    nats: Tensor
+    tokens: Tensor
+    hits: Tensor
+    bytes: Tensor
+
+
+def _mean(amount: Tensor, per: Tensor) -> Tensor:
+    return amount.sum() / per.sum()
+
+
+def _standard_error(amount: Tensor, per: Tensor) -> Tensor:
+    """Standard error over sequences of the ratio r = Σx/Σc: √(n/(n−1) · Σ(xᵢ − r·cᵢ)²) / Σc; NaN below two sequences.
+
+    Linearised (Cochran, Sampling Techniques, 1977, section 6.4): tokens of one sequence are not independent, so the
+    sequence is the unit. With equal counts it is the ordinary standard error of the sequences' means.
+    """
+    n = len(per)
+    if n < 2:
+        return torch.tensor(math.nan)
+    residual = amount - _mean(amount, per) * per
+    return (residual.square().sum() * n / (n - 1)).sqrt() / per.sum()
+
+
+def _matches(rows: Sequences) -> tuple[Tensor, Tensor]:
+    return (rows.hits == rows.tokens).double(), torch.ones_like(rows.tokens)
+
+
+def loss(rows: Sequences) -> Tensor:
+    """Mean negative log-likelihood of a target token, in nats."""
+    return _mean(rows.nats, rows.tokens)
+
+
+def loss_se(rows: Sequences) -> Tensor:
+    """Standard error of `loss` over the evaluated sequences."""
+    return _standard_error(rows.nats, rows.tokens)
+
+
+def perplexity(rows: Sequences) -> Tensor:
+    """exp(loss)."""
+    return loss(rows).exp()
+
+
+def bits_per_byte(rows: Sequences) -> Tensor:
+    """Bits spent on each UTF-8 byte of the targets: it compares across vocabularies."""
+    return _mean(rows.nats, rows.bytes) / math.log(2)
+
+
+def accuracy(rows: Sequences) -> Tensor:
+    """Share of target tokens that are the model's most probable token."""
+    return _mean(rows.hits, rows.tokens)
+
+
+def accuracy_se(rows: Sequences) -> Tensor:
+    """Standard error of `accuracy` over the evaluated sequences."""
+    return _standard_error(rows.hits, rows.tokens)
+
+
+def exact_match(rows: Sequences) -> Tensor:
+    """Share of sequences whose target tokens are all right.
+
+    Measured under teacher forcing, it equals the share that greedy generation gets exactly right: as long as every
+    token so far was the argmax and right, generation feeds back exactly what teacher forcing feeds.
+    """
+    return _mean(*_matches(rows))
+
+
+def exact_match_se(rows: Sequences) -> Tensor:
+    """Standard error of `exact_match` over the evaluated sequences."""
+    return _standard_error(*_matches(rows))
+
+
+MEASURES: dict[str, Callable[[Sequences], Tensor]] = {
+    measure.__name__: measure
+    for measure in (
+        loss, loss_se, perplexity, bits_per_byte, accuracy, accuracy_se, exact_match, exact_match_se,
+    )
+}  # fmt: skip
+
+DIRECTIONS: dict[str, Direction] = {
+    "loss": "lower",
+    "perplexity": "lower",
+    "bits_per_byte": "lower",
+    "accuracy": "higher",
+    "exact_match": "higher",
+}
+
+
+class SequenceMetric(Metric):
+    """One measure of teacher-forced answers; `update(logits [B,T,V], targets [B,T])`, NaN where nothing was measured.
+
+    `token_bytes` [V]: UTF-8 bytes that each token stands for (default 1). All measures keep the same state, so a
+    MetricCollection works it out once for all of them: that is why the state holds more than one measure needs.
+    """
+
+    full_state_update = False
+    nats: list[Tensor]
+    counts: list[Tensor]
+    token_bytes: Tensor | None
+
+    def __init__(self, measure: Callable[[Sequences], Tensor], token_bytes: Tensor | None = None) -> None:
+        super().__init__()
+        self.measure = measure
+        self.register_buffer("token_bytes", token_bytes, persistent=False)
+        self.add_state("nats", default=[], dist_reduce_fx="cat")
+        self.add_state("counts", default=[], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        scored = targets != IGNORE
+        nats = cross_entropy(
+            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORE, reduction="none"
+        ).view_as(targets)
+        hits = logits.argmax(-1) == targets
+        sizes = scored if self.token_bytes is None else self.token_bytes[targets.clamp(min=0)] * scored
+        self.nats.append(nats.sum(1))
+        self.counts.append(torch.stack([scored.sum(1), hits.sum(1), sizes.sum(1)], dim=1))
+
+    def compute(self) -> Tensor:
+        return self.measure(self._rows()).to(device=self.device, dtype=torch.float32)
+
+    def _rows(self) -> Sequences:
+        # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
+        nats = _joined(self.nats, torch.empty(0))
+        counts = _joined(self.counts, torch.empty(0, 3))
+        keep = counts[:, 0] > 0
+        return Sequences(nats[keep], *counts[keep].unbind(1))
+
+
+def _joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
+    """A list state as one float64 tensor on the CPU; torchmetrics has joined it already if it gathered processes."""
+    parts = [state] if isinstance(state, Tensor) else state
+    return torch.cat([empty.double(), *(part.detach().cpu().double() for part in parts)])
+
+
+def sequence_metrics(names: Iterable[str], token_bytes: Tensor | None = None) -> MetricCollection:
+    """The named MEASURES as one collection that goes through each batch once."""
+    metrics: dict[str, Any] = {name: SequenceMetric(MEASURES[name], token_bytes) for name in names}
+    return MetricCollection(metrics, compute_groups=[list(metrics)])
+
+
+def directions_of(names: Iterable[str]) -> dict[str, Direction]:
+    """Which way each of the named measures is better; standard errors have no direction."""
+    return {name: DIRECTIONS[name] for name in names if name in DIRECTIONS}

@@ -1,0 +1,141 @@
+"""One config → one trial, in this process, through the store. `python -m swapformer.train -m …` sweeps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from swapformer.console import Failed, guarded
+from swapformer.errors import UsageError, suggest
+from swapformer.paths import conf_dir
+from swapformer.study import record as records
+from swapformer.study.complaint import explained
+from swapformer.study.provenance import here, remember_command
+from swapformer.study.run import run
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial, execute
+
+_FLAGS = (
+    *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
+    *("-cn", "--config-name", "-cp", "--config-path", "-i", "--info", "-sc", "--shell-completion", "--hydra-help"),
+    *("--version", "--experimental-rerun"),
+)
+"""Hydra's own options."""
+
+
+class TrialFailed(Failed):
+    """A trial has no result; the message says why."""
+
+
+_raised: list[Exception] = []
+
+
+@hydra.main(config_path=str(conf_dir()), config_name="train", version_base="1.3")
+def train(composed: DictConfig) -> float:
+    """Run, resume or reuse the trial of a composed config; returns `val/loss`, which sweepers may minimise."""
+    try:
+        return _train(composed)
+    except Exception as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        _raised.append(error)  # past Hydra, which would print a line of its own about it
+        return float("nan")
+
+
+def _train(composed: DictConfig) -> float:
+    from swapformer.study import config
+    from swapformer.study.expand import make_trial
+
+    with explained():
+        resolved = config.finalise(composed)
+    config.check(resolved)
+    trial = make_trial(resolved)
+    store = Store(resolved["runs_dir"])
+    reused = (found := store.read(trial.id)) is not None and found.final
+
+    def launch(trials: Sequence[Trial]) -> None:
+        for missing in trials:
+            execute(missing, store, here())
+
+    run([trial], store, launch)
+    value = objective(trial, store)
+    _say(trial, store, reused)
+    return value
+
+
+def objective(trial: Trial, store: Store) -> float:
+    """The trial's `val/loss` (infinite when it diverged). Raises TrialFailed when it has no result."""
+    record = store.read(trial.id)
+    if record is None:
+        raise TrialFailed(f"trial {trial.id} left no record; see {store.directory(trial.id)}")
+    if record.status == records.INTERRUPTED:
+        raise KeyboardInterrupt
+    if not record.final:
+        raise TrialFailed(f"trial {trial.id} {record.status}: {record.reason}")
+    return record.metrics.get("val/loss", float("inf"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of a training; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    if {"-h", "--help"} & set(given):
+        from swapformer.catalogue import train_help
+
+        print(train_help())
+        return 0
+
+    remember_command()
+    return guarded(lambda: _hydra(given), debug)
+
+
+def sweep(overrides: Sequence[str]) -> None:
+    """What `-m OVERRIDES` does, errors raised."""
+    _hydra(["-m", *overrides])
+
+
+def _hydra(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
+            raise UsageError(f"unknown option {argument}{suggest(argument, _FLAGS)}")
+    sys.argv[1:] = arguments
+    with _hydra_raises(), explained([argument for argument in arguments if not argument.startswith("-")]):
+        train()
+        if _raised:
+            raise _raised.pop()
+
+
+def _say(trial: Trial, store: Store, reused: bool) -> None:
+    record = store.read(trial.id)
+    assert record is not None, "objective has read it"
+    shown = {name: value for name, value in record.metrics.items() if name.startswith("val/") and "@" not in name}
+    numbers = "  ".join(f"{name} {value:.4g}" for name, value in sorted(shown.items()))
+    print(f"trial {trial.id} {record.status}{' (from the store)' if reused else ''}: {numbers or record.reason}")
+    print(f"in {store.directory(trial.id)}")
+    for note in record.notes:
+        print(f"note: {note}")
+
+
+@contextmanager
+def _hydra_raises() -> Iterator[None]:
+    """Let Hydra raise its errors instead of printing them and exiting with status 1."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if before is not None:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What happens around a trial's steps: history, checkpoints, divergence, interruption, progress."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+
+from swapformer.training.history import History
+from swapformer.training.signals import Stop
+
+
+class Diverged(Exception):
+    """The loss is not finite, or has exploded: a result, not a failure."""
+
+
+class Interrupted(Exception):
+    """The trial was asked to stop; it can be resumed."""
+
+
+class Watch(Callback):
+    """Writes the history and ends a trial that diverges.
+
+    Every `log_every` steps the mean training loss since the last row is written and judged: it must be finite and at
+    most `divergence` times the loss of the first step.
+
+    Args:
+        path: the history's file.
+        log_every: steps.
+        divergence: multiple of the first loss.
+    """
+
+    def __init__(self, path: Path, log_every: int, divergence: float, accumulate: int) -> None:
+        self.path, self.log_every, self.divergence, self.accumulate = path, log_every, divergence, accumulate
+        self.first: float | None = None
+        self.total: Any = 0.0
+        self.last_loss = math.nan
+        self.history: History
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.history = History(self.path, trainer.global_step)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.total = self.total + pl_module.loss_share
+        step = trainer.global_step
+        if (batch_idx + 1) % self.accumulate or not (step % self.log_every == 0 or self.first is None):
+            return
+        loss = float(self.total) / (step - (step - 1) // self.log_every * self.log_every)
+        if self.first is None:
+            self.first = loss
+        if not math.isfinite(loss):
+            raise Diverged(f"the training loss is {loss} at step {step}")
+        if loss > self.divergence * self.first:
+            raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
+        if step % self.log_every == 0:
+            self.last_loss, self.total = loss, 0.0
+            rate = trainer.optimizers[0].param_groups[0]["lr"]
+            self.history.write(step, {"train/loss": loss, "train/lr": rate})
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit":
+            self.history.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "total": float(self.total)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.first, self.total = state_dict["first"], state_dict["total"]
+
+
+class Checkpoints(Callback):
+    """Keeps the newest state in `last.ckpt`, replaced whole, and stops at a safe place when asked to.
+
+    A checkpoint that falls on a step with an evaluation is written after it, so that a resumed trial misses none.
+
+    Args:
+        path: the checkpoint's file.
+        every: steps between checkpoints; the last step always has one.
+        evaluate_every: steps between evaluations.
+        stop: whether the trial was asked to stop.
+    """
+
+    def __init__(self, path: Path, every: int, evaluate_every: int, stop: Stop) -> None:
+        self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
+        self.saved_at = -1
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if whole and step % self.evaluate_every:
+            if self._due(trainer) or self.stop.requested:
+                self._save(trainer)
+            self._stop_if_asked()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and (self._due(trainer) or self.stop.requested):
+            self._save(trainer)
+        self._stop_if_asked()
+
+    def on_validation_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        if trainer.state.fn != "fit":
+            self._stop_if_asked()
+
+    def _due(self, trainer: Trainer) -> bool:
+        return trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps
+
+    def _stop_if_asked(self) -> None:
+        if self.stop.requested:
+            raise Interrupted(f"stopped by {self.stop.requested}")
+
+    def _save(self, trainer: Trainer) -> None:
+        draft = self.path.with_suffix(".tmp")
+        trainer.save_checkpoint(draft)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+
+
+class Progress(TQDMProgressBar):
+    """Lightning's progress bar with the newest losses."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(refresh_rate=10)
+        self.watch = watch
+
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        shown: dict[str, int | str | float | dict[str, float]] = {"train/loss": f"{self.watch.last_loss:.3f}"}
+        results: dict[str, float] = pl_module.results  # type: ignore[assignment]
+        if "val/loss" in results:
+            shown["val/loss"] = f"{results['val/loss']:.3f}"
+        return shown

@@ -1,0 +1,131 @@
+"""The LightningModule: one model on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import lightning
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from torchmetrics import MetricCollection
+
+from swapformer.model.context import Tokens
+from swapformer.random import stream_seed
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
+from swapformer.training.assemble import Config
+from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader
+from swapformer.training.optimiser import parameter_groups
+
+
+def tokens_of(batch: Batch) -> Tokens:
+    """What the model needs to know about the places of a batch."""
+    return Tokens.of(
+        batch.inputs.shape[1],
+        device=batch.inputs.device,
+        position=batch.position,
+        document=batch.document,
+        padding=batch.padding,
+        tags=batch.tags,
+    )
+
+
+class Trial(lightning.LightningModule):
+    """Trains `model` on `task` and evaluates it on the task's fixed sets.
+
+    The loss of a step is the mean over all targets of its batch, however the batch is cut. Dropout at step s depends on
+    (seed, s) alone, so neither a resumed run nor another arm sees different randomness.
+
+    Args:
+        model: token ids → logits.
+        task: batches and metrics.
+        config: the trial's resolved configuration.
+    """
+
+    def __init__(self, model: nn.Module, task: Task, config: Config) -> None:
+        super().__init__()
+        self.model, self.task, self.config = model, task, config
+        self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
+        self.final = False
+        self.results: dict[str, float] = {}
+        self.tokens_seen = 0
+        self.loss_share = torch.zeros(())
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.model(batch.inputs, tokens_of(batch))
+
+    def training_step(self, share: Share, batch_idx: int) -> Tensor:
+        torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx))
+        logits = self(share.batch)
+        self.tokens_seen += share.batch.targets.numel()
+        total = functional.cross_entropy(
+            logits.flatten(0, 1).float(), share.batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"
+        )
+        loss = total / share.targets
+        self.loss_share = loss.detach()
+        # Lightning divides by the number of parts; the sum over the parts must be the mean over the whole batch.
+        return loss * self.accumulate
+
+    @cached_property
+    def evaluations(self) -> list[tuple[str, EvaluationSet]]:
+        """Every evaluation set with its split."""
+        return [(split, item) for split in ("val", "test") for item in self.task.evaluation(split)]
+
+    @property
+    def current_evaluations(self) -> list[tuple[str, EvaluationSet]]:
+        """All sets after training, those of the validation split during it."""
+        return [pair for pair in self.evaluations if self.final or pair[0] == "val"]
+
+    def on_validation_start(self) -> None:
+        self.collections: Sequence[MetricCollection] = [
+            self.task.metrics().to(self.device) for _ in self.current_evaluations
+        ]
+
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.collections[dataloader_idx].update(self(batch).float(), batch.targets)
+
+    def on_validation_epoch_end(self) -> None:
+        self.results = {
+            f"{split}/{name}{item.name}": float(value)
+            for (split, item), metrics in zip(self.current_evaluations, self.collections, strict=True)
+            for name, value in metrics.compute().items()
+        }
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        config = self.config
+        start, steps = self.trainer.global_step, config["budget"]["steps"]
+        return loader(TrainingStream(self.task, config["data_seed"], start, steps, self.accumulate))
+
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        batches = self.config["eval"]["final_batches" if self.final else "batches"]
+        return [loader(EvaluationStream(item, batches)) for _, item in self.current_evaluations]
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        settings = self.config["optim"]
+        optimiser = instantiate(settings)(parameter_groups(self.model, settings.get("weight_decay", 0.0)))
+        schedule, steps = instantiate(self.config["schedule"]), self.config["budget"]["steps"]
+        scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Scale the gradient so that its norm over all parameters is at most `gradient_clip_val`."""
+        if gradient_clip_val:
+            nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["tokens_seen"] = self.tokens_seen
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.tokens_seen = checkpoint["tokens_seen"]

@@ -1,0 +1,39 @@
+"""Being asked to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Whether the process was asked to stop: the signal's name, or None."""
+
+    requested: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Note SIGINT and SIGTERM instead of dying of them; a second SIGINT ends the process the usual way.
+
+    Only the main thread can do so; in another one nothing is noted.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if stop.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.requested = signal.Signals(number).name
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

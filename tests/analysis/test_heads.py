@@ -1,0 +1,42 @@
+"""Head similarity against its definition and its limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from swapformer.analysis.heads import head_similarity, mean_over_pairs
+
+
+def test_similarity_equals_its_definition() -> None:
+    weights = torch.rand(2, 3, 4, 5, dtype=torch.float64)
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    for a in range(3):
+        for b in range(3):
+            cosines = [
+                weights[n, a, q] @ weights[n, b, q] / (weights[n, a, q].norm() * weights[n, b, q].norm())
+                for n in range(2)
+                for q in range(4)
+            ]
+            expected[a, b] = sum(cosines) / len(cosines)
+    assert torch.allclose(head_similarity(weights), expected, atol=1e-12)
+
+
+def test_equal_heads_have_similarity_one_and_disjoint_ones_zero() -> None:
+    same = torch.rand(1, 1, 4, 6).softmax(-1).expand(1, 3, 4, 6)
+    assert mean_over_pairs(head_similarity(same)) == pytest.approx(1.0, abs=1e-6)
+    left, right = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6)
+    left[..., :3], right[..., 3:] = 1 / 3, 1 / 3
+    assert mean_over_pairs(head_similarity(torch.cat([left, right], dim=1))) == 0.0
+
+
+def test_queries_with_a_single_key_do_not_count() -> None:
+    weights = torch.tensor([[1.0, 0.0], [1.0, 0.0]])[None, None].repeat(1, 2, 1, 1)
+    weights[0, 0, 1] = torch.tensor([0.5, 0.5])
+    weights[0, 1, 1] = torch.tensor([0.9, 0.1])
+    expected = torch.nn.functional.cosine_similarity(weights[0, 0, 1], weights[0, 1, 1], dim=0)
+    assert mean_over_pairs(head_similarity(weights)) == pytest.approx(float(expected))
+
+
+def test_one_head_has_no_pairs() -> None:
+    assert mean_over_pairs(torch.ones(1, 1)) is None

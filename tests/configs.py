@@ -1,0 +1,27 @@
+"""Small configurations for the tests of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from swapformer.paths import conf_dir
+
+SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
+
+
+def small(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The `model` and `seed` of a resolved configuration with sizes that are quick to examine."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", [*SMALL, *overrides]), resolve=True)
+    assert isinstance(config, dict)
+    return {"model": config["model"], "seed": config["seed"]}
+
+
+def every_part() -> list[tuple[str, str]]:
+    """(slot, option) for every YAML under conf/model, sizes aside."""
+    files = sorted(path for path in (conf_dir() / "model").glob("*/*.yaml") if path.parent.name != "size")
+    return [(path.parent.name, path.stem) for path in files]

@@ -1,0 +1,146 @@
+"""Parts with one planted fault each: every one must be caught by the law that it breaks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from swapformer.model.activation import Activation
+from swapformer.model.context import Context, Tokens
+from swapformer.model.dims import Dims
+from swapformer.model.ffn import FFN
+from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.norm import Norm
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+
+class WrongShape(FFN):
+    """Swaps batch and places, which changes the logits' meaning; not finite for good measure."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 0
+
+
+class LeakyPattern(Pattern):
+    """Says that it is causal, but lets each place see its successor."""
+
+    causal = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        return (key.order[:, None, :] <= query.order[:, :, None] + 1)[:, None]
+
+
+class FutureNorm(Norm):
+    """Normalises over places, so that the future leaks past a causal pattern."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=1, keepdim=True)
+
+
+class UnusedParameter(Position):
+    """Makes a table that nothing reads."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.table = Embedding(3, dims.d_model, Role.POSITION_EMBEDDING)
+
+
+class GlobalRandom(Position):
+    """Draws a constant from the global random state."""
+
+    relative = False
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.register_buffer("offset", torch.rand(dims.d_model))
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + self.offset
+
+
+class SeesPadding(Position):
+    """Adds the mean embedding of all places, padding included."""
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + x.cumsum(dim=1).flip(1) if tokens.padding is not None else x
+
+
+class SeesDocuments(Position):
+    """Adds a running sum that does not stop where a document ends."""
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + 0.1 * x.cumsum(dim=1)
+
+
+class IgnoresBias(Kernel):
+    """Fast, because it leaves padding out."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.exact = Reference(dims)
+
+    def refuses(self, plan: Plan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return self.exact(q, k, v, plan, position, Context(Tokens.of(q.shape[2]), Tokens.of(q.shape[2])), dropout)
+
+
+class SharedTable(Position):
+    """A rotary-like cache kept in the class and keyed without its settings."""
+
+    relative = False
+    cache: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, dims: Dims, *, base: float) -> None:
+        super().__init__(dims)
+        self.cache["base"] = base
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + torch.sin(tokens.position / self.cache["base"])[..., None]
+
+
+class FalseFact(Position):
+    """Says that it is relative, but adds the position itself."""
+
+    relative = True
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + torch.sin(tokens.position[..., None] * torch.arange(1, x.shape[-1] + 1))
+
+
+class DeadKnob(Activation):
+    """A number that nothing reads."""
+
+    def __init__(self, dims: Dims, *, slope: float) -> None:
+        super().__init__(dims)
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+class NamelessWeight(FFN):
+    """A weight made outside the leaves, whose role nobody knows."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_IN, bias=False)
+        self.secret = nn.Linear(dims.d_model, dims.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.secret(self.inner(x))

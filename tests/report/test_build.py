@@ -1,0 +1,291 @@
+"""The report as files: complete, escaped, self-contained, reproducible, quick; and honest about trouble."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from report.store import ENVIRONMENT, Store, falling
+from swapformer.errors import UsageError
+from swapformer.report.build import Report, build
+from swapformer.report.style import styles
+from swapformer.report.tables import RESULT_COLUMNS
+
+LENGTHS = (16, 32, 64)
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Six arms along an axis, one impossible; trials diverged, failed, killed, missing, corrupt, in two classes."""
+    arms = {f"h{h}": [f"model.num_heads={h}"] for h in (1, 2, 4, 8, 16)} | {"h7": ["model.num_heads=7"]}
+    claims: list[dict[str, Any]] = [
+        {"text": "1 is worse", "worse": {"arm": "h1", "than": "h8", "metric": "val/loss", "margin": 0.01}},
+        {"text": "7 too", "worse": {"arm": "h7", "than": "h8", "metric": "val/loss", "margin": 0.01}},
+        {"text": "<script>alert(1)</script>", "diverges": {"arm": "h16", "than": "h8", "margin": 0.1}},
+        {"text": "16 is best", "within": {"arm": "h16", "of": "best", "metric": "val/loss", "relative": 0.01}},
+    ]
+    store = Store(
+        tmp_path_factory.mktemp("store"), arms, "h8", ["val/loss", "val/accuracy@64", "probe/x"], claims=claims
+    )
+    store.directions = {"val/loss": "lower"} | {f"val/accuracy@{n}": "higher" for n in LENGTHS}
+    store.manifest = {
+        "question": "Do heads matter? <img src=x onerror=alert(1)>",
+        "axis": {"key": "model.num_heads", "values": {f"h{h}": h for h in (1, 2, 4, 7, 8, 16)}},
+        "impossible": [{"arm": "h7", "reason": "7 does not divide 128"}],
+        "train_length": 32,
+    }
+    fates = {("h16", 1): "diverged", ("h16", 4): "diverged", ("h4", 3): "failed", ("h2", 5): "running"}
+    generator = np.random.default_rng(1)
+    common = generator.normal(0, 0.05, 8)
+    for index, arm in enumerate(("h1", "h2", "h4", "h8", "h16")):
+        for seed in store.seeds:
+            loss = 2.0 - 0.1 * index + common[seed] + generator.normal(0, 0.01)
+            status = fates.get((arm, seed), "finished")
+            metrics = {"val/loss": loss} | {f"val/accuracy@{n}": 1 - n / 100 - loss / 50 for n in LENGTHS}
+            curve = {"val/loss": falling(loss, 20, np.zeros(20))[: 8 if status == "diverged" else 20]}
+            extra = {"environment": ENVIRONMENT | {"device": "cuda"}} if (arm, seed) == ("h2", 6) else {}
+            if (arm, seed) != ("h2", 7):
+                store.write_trial(
+                    arm, seed, metrics, status, curve, {"probe/x": loss / 10}, reason="it <broke>", **extra
+                )
+    (store.directory("h8", 2) / "record.json").write_text("{")
+    store.write_manifest()
+    return store
+
+
+@pytest.fixture(scope="module")
+def report(troubled: Store) -> Report:
+    return build(troubled.study, troubled.runs)
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return (report.directory / "report.html").read_text(encoding="utf-8")
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def test_the_page_refers_to_nothing_outside_itself(page: str, parsed: Tags) -> None:
+    assert not [tag for tag, _ in parsed.tags if tag in ("script", "link", "img", "iframe", "object", "embed")]
+    references = [
+        value for _, attrs in parsed.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")
+    ]
+    assert references and all(value and value.startswith("#") for value in references)
+    assert "@import" not in page and not re.search(r"url\((?!#)", page)
+    assert set(re.findall(r"https?://[^\"'\s<]+", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_what_users_wrote_is_escaped(page: str, parsed: Tags) -> None:
+    assert "<script>alert" not in page and "<img src=x" not in page and "it <broke>" not in page
+    assert "<script>alert(1)</script>" in parsed.text and "it <broke>" in parsed.text
+
+
+def test_every_reference_inside_the_figures_resolves_and_no_id_occurs_twice(page: str, parsed: Tags) -> None:
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r"url\(#([^)]+)\)", page)) | set(re.findall(r'xlink:href="#([^"]+)"', page))
+    assert used and used <= set(ids)
+
+
+def test_every_color_variable_of_the_figures_is_defined_in_light_and_dark(page: str) -> None:
+    used = set(re.findall(r"var\(--([a-z0-9-]+)\)", page))
+    assert used and all(page.count(f"--{name}:") >= 1 for name in used)
+    dark = page[page.index("prefers-color-scheme:dark") :]
+    assert all(f"--{name}:" in dark for name in used if re.fullmatch(r"s\d+|ink|soft|grid|card|alarm", name))
+
+
+def test_the_page_tells_all_that_a_reader_needs(parsed: Tags, troubled: Store) -> None:
+    for text in (
+        "Do heads matter?", "1 is worse", "supported", "undecided", "swapformer study 99_fake", "0123456789abcdef",
+        "7 does not divide 128", "2 diverged", "1 failed", "1 killed", "1 missing", "1 corrupt", "model.num_heads=4",
+        "804\N{NARROW NO-BREAK SPACE}096", "2 environment classes", "cpu · torch 2.13.0 · 1 thread · deterministic",
+        "steps: 2000",
+    ):  # fmt: skip
+        assert text in parsed.text, text
+
+
+def test_an_impossible_arm_stands_in_no_table(report: Report) -> None:
+    assert [row.arm for row in report.rows] == ["h1", "h2", "h4", "h8", "h16"]
+    assert "h7" not in (report.directory / "table.md").read_text()
+
+
+def test_results_csv_has_one_row_per_arm_seed_and_metric(report: Report, troubled: Store) -> None:
+    rows = list(csv.DictReader(io.StringIO((report.directory / "results.csv").read_text())))
+    assert list(rows[0]) == list(RESULT_COLUMNS)
+    metrics = ["val/loss", "val/accuracy@64", "probe/x", "val/accuracy@16", "val/accuracy@32"]
+    expected = [
+        (arm, str(seed), metric) for arm in ("h1", "h2", "h4", "h8", "h16") for seed in range(8) for metric in metrics
+    ]
+    assert sorted((row["arm"], row["seed"], row["metric"]) for row in rows) == sorted(expected)
+    assert {row["value"] for row in rows if row["status"] != "finished"} == {""}  # never zero
+    losses = [float(row["value"]) for row in rows if row["arm"] == "h1" and row["metric"] == "val/loss"]
+    record = json.loads((troubled.directory("h1", 0) / "record.json").read_text())
+    assert losses[0] == record["metrics"]["val/loss"]  # to the last digit
+    assert {row["evaluation_se"] for row in rows if row["metric"] == "probe/x"} == {""}
+
+
+def test_the_table_holds_scipys_numbers(report: Report) -> None:
+    rows = {row.arm: row for row in report.rows}
+    losses = {arm: report.records.metrics.query("arm == @arm and metric == 'val/loss'") for arm in ("h1", "h8")}
+    summary = rows["h1"].summaries["val/loss"]
+    expected = stats.ttest_1samp(losses["h1"]["value"], 0).confidence_interval()
+    assert (summary.mean, summary.lower, summary.upper) == pytest.approx((losses["h1"]["value"].mean(), *expected))
+    assert summary.evaluation_error == pytest.approx(0.004)
+    both = losses["h1"].merge(losses["h8"], on="seed")
+    comparison = summary.comparison
+    assert comparison is not None and comparison.pairs == 7
+    expected = stats.ttest_rel(both["value_x"], both["value_y"]).confidence_interval()
+    assert (comparison.lower, comparison.upper) == pytest.approx(tuple(expected))
+    assert comparison.narrowed > 0.5  # the common part of the seeds is five times the rest
+    assert comparison.p_improvement == 0.0
+
+
+def test_means_are_over_finished_trials_and_the_interval_of_a_diverged_arm_is_open(report: Report) -> None:
+    row = {row.arm: row for row in report.rows}["h16"]
+    assert row.counts == {"finished": 6, "diverged": 2}
+    comparison = row.summaries["val/loss"].comparison
+    assert comparison is not None and comparison.upper == math.inf and math.isfinite(comparison.lower)
+    assert math.isnan(comparison.p_sign_flip) and all(map(math.isnan, comparison.bootstrap))
+    # 5 paired seeds finished and 2 diverged; all that finished beat the baseline's 5, but the diverged ones lose.
+    assert (comparison.pairs, comparison.p_improvement) == (5, pytest.approx(5 / 7))
+    assert "∞)" in (report.directory / "table.md").read_text()
+
+
+def test_figures_are_there_wellformed_and_described(report: Report) -> None:
+    names = {path.name for path in report.directory.glob("*.svg")}
+    assert names == {
+        "axis_val_loss.svg", "axis_probe_x.svg", "length_val_accuracy.svg", "curve_val_loss.svg", "gap_val_loss.svg",
+        "forest_val_loss.svg", "forest_val_accuracy_64.svg", "forest_probe_x.svg",
+    }  # fmt: skip
+    for name in names:
+        root = ET.parse(report.directory / name).getroot()
+        assert root.find("{http://www.w3.org/2000/svg}title") is not None
+    text = "".join(ET.parse(report.directory / "axis_val_loss.svg").getroot().itertext())
+    assert "2 diverged" in text and "model.num_heads" in text
+
+
+def test_a_second_build_writes_the_same_bytes(troubled: Store, report: Report) -> None:
+    before = {path.name: path.read_bytes() for path in report.directory.iterdir()}
+    build(troubled.study, troubled.runs)
+    assert {path.name: path.read_bytes() for path in report.directory.iterdir()} == before
+    assert not any(b"<dc:date>" in content for content in before.values())
+
+
+def test_publishing_copies_all_but_the_page_and_removes_only_our_stale_figures(troubled: Store, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "own.svg").write_text("<svg/>")
+    (results / "curve_gone.svg").write_text("<!-- written by swapformer report -->\n<svg/>")
+    published = build(troubled.study, troubled.runs, publish_to=results)
+    names = {path.name for path in results.iterdir()}
+    assert "own.svg" in names and "curve_gone.svg" not in names and "report.html" not in names
+    assert {"table.md", "results.csv", "axis_val_loss.svg"} <= names
+    assert {path for path in published.files if path.parent == results} == {results / n for n in names - {"own.svg"}}
+
+
+def test_a_directory_that_cannot_be_written_is_one_clear_line(troubled: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="must be written to"):
+        build(troubled.study, troubled.runs, publish_to=tmp_path / "file")
+
+
+def test_as_dict_is_strict_json_with_the_verdicts(report: Report) -> None:
+    plain = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert plain["complete"] is False
+    assert plain["trials"] == {"finished": 34, "diverged": 2, "failed": 1, "killed": 1, "missing": 1, "corrupt": 1}
+    first = plain["verdicts"][0]
+    assert first["outcome"] == "supported"
+    assert first["differences"][0]["lower"] > first["differences"][0]["claimed_above"] == 0.01
+    assert first["differences"][0]["claimed_below"] is None
+    assert plain["impossible"] == {"h7": "7 does not divide 128"}
+
+
+def test_the_terminal_shows_verdicts_and_markup_is_not_interpreted(report: Report) -> None:
+    out = io.StringIO()
+    report.render(Console(file=out, width=110))
+    text = out.getvalue()
+    assert "✓ supported" in text and "<script>alert(1)</script>" in text and "report.html" in text
+    assert "h1 − h8 = +0.3" in text
+
+
+def test_a_study_without_a_single_trial_still_has_a_report(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy@64"])
+    store.claims = [{"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0}}]
+    store.write_manifest()
+    empty = build(store.study, store.runs)
+    assert [verdict.outcome for verdict in empty.verdicts] == ["undecided"]
+    assert "16 missing" in (empty.directory / "report.html").read_text()
+
+
+def test_an_impossible_baseline_leaves_differences_out(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"])
+    store.manifest = {"impossible": [{"arm": "a", "reason": "no"}]}
+    for seed in store.seeds:
+        store.write_trial("b", seed, {"val/loss": 1.0 + seed})
+    store.write_manifest()
+    assert build(store.study, store.runs).rows[0].summaries["val/loss"].comparison is None
+
+
+def test_names_with_signs_of_markup_reach_the_figures_unharmed(tmp_path: Path) -> None:
+    arms = {"a & <b>": [], "$x_1$ | y": [], "ünïcode 位置": []}
+    store = Store(tmp_path, arms, "a & <b>", ["val/loss"], seeds=range(3))
+    store.fill(dict.fromkeys(arms, 1.5))
+    built = build(store.study, store.runs)
+    text = "".join(ET.parse(built.directory / "arms_val_loss.svg").getroot().itertext())
+    assert all(name in text for name in arms)
+    assert "$x_1$ \\| y" in (built.directory / "table.md").read_text()
+
+
+def test_twenty_arms_get_a_panel_each_and_distinct_looks(tmp_path: Path) -> None:
+    arms = {f"arm_{i}_with_a_rather_long_name": [] for i in range(20)}
+    store = Store(tmp_path, arms, next(iter(arms)), ["val/loss"], seeds=range(2))
+    store.fill(dict.fromkeys(arms, 1.5))
+    built = build(store.study, store.runs)
+    root = ET.parse(built.directory / "curve_val_loss.svg").getroot()
+    assert sum(str(e.get("id")).startswith("axes_") for e in root.iter()) == 20
+    looks = styles(list(arms), next(iter(arms)), ordered=False).values()
+    assert len({(look.color, look.marker, look.dash) for look in looks}) == 20
+
+
+def test_the_report_room_never_imports_torch_or_hydra() -> None:
+    code = (
+        "import sys, swapformer.report.build as _; "
+        "bad = {'torch', 'lightning', 'hydra', 'omegaconf', 'matplotlib.pyplot'} & set(sys.modules); "
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

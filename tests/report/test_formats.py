@@ -1,0 +1,77 @@
+"""Numbers in words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from swapformer.report import canvas, formats
+from swapformer.report.figures import families, reported
+
+
+def test_a_number_shows_as_many_digits_as_its_interval_bears() -> None:
+    assert formats.number(1.23456, formats.places_for(1.23456, 1.20, 1.27)) == "1.235"
+    assert formats.number(1.23456, formats.places_for(1.23456, 0.2, 2.3)) == "1.2"
+    assert formats.number(123.456, formats.places_for(123.456, 23.0, 223.0)) == "123"
+
+
+def test_signs_are_true_minus_signs_and_zero_has_none() -> None:
+    assert formats.number(-0.5, 2, signed=True) == "−0.50"
+    assert formats.number(0.5, 2, signed=True) == "+0.50"
+    assert formats.number(-0.0001, 2, signed=True) == "0.00"
+
+
+def test_open_ends_have_round_brackets() -> None:
+    assert formats.interval(0.1, math.inf, 2, signed=True) == "[+0.10, ∞)"
+    assert formats.interval(-math.inf, 0.1, 2) == "(−∞, 0.10]"
+    assert formats.interval(-math.inf, math.inf, 2) == "–"
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0004, "< .001"), (0.0312, ".031"), (1.0, "1"), (math.nan, "–")])
+def test_p_values(p: float, text: str) -> None:
+    assert formats.p_value(p) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3.21, "3.2 s"), (59.99, "1 min 0 s"), (61, "1 min 1 s"), (7384, "2 h 3 min"), (math.nan, "–")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert formats.duration(seconds) == text
+
+
+def test_the_seeds_that_would_decide_in_words() -> None:
+    assert formats.seeds_text((9, 21)) == "9 to 21 seeds would decide"
+    assert formats.seeds_text((9, 9)) == "about 9 seeds would decide"
+    assert formats.seeds_text((9, None)).startswith("9 or many more")
+    assert formats.seeds_text((None, None)).startswith("more than 1000")
+    assert formats.seeds_text(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2, 4, 8], True),
+        ([3e-4, 3e-3, 3e-2], True),
+        ([1, 2, 3], False),
+        ([2, 4], False),
+        ([0, 1, 2], False),
+        (["a"], False),
+    ],
+)
+def test_power_series_are_recognised(values: list[object], expected: bool) -> None:
+    assert canvas.is_power_series(values) is expected
+
+
+def test_long_names_wrap_at_separators_and_lose_no_character() -> None:
+    name = "model/position=rope,fraction=0.5_base=500000 and so on"
+    wrapped = canvas.wrap(name, 20)
+    assert max(map(len, wrapped.split("\n"))) <= 20
+    assert wrapped.replace("\n", "").replace(" ", "") == name.replace(" ", "")
+
+
+def test_a_metric_by_length_brings_its_whole_family() -> None:
+    recorded = ["val/acc", "val/acc@128", "val/acc@16", "val/loss", "test/acc@16"]
+    assert families(["val/acc@16"], recorded) == {"val/acc": {16: "val/acc@16", 128: "val/acc@128"}}
+    assert reported(["val/loss", "val/acc@16"], recorded) == ["val/loss", "val/acc@16", "val/acc", "val/acc@128"]

@@ -1,0 +1,67 @@
+"""Power against statsmodels and against simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+
+from swapformer.report.claims import parse
+from swapformer.report.power import plan, power, seeds_range, seeds_to_decide
+
+CLAIMS = parse(
+    [{"text": str(i), "worse": {"arm": "a", "than": "b", "metric": "m", "margin": 0.1}} for i in range(4)], "ab", "m"
+)
+
+
+@pytest.mark.parametrize(
+    ("distance", "n", "alpha"), [(1.0, 8, 0.05), (2.0, 5, 0.01), (0.5, 30, 0.0125), (3.0, 3, 0.05)]
+)
+def test_power_is_statsmodels(distance: float, n: int, alpha: float) -> None:
+    oracle = TTestPower().power(distance, n, alpha / 2, alternative="larger")
+    assert power(distance, 1.0, n, alpha) == pytest.approx(oracle, rel=1e-6)
+
+
+def test_power_is_the_share_of_intervals_that_stay_clear() -> None:
+    samples = np.random.default_rng(0).normal(0.9, 1.0, (4000, 10))
+    half = stats.t.ppf(0.975, 9) * samples.std(axis=1, ddof=1) / math.sqrt(10)
+    assert power(0.9, 1.0, 10) == pytest.approx(np.mean(samples.mean(axis=1) - half > 0), abs=0.03)
+
+
+def test_the_fewest_seeds_are_the_fewest() -> None:
+    n = seeds_to_decide(1.0, 1.0, 0.05)
+    assert n is not None
+    assert power(1.0, 1.0, n, 0.05) >= 0.8 > power(1.0, 1.0, n - 1, 0.05)
+    assert seeds_to_decide(1e-6, 1.0) is None
+    assert seeds_to_decide(0.0, 1.0) is None
+
+
+def test_the_range_holds_the_estimate_from_the_observed_spread() -> None:
+    low, high = seeds_range(0.5, 1.0, 8)
+    middle = seeds_to_decide(0.5, 1.0)
+    assert low is not None and high is not None and middle is not None
+    assert 9 <= low < middle < high
+
+
+def test_power_stays_a_probability_far_out() -> None:
+    values = [power(d, 1.0, n, 1e-4) for d in (0.1, 1.0, 5.0, 50.0, 1e6) for n in (2, 5, 100, 1000)]
+    assert all(0 <= value <= 1 for value in values)
+    assert power(1e6, 1.0, 3) == pytest.approx(1.0)
+
+
+def test_a_plan_counts_the_claims_that_its_seeds_could_decide() -> None:
+    assert plan(CLAIMS, 8, effect=5.0).decidable == 4
+    assert plan(CLAIMS, 8, effect=0.2).decidable == 0
+    assert plan(CLAIMS, 1, effect=100.0).decidable == 0
+    assert plan([], 8).needed == 2
+
+
+def test_a_plan_names_the_seeds_that_would_do() -> None:
+    short = plan(CLAIMS, 3, effect={"m": 0.03}, sd={"m": 0.02})
+    assert short.decidable < 4 and short.needed is not None
+    assert plan(CLAIMS, short.needed, effect=0.03, sd=0.02).decidable == 4
+    assert str(short.needed) in str(short)
+    assert power(short.detectable, 1.0, 3, 0.05 / 4) == pytest.approx(0.8, abs=0.01)

@@ -1,0 +1,191 @@
+"""Reading the store: every status, and every kind of damage as something to show."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from report.store import ENVIRONMENT, Store
+from swapformer.errors import UsageError
+from swapformer.report.records import held, read
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path, {"a": [], "b": ["model.x=1"]}, "a", ["val/loss", "probe/x"], seeds=range(3))
+
+
+def statuses(store: Store) -> dict[tuple[str, int], str]:
+    cells = read(store.study, store.runs).cells
+    return {(arm, seed): status for arm, seed, status in cells[["arm", "seed", "status"]].itertuples(index=False)}
+
+
+def test_every_status_is_seen_and_only_finished_trials_have_values(store: Store) -> None:
+    for seed, status in enumerate(("finished", "diverged", "failed")):
+        store.write_trial("a", seed, {"val/loss": 1.0}, status, reason=f"because {status}")
+    for seed, status in enumerate(("interrupted", "killed")):
+        store.write_trial("b", seed, {"val/loss": 1.0}, status)
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert list(records.cells["status"]) == ["finished", "diverged", "failed", "interrupted", "killed", "missing"]
+    assert list(records.metrics["value"]) == [1.0]
+    assert records.cells["reason"][1] == "because diverged"
+
+
+def test_running_means_that_someone_holds_the_lock(store: Store) -> None:
+    directory = store.write_trial("a", 0, {}, "running")
+    store.write_manifest()
+    assert statuses(store)["a", 0] == "killed"  # no lock at all
+    lock = directory / "lock"
+    lock.write_text("")
+    assert statuses(store)["a", 0] == "killed"  # a lock that nobody holds
+    code = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print(1, flush=True); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, lock],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None and holder.stdout.readline()
+        assert statuses(store)["a", 0] == "running"
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert statuses(store)["a", 0] == "killed"  # SIGKILL released it
+
+
+def test_looking_at_a_lock_leaves_it_free(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("x")
+    assert not held(tmp_path)
+    with (tmp_path / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert held(tmp_path)
+    assert (tmp_path / "lock").read_text() == "x"
+
+
+def test_a_trial_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
+    record = {"environment": {"host": "elsewhere"}}
+    assert not held(tmp_path, record)
+    (tmp_path / "heartbeat").write_text("")
+    assert held(tmp_path, record)
+    os.utime(tmp_path / "heartbeat", (time.time() - 600,) * 2)
+    assert not held(tmp_path, record)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"schema_version": 1, "id"', "cannot be read"),
+        ("[]", "expected a mapping, found list"),
+        ('{"schema_version": 2, "status": "finished"}', "schema_version is 2"),
+        ('{"schema_version": 1, "status": "done"}', "unknown status 'done'"),
+        ('{"schema_version": 1, "status": "finished", "seed": 7}', "seed 7"),
+        ('{"schema_version": 1, "status": "finished", "seed": 0}', "must hold `metrics`"),
+        ("\x00\x00", "cannot be read"),
+    ],
+)
+def test_a_damaged_record_is_shown_as_corrupt(store: Store, content: str, reason: str) -> None:
+    (store.write_trial("a", 0, {"val/loss": 1.0}) / "record.json").write_text(content)
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert records.cells["status"][0] == "corrupt"
+    assert reason in records.cells["reason"][0]
+    assert len(records.problems) == 1 and len(records.metrics) == 0
+
+
+def test_undecodable_bytes_are_damage_too(store: Store) -> None:
+    (store.write_trial("a", 0, {}) / "record.json").write_bytes(b"\xff\xfe\x00{")
+    store.write_manifest()
+    assert statuses(store)["a", 0] == "corrupt"
+
+
+def test_a_metric_that_is_no_finite_number_is_left_out_and_named(store: Store) -> None:
+    store.write_trial("a", 0, {"val/loss": math.nan, "val/accuracy": 0.5})
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert list(records.metrics["metric"]) == ["val/accuracy"]
+    assert "'val/loss' is not a finite number" in records.problems[0]
+
+
+def test_probe_metrics_come_from_artifacts_and_a_broken_one_is_named(store: Store) -> None:
+    directory = store.write_trial("a", 0, {"val/loss": 1.0}, probes={"probe/x": 0.25})
+    (directory / "artifacts" / "broken.json").write_text("{")
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert dict(zip(records.metrics["metric"], records.metrics["value"], strict=True)) == {
+        "val/loss": 1.0,
+        "probe/x": 0.25,
+    }
+    assert "broken.json" in records.problems[0]
+
+
+def test_a_torn_history_loses_its_last_line_alone(store: Store) -> None:
+    directory = store.write_trial("a", 0, {"val/loss": 1.0})
+    (directory / "metrics.csv").write_text(
+        "step,name,value\n100,val/loss,2.5\n100,train/loss,9\n200,val/loss,2.\n300,val/loss,1.23"
+    )
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert list(records.histories["step"]) == [100, 200]  # 1.23 may have been 1.2345
+    assert list(records.histories["value"]) == [2.5, 2.0]
+    assert not records.problems
+
+
+def test_a_damaged_line_in_a_history_is_left_out_and_counted(store: Store) -> None:
+    directory = store.write_trial("a", 0, {"val/loss": 1.0})
+    (directory / "metrics.csv").write_text(
+        "step,name,value\n100,val/loss,2.5\n1\x00,,\ngarbage\n200,val/loss,nan\n300,val/loss,2.1\n"
+    )
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert list(records.histories["step"]) == [100, 200, 300]
+    assert "2 damaged lines" in records.problems[0]
+
+
+def test_a_step_measured_twice_after_a_resume_counts_once(store: Store) -> None:
+    directory = store.write_trial("a", 0, {"val/loss": 1.0})
+    (directory / "metrics.csv").write_text("step,name,value\n100,val/loss,2.5\n200,val/loss,2.2\n200,val/loss,2.1\n")
+    store.write_manifest()
+    assert list(read(store.study, store.runs).histories["value"]) == [2.5, 2.1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        ("{", "cannot be read"),
+        ("[]", "must be a mapping"),
+        ('{"schema_version": 9}', "schema_version 9"),
+        ('{"name": "x"}', "lacks 'baseline'"),
+        (
+            json.dumps({"name": "x", "baseline": "a", "arms": {"a": []}, "seeds": 3, "metrics": [], "cells": []}),
+            "wrong shape",
+        ),
+        (json.dumps({"name": "x", "baseline": "z", "arms": {"a": []}, "seeds": [], "metrics": [], "cells": []}), "'z'"),
+    ],
+)
+def test_a_damaged_manifest_is_one_clear_line(tmp_path: Path, content: str | None, message: str) -> None:
+    study = tmp_path / "studies" / "x"
+    study.mkdir(parents=True)
+    if content is not None:
+        (study / "manifest.json").write_text(content)
+    with pytest.raises(UsageError, match=message) as error:
+        read(study, tmp_path)
+    assert "swapformer study x" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_environment_class_is_device_torch_threads_and_determinism(store: Store) -> None:
+    store.write_trial("a", 0, {"val/loss": 1.0})
+    store.write_trial("a", 1, {"val/loss": 1.0}, environment=ENVIRONMENT | {"python": "3.14", "platform": "Mars"})
+    store.write_trial("a", 2, {"val/loss": 1.0}, environment=ENVIRONMENT | {"threads": 2})
+    store.write_manifest()
+    first, same, other = read(store.study, store.runs).cells["environment"][:3]
+    assert first == same == "cpu · torch 2.13.0 · 1 thread · deterministic"
+    assert other == "cpu · torch 2.13.0 · 2 threads · deterministic"

@@ -1,0 +1,170 @@
+"""Statistics against scipy and statsmodels computed independently, by hand, by enumeration and by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from swapformer.report import statistics
+from swapformer.report.estimates import IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown, mean_estimate
+
+
+def paired(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    common = generator.normal(0, 1, n)
+    return 0.3 + common + generator.normal(0, 0.2, n), common + generator.normal(0, 0.2, n)
+
+
+def test_the_mean_estimate_is_scipys_paired_t_test() -> None:
+    x, y = paired(8, 1)
+    estimate = mean_estimate(x - y)
+    oracle = stats.ttest_rel(x, y)
+    assert 2 * min(estimate.p_above(0), estimate.p_below(0)) == pytest.approx(oracle.pvalue, rel=1e-12)
+    expected = oracle.confidence_interval(0.99)
+    assert (estimate.lower(0.005), estimate.upper(0.005)) == pytest.approx((expected.low, expected.high), rel=1e-12)
+
+
+def test_equivalence_is_scipys_two_one_sided_tests() -> None:
+    x, y = paired(8, 2)
+    estimate = mean_estimate(x - y)
+    above = stats.ttest_1samp(x - y, -0.6, alternative="greater").pvalue
+    below = stats.ttest_1samp(x - y, 0.6, alternative="less").pvalue
+    assert (estimate.p_above(-0.6), estimate.p_below(0.6)) == pytest.approx((above, below), rel=1e-12)
+
+
+def test_the_t_interval_is_scipys() -> None:
+    x, _ = paired(6, 3)
+    expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
+    assert statistics.t_interval(x) == pytest.approx((expected.low, expected.high), rel=1e-12)
+
+
+def test_the_t_interval_covers_95_percent_at_5_seeds() -> None:
+    samples = np.random.default_rng(0).normal(1.0, 2.0, (6000, 5))
+    covered = np.mean([low <= 1.0 <= high for low, high in map(statistics.t_interval, samples)])
+    assert covered == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / 6000))
+
+
+def test_a_single_seed_has_no_interval() -> None:
+    assert statistics.t_interval(np.array([1.0])) == (-math.inf, math.inf)
+    assert isinstance(mean_estimate(np.array([1.0])), Unknown)
+    assert mean_estimate(np.array([1.0])).p_above(-1e9) == 1.0
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        MeanEstimate(0.3, 6, 0.11),
+        IdenticalEstimate(0.5, 6),
+        RateEstimate(5, 8),
+        RateEstimate(-3, 8),
+        RateEstimate(8, 8),
+        Opened(MeanEstimate(0.3, 6, 0.11), below=False, above=True),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_limits_and_p_values_agree(estimate: MeanEstimate) -> None:
+    for tail, x in itertools.product((0.001, 0.01, 0.025, 0.2), np.linspace(-0.99, 0.99, 41)):
+        assert (estimate.lower(tail) > x + 1e-6) <= (estimate.p_above(x) <= tail)
+        assert (estimate.p_above(x) < tail - 1e-6) <= (estimate.lower(tail) >= x - 1e-6)
+        assert (estimate.upper(tail) < x - 1e-6) <= (estimate.p_below(x) <= tail)
+        assert (estimate.p_below(x) < tail - 1e-6) <= (estimate.upper(tail) <= x + 1e-6)
+
+
+def test_identical_differences_are_judged_by_the_sign_test() -> None:
+    two, eight = mean_estimate(np.full(2, 0.4)), mean_estimate(np.full(8, 0.4))
+    oracle = stats.binomtest(8, 8, 0.5, alternative="greater").pvalue
+    assert eight.p_above(0) == pytest.approx(oracle)
+    assert eight.lower(0.025) == 0.4
+    assert two.lower(0.025) == -math.inf  # two equal numbers prove nothing
+
+
+def enumerated_tail(n: int, total: int, plus: float, minus: float) -> float:
+    """P(sum ≥ total), by going through all 3^n outcomes."""
+    law = {1: plus, 0: 1 - plus - minus, -1: minus}
+    return sum(math.prod(law[d] for d in way) for way in itertools.product(law, repeat=n) if sum(way) >= total)
+
+
+def test_the_rate_p_value_is_the_worst_case_over_all_laws_with_that_mean() -> None:
+    for total, mean in ((3, 0.0), (2, 0.1), (4, 0.3), (0, -0.4), (-2, -0.5)):
+        worst = max(
+            enumerated_tail(4, total, minus + mean, minus) for minus in np.linspace(max(0.0, -mean), (1 - mean) / 2, 60)
+        )
+        assert RateEstimate(total, 4).p_above(mean) == pytest.approx(worst, rel=2e-3, abs=1e-9)
+
+
+def test_when_every_seed_differs_the_rate_p_value_is_mcnemars() -> None:
+    oracle = stats.binomtest(8, 8, 0.5, alternative="greater").pvalue  # McNemar's exact test, 8 discordant pairs
+    assert RateEstimate(8, 8).p_above(0.0) == pytest.approx(oracle, rel=1e-9)
+
+
+def test_rate_limits_never_miss_more_often_than_they_say() -> None:
+    n, tail = 8, 0.025
+    limits = {total: RateEstimate(total, n).lower(tail) for total in range(-n, n + 1)}
+    for plus, minus in ((0.5, 0.5), (0.3, 0.0), (0.6, 0.2), (0.9, 0.1), (0.05, 0.0), (0.0, 0.4)):
+        law = np.array([1.0])
+        for _ in range(n):
+            law = np.convolve(law, [minus, 1 - plus - minus, plus])
+        missed = sum(law[total + n] for total in limits if limits[total] > plus - minus + 1e-9)
+        assert missed <= tail + 1e-9, (plus, minus)
+
+
+def test_holm_by_hand() -> None:
+    # Four hypotheses at 5 %: .01 ≤ .05/4 and .014 ≤ .05/3 are rejected, .03 > .05/2 is not and ends the procedure.
+    p = [0.03, 0.01, 0.04, 0.014]
+    assert statistics.holm_levels(p) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert [a <= b for a, b in zip(p, statistics.holm_levels(p), strict=True)] == [False, True, False, True]
+    assert statistics.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
+
+
+def test_holm_is_statsmodels() -> None:
+    generator = np.random.default_rng(5)
+    for _ in range(12):
+        p = list(generator.beta(0.3, 3, generator.integers(1, 9)))
+        rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
+        assert statistics.holm_adjusted(p) == pytest.approx(list(adjusted))
+        assert [a <= b for a, b in zip(p, statistics.holm_levels(p), strict=True)] == list(rejected)
+
+
+def test_no_claims_need_no_levels() -> None:
+    assert statistics.holm_levels([]) == []
+    assert statistics.holm_adjusted([]) == []
+
+
+def test_sign_flips_are_exact_for_few_seeds() -> None:
+    differences = np.array([0.1, 0.3, 0.2, -0.05, 0.4])
+    flips = [
+        abs(np.mean(differences * s)) >= abs(differences.mean()) - 1e-12 for s in itertools.product((1, -1), repeat=5)
+    ]
+    p = statistics.sign_flip_p(differences, np.random.default_rng(0))
+    assert p == pytest.approx(np.mean(flips))
+    assert statistics.sign_flip_p(np.ones(5) + np.arange(5), np.random.default_rng(0)) == pytest.approx(2 / 32)
+
+
+def test_the_bootstrap_is_reproducible_and_near_the_t_interval_for_many_seeds() -> None:
+    x, y = paired(40, 4)
+    first, again = (statistics.bootstrap_interval(x - y, np.random.default_rng(1)) for _ in range(2))
+    assert first == again
+    assert first == pytest.approx(statistics.t_interval(x - y), abs=0.03)
+
+
+def test_the_bootstrap_says_nothing_about_identical_or_too_few_values() -> None:
+    assert all(map(math.isnan, statistics.bootstrap_interval(np.ones(6), np.random.default_rng(0))))
+    assert all(map(math.isnan, statistics.bootstrap_interval(np.array([1.0, 2.0]), np.random.default_rng(0))))
+
+
+def test_welchs_width_is_scipys() -> None:
+    x, y = paired(7, 6)
+    expected = stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
+    assert statistics.welch_width(x, y) == pytest.approx(expected.high - expected.low, rel=1e-9)
+
+
+def test_probability_of_improvement_is_mann_whitneys_u() -> None:
+    x, y = np.array([1.0, 2.0, 3.0, 3.0]), np.array([2.0, 2.5, 3.0])
+    u = stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
+    assert statistics.probability_of_improvement(x, y, "higher") == pytest.approx(u)
+    assert statistics.probability_of_improvement(x, y, "lower") == pytest.approx(1 - u)

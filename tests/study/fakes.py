@@ -1,0 +1,152 @@
+"""A training that takes milliseconds and does what its config says, and a composer that needs no Hydra."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.study.provenance import Provenance
+from swapformer.study.trial import Trial, Work
+
+PROVENANCE = Provenance("swapformer test", "abc", False)
+
+
+class CorruptCheckpoint(Exception):
+    pass
+
+
+@dataclass
+class Outcome:
+    status: str = "finished"
+    reason: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    standard_errors: dict[str, float] = field(default_factory=dict)
+    directions: dict[str, Any] = field(default_factory=lambda: {"val/loss": "lower"})
+    steps: int = 10
+    tokens: int = 640
+    parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})
+
+
+def fit(config: dict[str, Any], directory: Path) -> Outcome:
+    """Append one line to the journal (one atomic write: many processes share it), then behave."""
+    checkpoint = directory / "checkpoints" / "last.ckpt"
+    resumed = checkpoint.exists()
+    if resumed and checkpoint.read_text() == "garbage":
+        raise CorruptCheckpoint("garbage")
+    journal = os.open(config["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(journal, f"{directory.name} {os.getpid()} {'resumed' if resumed else 'new'}\n".encode())
+    os.close(journal)
+    checkpoint.parent.mkdir(exist_ok=True)
+    checkpoint.write_text("step 5")
+    time.sleep(config.get("sleep", 0.0))
+    _behave(config["behaviour"], resumed)
+    if config["behaviour"] == "diverge":
+        return Outcome("diverged", "loss is nan", {"val/loss": float("nan")})
+    return Outcome(metrics={"val/loss": 1.0 + config["seed"], "val/odd": float("inf")})
+
+
+def _behave(behaviour: str, resumed: bool) -> None:
+    match behaviour:
+        case "finish" | "diverge":
+            return
+        case "fail":
+            raise RuntimeError("no such luck")
+        case "misuse":
+            raise UsageError("the file is empty")
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "killed once":
+            if not resumed:
+                os.kill(os.getpid(), signal.SIGKILL)
+        case "exit":
+            raise SystemExit(1)  # what Lightning makes of SIGINT
+        case "hang":
+            time.sleep(60)
+        case other:
+            raise AssertionError(other)
+
+
+def replay(config: dict[str, Any], directory: Path) -> None:
+    for name, probe in config["probes"].items():
+        if probe == "broken":
+            raise RuntimeError("no checkpoint")
+        (directory / "artifacts").mkdir(exist_ok=True)
+        (directory / "artifacts" / f"{name}.json").write_text(
+            json.dumps({"settings": probe, "metrics": {f"probe/{name}": 0.5}})
+        )
+
+
+WORK = Work(fit, replay, CorruptCheckpoint)
+
+
+def config(journal: Path, seed: int = 0, behaviour: str = "finish", **more: Any) -> dict[str, Any]:
+    trainer = {"accelerator": "cpu", "threads": 1}
+    return {
+        "seed": seed,
+        "data_seed": seed,
+        "journal": str(journal),
+        "behaviour": behaviour,
+        "trainer": trainer,
+        **more,
+    }
+
+
+def trial(journal: Path, seed: int = 0, behaviour: str = "finish", **more: Any) -> Trial:
+    resolved = config(journal, seed, behaviour, **more)
+    return Trial(trial_id(resolved), resolved, environment={"device": "cpu"}, data="d4", results_epoch=1)
+
+
+def trial_id(resolved: dict[str, Any]) -> str:
+    known = {key: value for key, value in resolved.items() if key not in ("journal", "probes", "runs_dir", "sleep")}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def runs(journal: Path) -> list[str]:
+    """The trials that were trained, one entry per attempt, in order."""
+    return [line.split()[0] for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
+class Composer:
+    """Composes `key=value` into a flat config; counts how often."""
+
+    RESULTS_EPOCH = 1
+
+    def __init__(self, journal: Path, runs_dir: Path) -> None:
+        self.journal, self.runs_dir, self.composed = journal, runs_dir, 0
+
+    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        self.composed += 1
+        resolved = config(self.journal, runs_dir=str(self.runs_dir), probes={})
+        for override in overrides:
+            key, _, value = override.partition("=")
+            resolved[key.lstrip("+")] = json.loads(value) if value[:1] in "0123456789[{" else value
+        resolved["data_seed"] = resolved["seed"]
+        resolved["label"] = f"run {resolved['seed']}"
+        return resolved
+
+    def check(self, resolved: dict[str, Any]) -> None:
+        if resolved.get("heads") == 7:
+            raise UsageError("heads must divide the width")
+
+    def trial_id(self, resolved: dict[str, Any]) -> str:
+        return trial_id(resolved)
+
+    def environment_class(self, resolved: dict[str, Any]) -> dict[str, Any]:
+        return {"device": "cpu"}
+
+    def data_fingerprint(self, resolved: dict[str, Any]) -> str:
+        return "d4"
+
+    def task_of(self, resolved: dict[str, Any]) -> Any:
+        return SimpleNamespace(
+            train_length=64, directions={"loss": "lower"}, evaluation=lambda split: [SimpleNamespace(name="")]
+        )

@@ -1,0 +1,115 @@
+"""Composition: layer overrides, refusals, identity."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study.config import check, compose, identity, trial_id
+from swapformer.training.assemble import build_model
+
+COPY = ["task=copy", "model.num_layers=4", "model.d_model=32", "model.num_heads=4"]
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    return compose([*COPY, *overrides])
+
+
+class TestLayerOverrides:
+    def test_names_and_settings_are_expanded_for_their_layers_alone(self) -> None:
+        layers = composed('model.layers=[{at: "0:2", pattern: window, pattern.before: 3}, {at: -1, num_heads: 2}]')[
+            "model"
+        ]["layers"]
+        assert [sorted(layer) for layer in layers] == [["pattern"], ["pattern"], [], ["num_heads"]]
+        assert layers[0]["pattern"]["before"] == 3
+        assert layers[0]["pattern"]["_target_"].endswith("Window")
+
+    def test_an_override_that_changes_nothing_is_no_override(self) -> None:
+        config = composed('model.layers=[{at: "::", pattern: causal}, {at: 0, num_heads: 4}]')
+        assert config["model"]["layers"] == []
+        assert trial_id(config) == trial_id(composed())
+
+    def test_the_model_is_built_as_the_layers_say(self) -> None:
+        config = composed("model.layers=[{at: 1, num_heads: 8, norm: rmsnorm}, {at: 2, position: alibi}]")
+        check(config)
+        stack = build_model(config, 11).stack
+        assert [layer.attention.head_dim for layer in stack.layers] == [8, 4, 8, 8]
+        assert type(stack.layers[1].block.sublayers[0].before).__name__ == "RMSNorm"
+        # rope with 4 heads is shared by two layers, rope with 8 heads and alibi stand alone
+        assert [type(position).__name__ for position in stack.positions] == ["Rotary", "Rotary", "ALiBi"]
+
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("[{pattern: window}]", "needs `at`"),
+            ("[{at: 9, pattern: window}]", r"must name some of the layers 0 … 3"),
+            ('[{at: "4:", pattern: window}]', r"must name some of the layers"),
+            ("[{at: 0, patern: window}]", "did you mean 'pattern'"),
+            ("[{at: 0, pattern: windw}]", "did you mean 'window'"),
+            ("[{at: 0, pattern: window, pattern.befor: 2}]", "did you mean 'before'"),
+        ],
+    )
+    def test_mistakes_are_named(self, override: str, message: str) -> None:
+        with pytest.raises(UsageError, match=message):
+            composed(f"model.layers={override}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.num_heads=7"], r"7 does not divide 32; try 8"),
+        (["model.num_heads=32"], r"rope turns pairs.*gives 1.*num_heads"),
+        (["model/attention=gqa", "model.attention.num_kv_heads=3"], r"`num_kv_heads` must divide `num_heads`"),
+        (["model/position=learned", "model.max_len=20"], r"table of 20 rows \(model.max_len\).*raise model.max_len"),
+        (["trainer.devices=2"], r"runs on one device"),
+        (["budget.steps=0"], r"`budget.steps` must be a whole number of at least 1"),
+        (["model.ffn.width=0"], r"`width` of a feed-forward layer must be at least 1"),
+        (["model.dropout=1.0"], r"`dropout` must lie in"),
+        (["model/kernel=sdpa", "model.kernel.backend=warp"], r"must be one of auto, math"),
+        (["trainer.precision=16-mixed"], r"set optim.fused=false"),
+        (["model.layers=[{at: 0, num_heads: 7}]"], r"7 does not divide 32"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(composed(*overrides))
+
+
+class TestIdentity:
+    def test_what_cannot_change_a_result_is_not_in_it(self) -> None:
+        same = composed("runs_dir=elsewhere", "checkpoint_every=7", "probes=head_similarity")
+        assert trial_id(same) == trial_id(composed())
+
+    @pytest.mark.parametrize(
+        "override",
+        ["seed=1", "data_seed=1", "model.dropout=0.1", "optim.lr=2e-3", "budget.steps=7", "trainer.threads=2",
+         "task.batch_size=8", "eval.every=7", "eval.final_batches=3", "schedule.final=0.2", "model/kernel=reference"],
+    )  # fmt: skip
+    def test_what_can_change_a_result_is_in_it(self, override: str) -> None:
+        assert trial_id(composed(override)) != trial_id(composed())
+
+    def test_text_is_known_by_its_content_and_not_by_its_path(self, tmp_path: Path) -> None:
+        text = "the quick brown fox jumps over the lazy dog. " * 200
+        paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
+        for path, content in zip(paths, (text, text, text + "!"), strict=True):
+            path.write_text(content)
+        ids = [trial_id(compose(["task=text", f"task.path={path}"])) for path in paths]
+        assert ids[0] == ids[1] != ids[2]
+
+    def test_a_part_from_outside_counts_with_its_source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = tmp_path / "outside_part.py"
+        source.write_text("from swapformer.model.position import Position\nclass Mine(Position):\n    pass\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        config = composed("model/position=none", "model.position._target_=outside_part.Mine")
+        before = identity(config)["foreign_parts"]
+        assert list(before) == ["outside_part.Mine"]
+        source.write_text(source.read_text() + "# changed\n")
+        from swapformer.study import config as module
+
+        module._source_hash.cache_clear()
+        assert identity(config)["foreign_parts"] != before
+        sys.modules.pop("outside_part")

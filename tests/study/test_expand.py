@@ -1,0 +1,151 @@
+"""Arms × seeds → trials, with a composer that counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study import fakes
+from swapformer.errors import UsageError
+from swapformer.study.answer import plain_sweep
+from swapformer.study.expand import Plan, expand
+from swapformer.study.manifest import write_manifest
+from swapformer.study.progress import Progress
+from swapformer.study.run import run
+from swapformer.study.spec import parse
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial, execute
+
+
+@pytest.fixture
+def composer(tmp_path: Path) -> fakes.Composer:
+    return fakes.Composer(tmp_path / "journal", tmp_path / "runs")
+
+
+def plan(composer: fakes.Composer, extra: Sequence[str] = (), **changes: Any) -> Plan:
+    arms = {f"h{heads}": [f"heads={heads}"] for heads in (1, 2, 4)}
+    return expand(parse({"arms": arms, "baseline": "h2", "seeds": 3, **changes}, "heads"), extra, composer)
+
+
+def test_each_arm_is_composed_once_and_the_seed_goes_wherever_it_belongs(composer: fakes.Composer) -> None:
+    found = plan(composer, seeds=[3, 5])
+    assert composer.composed == 3
+    cell = found.cells[1]
+    assert (cell.arm, cell.seed) == ("h1", 5)
+    assert cell.trial.config == composer.compose(["heads=1", "seed=5"])
+    assert cell.trial.config["label"] == "run 5" and cell.trial.config["data_seed"] == 5
+    assert cell.trial.id == fakes.trial_id(cell.trial.config)
+
+
+def test_trials_come_seed_by_seed(composer: fakes.Composer) -> None:
+    assert [trial.config["seed"] for trial in plan(composer).trials] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_an_impossible_arm_is_dropped_and_listed_with_the_reason(composer: fakes.Composer) -> None:
+    found = plan(composer, arms={"h2": ["heads=2"], "h7": ["heads=7"]})
+    assert found.impossible == {"h7": "heads must divide the width"}
+    assert {cell.arm for cell in found.cells} == {"h2"}
+    with pytest.raises(UsageError, match="the baseline 'h2' cannot be built: heads must divide"):
+        plan(composer, arms={"h2": ["heads=7"], "h1": ["heads=1"]})
+
+
+def test_arms_that_are_the_same_trial_are_refused(composer: fakes.Composer) -> None:
+    with pytest.raises(UsageError, match="'h1' and 'h2' are the same trial"):
+        plan(composer, extra=["heads=4"])
+
+
+def test_a_metric_that_no_trial_could_have_is_refused(composer: fakes.Composer) -> None:
+    for metric, complaint in [
+        ("val/los", "no metric 'val/los' in this task; did you mean 'val/loss'"),
+        ("val/loss@99", "no metric 'val/loss@99'"),
+        ("probe/similarity", "needs a probe"),
+        ("valid/loss", "begins with val/, test/ or probe/"),
+    ]:
+        with pytest.raises(UsageError) as error:
+            plan(composer, metrics=[metric])
+        assert complaint in str(error.value)
+
+
+def test_the_seed_cannot_be_overridden_for_all_arms(composer: fakes.Composer) -> None:
+    with pytest.raises(UsageError, match="give seeds="):
+        plan(composer, extra=["seed=3"])
+
+
+def test_the_manifest_holds_what_the_report_needs(composer: fakes.Composer, tmp_path: Path) -> None:
+    found, store = plan(composer), Store(tmp_path / "runs")
+    write_manifest(found, store, fakes.PROVENANCE)
+    manifest = json.loads((store.studies / "heads" / "manifest.json").read_text())
+    assert manifest["axis"] == {"key": "heads", "values": {"h1": 1, "h2": 2, "h4": 4}}
+    assert manifest["cells"][4] == {"arm": "h2", "seed": 1, "trial": found.cells[4].trial.id}
+    assert manifest["shared_config"]["heads"] == 2
+    assert (manifest["schema_version"], manifest["command"], manifest["train_length"]) == (1, "swapformer test", 64)
+
+
+def test_arms_of_several_keys_or_of_parts_have_no_axis_unless_one_is_named(composer: fakes.Composer) -> None:
+    two = {"h2": ["heads=2", "width=16"], "h4": ["heads=4", "width=32"]}
+    for arms, axis, expected in [
+        (two, {}, None),
+        (two, {"axis": "width"}, {"key": "width", "values": {"h2": 16, "h4": 32}}),
+        ({"h2": ["position=rope"], "h4": ["position=alibi"]}, {}, None),
+    ]:
+        found = plan(composer, arms=arms, **axis)
+        store = Store(composer.runs_dir)
+        write_manifest(found, store, fakes.PROVENANCE)
+        assert json.loads((store.studies / "heads" / "manifest.json").read_text())["axis"] == expected
+
+
+def test_new_arms_and_seeds_train_only_what_is_new(composer: fakes.Composer, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+
+    def launch(trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+
+    arms = {f"h{heads}": [f"heads={heads}"] for heads in (1, 2, 4, 8)}
+    run(plan(composer).trials, store, launch)
+    assert len(fakes.runs(composer.journal)) == 9
+    run(plan(composer, seeds=4).trials, store, launch)
+    assert len(fakes.runs(composer.journal)) == 12
+    run(plan(composer, seeds=4, arms=arms).trials, store, launch)
+    assert len(fakes.runs(composer.journal)) == 16
+    run(plan(composer, seeds=[0, 3], arms=arms).trials, store, launch)
+    assert len(fakes.runs(composer.journal)) == 16
+
+
+def test_a_plain_sweep_is_a_study_of_the_overrides_that_differ() -> None:
+    jobs = [
+        [f"model/position={position}", "budget.steps=5", f"seed={seed}"]
+        for position in ("rope", "alibi")
+        for seed in (0, 2)
+    ]
+    found = plain_sweep(jobs)
+    assert found.arms == {"rope": ("model/position=rope",), "alibi": ("model/position=alibi",)}
+    assert (found.baseline, found.seeds, found.overrides) == ("rope", (0, 2), ("budget.steps=5",))
+    assert plain_sweep(jobs).name == found.name != plain_sweep(jobs[:2]).name
+    assert plain_sweep(jobs, "mine").name == "mine"
+
+
+def test_arms_of_a_plain_sweep_never_share_a_name() -> None:
+    assert list(plain_sweep([["a.x=1", "b.x=2"], ["a.x=2", "b.x=2"]]).arms) == ["1", "2"]
+    assert list(plain_sweep([["a.x=1", "b.x=2"], ["a.x=2", "b.x=1"]]).arms) == ["x=1 x=2", "x=2 x=1"]
+    assert list(plain_sweep([["a=1"], ["b=1"]]).arms) == ["a=1", "b=1"]
+    assert list(plain_sweep([["task.path=a/b"], ["task.path=c"]]).arms) == ["a.b", "c"]
+    assert list(plain_sweep([["seed=1"], ["seed=2"]]).arms) == ["default"]
+
+
+def test_the_time_left_is_the_mean_of_what_ended_times_what_is_missing(tmp_path: Path) -> None:
+    store, journal = Store(tmp_path / "runs"), tmp_path / "journal"
+    trials = [fakes.trial(journal, seed=seed) for seed in range(4)]
+    assert Progress(trials, store, quiet=True).time_left(2) is None
+    for trial in trials[:2]:
+        record = execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+        assert record is not None
+        store.write(record.but(seconds=30.0))
+    progress = Progress(trials, store, quiet=True)
+    assert progress.done == 2
+    assert progress.time_left(2) == 30.0
+    assert progress.time_left(1) == 60.0

@@ -1,0 +1,212 @@
+"""The launcher and the loop around it: real processes, real signals, a training of milliseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study import fakes
+from swapformer.errors import UsageError
+from swapformer.study.launcher import LocalLauncher
+from swapformer.study.record import Record, now
+from swapformer.study.run import run, status
+from swapformer.study.slots import make_slots
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "runs")
+    found.prepare()
+    return found
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def launcher(store: Store, slots: int = 2) -> LocalLauncher:
+    return LocalLauncher(store, fakes.PROVENANCE, slots, fakes.WORK)
+
+
+def statuses(trials: Sequence[Trial], store: Store) -> list[str]:
+    return [status(trial, store) for trial in trials]
+
+
+def parent(store: Store, trials: Sequence[dict[str, Any]], slots: int = 2) -> subprocess.Popen[bytes]:
+    """Another process that runs `trials` in the same store, in a process group of its own."""
+    file = store.runs_dir / "trials.json"
+    file.write_text(json.dumps(trials))
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}"}
+    command = [sys.executable, str(HERE / "parent.py"), str(store.runs_dir), str(slots), str(file)]
+    with (store.runs_dir / "stderr").open("ab") as errors:
+        return subprocess.Popen(command, env=environment, start_new_session=True, stderr=errors)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(store: Store, journal: Path) -> None:
+    behaviours = ["finish", "killed", "diverge", "fail", "killed once", "misuse", "exit", "finish"]
+    trials = [fakes.trial(journal, seed=seed, behaviour=behaviour) for seed, behaviour in enumerate(behaviours)]
+    run(trials, store, launcher(store))
+    expected = ["finished", "killed", "diverged", "failed", "finished", "failed", "interrupted", "finished"]
+    assert statuses(trials, store) == expected
+    attempts = Counter(fakes.runs(journal))
+    assert [attempts[trial.id] for trial in trials] == [1, 2, 1, 1, 2, 1, 1, 1]
+    killed = store.read(trials[1].id)
+    assert killed is not None and killed.reason is not None and "SIGKILL" in killed.reason
+    assert "no such luck" in (store.directory(trials[3].id) / "log.txt").read_text()
+
+
+def test_a_second_run_trains_only_what_has_no_result(store: Store, journal: Path) -> None:
+    trials = [fakes.trial(journal, seed=seed) for seed in range(3)]
+    run(trials, store, launcher(store))
+    assert len(fakes.runs(journal)) == 3
+
+    def refuse(missing: Sequence[Trial]) -> None:
+        raise AssertionError(missing)
+
+    run(trials, store, refuse)
+    more = [*trials, fakes.trial(journal, seed=3)]
+    run(more, store, launcher(store))
+    assert fakes.runs(journal)[3:] == [more[3].id]
+
+
+def test_what_a_launcher_says_is_not_believed(store: Store, journal: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trials = [fakes.trial(journal, seed=seed) for seed in range(2)]
+
+    def half(missing: Sequence[Trial]) -> None:
+        launcher(store)(missing[:1])
+        raise RuntimeError("connection lost")
+
+    run(trials, store, half)
+    assert statuses(trials, store) == ["finished", "finished"]
+    assert caplog.text.count("connection lost") == 2
+    assert len(fakes.runs(journal)) == 2
+
+
+def test_a_launcher_that_does_nothing_is_tried_twice_and_not_for_ever(store: Store, journal: Path) -> None:
+    calls: list[int] = []
+    trials = [fakes.trial(journal)]
+    run(trials, store, lambda missing: calls.append(len(missing)))
+    assert calls == [1, 1]
+    assert statuses(trials, store) == ["missing"]
+
+
+def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_again(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swapformer.study.run.POLL", 0.01)
+    trial = fakes.trial(journal)
+    launched: list[str] = []
+    watched = threading.Event()
+
+    def other(claimed: threading.Event) -> None:
+        theirs = Store(store.runs_dir)
+        with theirs.claim(trial.id):
+            claimed.set()
+            watched.wait()
+            theirs.write(Record(trial.id, "failed", seed=0, started=now()))
+
+    claimed = threading.Event()
+    thread = threading.Thread(target=other, args=(claimed,))
+    thread.start()
+    claimed.wait()
+    run([trial], store, lambda trials: launched.extend(t.id for t in trials), lambda running: watched.set())
+    thread.join()
+    assert (launched, statuses([trial], store)) == ([], ["failed"])
+
+
+def test_two_processes_on_one_store_share_the_work_and_train_each_trial_once(store: Store, journal: Path) -> None:
+    entries = [{"journal": str(journal), "seed": seed, "sleep": 0.05} for seed in range(12)]
+    parents = [parent(store, entries), parent(store, entries)]
+    for process in parents:
+        assert process.wait(timeout=30) == 0
+    trials = [fakes.trial(journal, seed=seed, sleep=0.05) for seed in range(12)]
+    assert statuses(trials, store) == ["finished"] * 12
+    assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
+
+
+def test_children_survive_a_killed_parent_and_a_new_one_shares_and_reuses(store: Store, journal: Path) -> None:
+    entries = [{"journal": str(journal), "seed": seed, "sleep": 1.0} for seed in range(4)]
+    first = parent(store, entries)
+    wait_until(lambda: len(fakes.runs(journal)) == 2)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    trials = [fakes.trial(journal, seed=seed, sleep=1.0) for seed in range(4)]
+    assert statuses(trials, store).count("running") == 2  # the orphans hold their claims
+    run(trials, store, launcher(store))
+    assert statuses(trials, store) == ["finished"] * 4
+    assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_of_the_parent_ends_running_trials_as_interrupted(
+    store: Store, journal: Path, number: signal.Signals
+) -> None:
+    entries = [{"journal": str(journal), "seed": seed, "behaviour": "hang"} for seed in range(3)]
+    process = parent(store, entries)
+    wait_until(lambda: len(fakes.runs(journal)) == 2)
+    os.killpg(process.pid, number)  # as a terminal does: to the whole group; the children have left it
+    assert process.wait(timeout=20) != 0
+    trials = [fakes.trial(journal, seed=seed, behaviour="hang") for seed in range(3)]
+    assert statuses(trials, store) == ["interrupted", "interrupted", "missing"]
+
+
+def test_a_trial_has_its_own_session_and_the_threads_are_pinned(store: Store, journal: Path) -> None:
+    process = parent(store, [{"journal": str(journal), "behaviour": "hang"}])
+    wait_until(lambda: len(fakes.runs(journal)) == 1)
+    child = int(journal.read_text().split()[1])
+    assert os.getsid(child) == child
+    environment = Path(f"/proc/{child}/environ")
+    if environment.exists():
+        assert b"OMP_NUM_THREADS=1" in environment.read_bytes()
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=20)
+
+
+def test_slots_are_cores_over_threads_unless_given(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    two = fakes.trial(journal)
+    two.config["trainer"]["threads"] = 2
+    assert len(make_slots([two])) == 4
+    two.config["trainer"]["threads"] = 16
+    assert len(make_slots([two])) == 1
+    assert len(make_slots([two], 3)) == 3
+    with pytest.raises(UsageError, match="at least 1"):
+        launcher(store, 0)
+
+
+def test_slots_are_devices_on_a_machine_that_has_them(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    trial = fakes.trial(journal)
+    trial.config["trainer"] |= {"accelerator": "gpu", "devices": 1}
+    assert [slot.devices for slot in make_slots([trial])] == ["0", "1", "2", "3"]
+    assert [slot.devices for slot in make_slots([trial], 6)] == ["0", "1", "2", "3", "0", "1"]
+    trial.config["trainer"]["devices"] = 2
+    assert [slot.devices for slot in make_slots([trial])] == ["0,1", "2,3"]

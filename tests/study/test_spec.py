@@ -1,0 +1,101 @@
+"""study.yaml: everything that can be wrong with it is said in one line before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study import overrides, spec
+
+
+def study(**changes: Any) -> dict[str, Any]:
+    arms = {"h1": ["model.num_heads=1"], "h8": ["model.num_heads=8"]}
+    return {"question": "Heads?", "baseline": "h8", "arms": arms, "seeds": 3, "metrics": ["val/loss"], **changes}
+
+
+def test_a_study_of_ten_lines_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("arms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
+    found = spec.load(str(file))
+    assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "cpu")
+    assert found.seeds == (0, 1, 2, 3, 4)
+
+
+def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() -> None:
+    raw = study(
+        overrides=["budget.steps=100", "task=copy"],
+        scales={"smoke": {"seeds": 2, "overrides": ["budget.steps=5"]}, "cpu": {}},
+    )
+    assert spec.parse(raw, "s").overrides == ("budget.steps=100", "task=copy")
+    smoke = spec.parse(raw, "s", "smoke")
+    assert (smoke.overrides, smoke.seeds) == (("task=copy", "budget.steps=5"), (0, 1))
+    with pytest.raises(UsageError, match="no scale 'smok'; did you mean 'smoke'"):
+        spec.parse(raw, "s", "smok")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"basline": "h8"}, "unknown key 'basline' in a study; did you mean 'baseline'"),
+        ({"tune": {"optim.lr": [1, 2]}}, "unknown key 'tune'"),
+        ({"match": {}}, "unknown key 'match'"),
+        ({"grid": {}}, "unknown key 'grid'"),
+        ({"baseline": "h9"}, "the baseline must be one of the arms, but 'h9' is not; known: h1, h8"),
+        ({"arms": {}}, "`arms` must map at least one name"),
+        ({"arms": {"a": "model.num_heads=1"}}, "arm 'a' must be a list of overrides"),
+        ({"arms": {"a": ["model.num_heads"]}}, "holds 'model.num_heads'"),
+        ({"arms": {"a": [3]}}, "holds 3"),
+        ({"arms": {True: []}}, "an arm's name must be a text"),
+        ({"arms": {"a": ["seed=3"]}}, "must not set the seed"),
+        ({"seeds": 0}, "`seeds` must be"),
+        ({"seeds": [1, 1]}, "`seeds` must be"),
+        ({"seeds": True}, "`seeds` must be"),
+        ({"seeds": ["a"]}, "`seeds` must be"),
+        ({"metrics": "val/loss"}, "`metrics` must be a list"),
+        ({"metrics": []}, "`metrics` must be a list"),
+        ({"scales": {"cpu": {"seed": 3}}}, "unknown key 'seed' in scale 'cpu'; did you mean 'seeds'"),
+        ({"claims": {"a": 1}}, "`claims` must be a list"),
+        ({"question": 3}, "`question` must be a text"),
+        (
+            {"claims": [{"text": "x", "worse": {"arm": "h2", "than": "h8", "metric": "val/loss", "margin": 0}}]},
+            "unknown arm 'h2'",
+        ),
+        (
+            {"claims": [{"text": "x", "worse": {"arm": "h1", "than": "h8", "metric": "val/los", "margin": 0}}]},
+            "does not measure 'val/los'; did you mean 'val/loss'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_named(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        spec.parse(study(**changes), "s")
+    assert complaint in str(error.value)
+
+
+def test_the_file_is_named_when_it_is_wrong_or_no_yaml(tmp_path: Path) -> None:
+    for text in ("arms: [", "3", "basline: h8"):
+        (tmp_path / "study.yaml").write_text(text)
+        with pytest.raises(UsageError, match=r"study\.yaml"):
+            spec.load(str(tmp_path))
+
+
+def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("04_head_count", "07_position", "07_patterns"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "study.yaml").write_text("arms: {a: []}")
+    monkeypatch.setattr(spec, "experiments_dir", lambda: tmp_path)
+    assert spec.load("04").name == "04_head_count"
+    with pytest.raises(UsageError, match="fits 07_patterns, 07_position"):
+        spec.load("07")
+    with pytest.raises(UsageError, match="no study '04_hed_count'; did you mean '04_head_count'"):
+        spec.load("04_hed_count")
+
+
+def test_of_two_overrides_of_one_key_the_later_wins() -> None:
+    merged = overrides.merge(["task=text", "a.b=1", "+preset=x"], ["a.b=2"], ["task=copy", "~c"])
+    assert merged == ["+preset=x", "a.b=2", "task=copy", "~c"]

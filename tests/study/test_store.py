@@ -1,0 +1,207 @@
+"""The store: atomic, claimed, and not to be fooled by what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study import claim as claims
+from swapformer.study import files
+from swapformer.study.record import Record, parse
+from swapformer.study.store import Store
+
+ID = "0123456789abcdef"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "runs")
+    found.prepare()
+    found.directory(ID).mkdir()
+    return found
+
+
+def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
+    record = Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}, notes=("a probe failed",), attempts=2)
+    store.write(record)
+    assert store.read(ID) == record
+    assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == 1
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_the_record(store: Store) -> None:
+    store.write(Record(ID, "diverged", metrics={"val/loss": float("nan"), "val/accuracy": 0.25}))
+    found = store.read(ID)
+    assert found is not None and found.metrics == {"val/accuracy": 0.25}
+
+
+def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store.directory(ID) / "record.json"
+    whole = Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}).to_json().encode()
+    cuts = range(0, len(whole.rstrip()), 7)  # all but the last brace and newline are needed
+    with caplog.at_level(logging.WARNING):
+        for number, cut in enumerate(cuts, 1):
+            path.write_bytes(whole[:cut])
+            assert store.read(ID) is None
+            assert path.with_name(f"record.json.corrupt-{number}").read_bytes() == whole[:cut]
+    assert caplog.text.count("set aside") == len(cuts)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\x00" * 200,
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"schema_version": 1}',
+        b'{"schema_version": 1, "id": "fedcba9876543210", "status": "finished"}',
+        b'{"schema_version": 1, "id": "0123456789abcdef", "status": "done"}',
+        b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "metrics": {"val/loss": "1"}}',
+    ],
+)
+def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: bytes) -> None:
+    (store.directory(ID) / "record.json").write_bytes(damage)
+    assert store.read(ID) is None
+    assert (store.directory(ID) / "record.json.corrupt-1").read_bytes() == damage
+
+
+def test_a_record_of_a_newer_version_is_refused_and_left_alone(store: Store) -> None:
+    path = store.directory(ID) / "record.json"
+    path.write_text('{"schema_version": 99}')
+    with pytest.raises(UsageError, match="update swapformer"):
+        store.read(ID)
+    assert path.exists()
+
+
+def test_a_crash_while_writing_leaves_the_old_record_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.write(Record(ID, "interrupted"))
+
+    def power_cut(source: object, target: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            store.write(Record(ID, "finished"))
+    found = store.read(ID)
+    assert found is not None and found.status == "interrupted"
+    with store.claim(ID):  # the next holder clears up
+        assert not list(store.directory(ID).glob(".tmp-*"))
+
+
+def test_a_trial_can_be_claimed_once_at_a_time(store: Store) -> None:
+    with store.claim(ID) as first, store.claim(ID) as second:
+        assert first and not second
+    with store.claim(ID) as third:
+        assert third
+
+
+def _hold(runs_dir: Path, pipe: Connection) -> None:
+    store = Store(runs_dir)
+    with store.claim(ID) as mine:
+        store.write(Record(ID, "running", environment={"device": "cpu"}))
+        pipe.send(mine)
+        time.sleep(60)
+
+
+def test_sigkill_releases_the_claim_and_running_becomes_killed(store: Store) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    holder = multiprocessing.get_context("spawn").Process(target=_hold, args=(store.runs_dir, theirs))
+    holder.start()
+    assert ours.recv()
+    assert store.claimed(ID)
+    running = store.read(ID)
+    assert running is not None and running.status == "running"
+    with store.claim(ID) as mine:
+        assert not mine
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    assert not store.claimed(ID)
+    killed = store.read(ID)
+    assert killed is not None and killed.status == "killed"
+    with store.claim(ID) as mine:  # the dead holder's heartbeat is of this host: only the lock counts
+        assert mine
+
+
+def _heartbeat(store: Store, host: str, age: float) -> None:
+    pulse = {"host": host, "pid": 1, "time": time.time() - age}
+    (store.directory(ID) / "heartbeat").write_text(json.dumps(pulse))
+    (store.directory(ID) / "lock").touch()
+
+
+def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(store: Store) -> None:
+    _heartbeat(store, "elsewhere:1", age=5)
+    assert store.claimed(ID)
+    with store.claim(ID) as mine:
+        assert not mine
+    assert (store.directory(ID) / "heartbeat").exists()
+
+
+@pytest.mark.parametrize(("host", "age"), [("elsewhere:1", claims.STALE + 1), (claims.host(), 0)])
+def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_claim(store: Store, host: str, age: float) -> None:
+    _heartbeat(store, host, age)
+    assert not store.claimed(ID)
+    with store.claim(ID) as mine:
+        assert mine
+
+
+def test_the_holder_keeps_its_heart_beating(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.01)
+    with store.claim(ID):
+        first = json.loads((store.directory(ID) / "heartbeat").read_text())["time"]
+        deadline = time.monotonic() + 5
+        while json.loads((store.directory(ID) / "heartbeat").read_text())["time"] == first:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not (store.directory(ID) / "heartbeat").exists()
+
+
+def test_a_runs_dir_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", Path("/proc/nowhere")):  # permissions would not stop root, these do
+        with pytest.raises(UsageError, match="runs_dir must be a directory that can be written"):
+            Store(place).prepare()
+
+
+def test_a_trial_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    store.write(Record(ID, "finished"))
+    assert store.find("0123").id == ID
+    store.directory("0123ffffffffffff").mkdir()
+    with pytest.raises(UsageError, match="fits 2 trials"):
+        store.find("0123")
+    with pytest.raises(UsageError, match="no trial 'ff'"):
+        store.find("ff")
+
+
+def test_listing_reads_each_finished_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lets a store of ten thousand trials be listed in seconds (the time itself depends on the machine)."""
+    store = Store(tmp_path)
+    store.prepare()
+    for number in range(20):
+        trial = f"{number:016x}"
+        store.directory(trial).mkdir()
+        store.write(Record(trial, "finished", seed=number, started=f"2030-01-{number + 1:02}"))
+    (tmp_path / "trials" / "stray").touch()
+    read: list[Path] = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or original(path))
+    assert [record.seed for record in store.records()] == list(range(20))
+    assert len(read) == 20
+
+
+def test_unknown_fields_of_a_record_are_ignored() -> None:
+    text = b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "later": 1}'
+    assert parse(text, ID).status == "finished"

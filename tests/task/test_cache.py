@@ -1,0 +1,182 @@
+"""The cache of tokenised texts: quick where it can be, and never a part of the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from swapformer.task import Text, cache
+from swapformer.task import text as text_module
+
+WORDS = "the quick brown fox jumps over the lazy dog " * 200
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A text that counts as old enough for the cache."""
+    monkeypatch.setattr(cache, "_SETTLED", 0)
+    path = tmp_path / "words.txt"
+    path.write_text(WORDS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with each text that is tokenised."""
+    calls: list[int] = []
+    build = text_module.build
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return build(*arguments)
+
+    monkeypatch.setattr(text_module, "build", counted)
+    return calls
+
+
+def facts(task: Text) -> tuple[Any, ...]:
+    return task.fingerprint(), task.tokens, task._corpus.lengths, task._corpus.ids.tolist()
+
+
+def test_a_text_is_tokenised_once(words: Path, builds: list[int]) -> None:
+    first, second = Text(path=str(words)), Text(path=str(words))
+    assert len(builds) == 1
+    assert facts(first) == facts(second)
+    assert torch.equal(first.train_batch(0, 0).inputs, second.train_batch(0, 0).inputs)
+    assert torch.equal(first.train_batch(0, 0).inputs, first.train_batch(0, 0).inputs)
+
+
+def test_what_tokenisation_depends_on_has_an_entry_of_its_own(words: Path, builds: list[int]) -> None:
+    variants: list[dict[str, Any]] = [{}, {"unit": "bytes"}, {"split": [0.8, 0.1, 0.1]}, {"min_count": 300}]
+    fresh = [facts(Text(path=str(words), **variant)) for variant in variants]
+    assert len({found[0] for found in fresh}) == len(variants) == len(builds)
+    assert [facts(Text(path=str(words), **variant)) for variant in variants] == fresh
+    assert Text(path=str(words), block=32, batch_size=3, eval_lengths=[7]).fingerprint() == fresh[0][0]
+    assert len(builds) == len(variants)
+
+
+def truncate(entry: Path, ids: Path) -> None:
+    ids.write_bytes(ids.read_bytes()[:-1000])
+
+
+def flip_a_bit(entry: Path, ids: Path) -> None:
+    content = bytearray(ids.read_bytes())
+    content[-500] ^= 1
+    ids.write_bytes(content)
+
+
+def break_the_header(entry: Path, ids: Path) -> None:
+    ids.write_bytes(ids.read_bytes().replace(b"{'descr'", b"{'descr(", 1))
+
+
+def empty_the_ids(entry: Path, ids: Path) -> None:
+    ids.write_bytes(b"")
+
+
+def remove_the_ids(entry: Path, ids: Path) -> None:
+    ids.unlink()
+
+
+def empty_the_entry(entry: Path, ids: Path) -> None:
+    entry.write_bytes(b"")
+
+
+def not_an_entry(entry: Path, ids: Path) -> None:
+    entry.write_text("[1, 2]")
+
+
+def move_the_cut(entry: Path, ids: Path) -> None:
+    content = json.loads(entry.read_text())
+    content["lengths"][0] -= 1
+    content["lengths"][1] += 1
+    entry.write_text(json.dumps(content))
+
+
+def swap_the_vocabulary(entry: Path, ids: Path) -> None:
+    content = json.loads(entry.read_text())
+    content["vocabulary"] = content["vocabulary"][::-1]
+    entry.write_text(json.dumps(content))
+
+
+DAMAGES = [truncate, flip_a_bit, break_the_header, empty_the_ids, remove_the_ids, empty_the_entry, not_an_entry,
+           move_the_cut, swap_the_vocabulary]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_damage_is_noticed_and_repaired(
+    words: Path, builds: list[int], own_cache: Path, damage: Callable[[Path, Path], None]
+) -> None:
+    expected = facts(Text(path=str(words)))
+    [entry], [ids] = own_cache.rglob("*.json"), own_cache.rglob("*.npy")
+    damage(entry, ids)
+    assert facts(Text(path=str(words))) == expected and len(builds) == 2
+    assert facts(Text(path=str(words))) == expected and len(builds) == 2, "the repaired entry serves again"
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    words: Path, builds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = facts(Text(path=str(words)))
+    (tmp_path / "file").write_text("no folder")
+    for folder in (tmp_path / "file" / "cache", Path("/proc/nowhere")):
+        monkeypatch.setenv("SWAPFORMER_CACHE", str(folder))
+        assert facts(Text(path=str(words))) == expected
+    assert len(builds) == 3
+
+
+def test_a_full_disk_leaves_no_half_written_file(words: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Any, array: Any) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        task = Text(path=str(words))
+    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
+    assert task.decode(task._corpus.ids) == WORDS
+
+
+def test_many_at_once_agree_and_leave_one_entry(words: Path, own_cache: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: facts(Text(path=str(words))), range(24)))
+    assert all(one == found[0] for one in found)
+    assert sorted(path.suffix for path in own_cache.rglob("*") if path.is_file()) == [".json", ".npy"]
+
+
+def test_a_changed_text_is_noticed_although_size_and_time_of_change_are_as_before(words: Path) -> None:
+    before, times = Text(path=str(words)), words.stat()
+    words.write_text(WORDS.replace("fox", "cat"), encoding="utf-8")
+    os.utime(words, ns=(times.st_atime_ns, times.st_mtime_ns))
+    after = Text(path=str(words))
+    assert "cat" in after.decode(after._corpus.ids) and "cat" not in before.decode(before._corpus.ids)
+    assert after.fingerprint() != before.fingerprint()
+
+
+def test_a_text_that_has_just_been_written_is_not_trusted_to_stay(tmp_path: Path, own_cache: Path) -> None:
+    path = tmp_path / "new.txt"
+    path.write_text(WORDS, encoding="utf-8")
+    Text(path=str(path))
+    assert not list(own_cache.rglob("*.json"))
+
+
+def test_the_fingerprint_is_of_the_content_and_not_of_where_or_when(words: Path, tmp_path: Path) -> None:
+    reference = Text(path=str(words)).fingerprint()
+    other = tmp_path / "moved.md"
+    other.write_text(WORDS, encoding="utf-8")
+    os.utime(other, (1, 1))
+    assert Text(path=str(other)).fingerprint() == reference
+    other.write_text(WORDS[:-2] + "!\n", encoding="utf-8")
+    assert Text(path=str(other)).fingerprint() != reference
+
+
+def test_fingerprints_do_not_drift(words: Path) -> None:
+    # Frozen: a change here means that every stored trial on text is another trial.
+    assert Text(path=str(words)).fingerprint()[:16] == "317cc7c2f589dd06"

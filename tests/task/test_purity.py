@@ -1,0 +1,139 @@
+"""Batches, evaluation sets and fingerprints are pure functions: of (seed, step), of the index, of the settings."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from swapformer.paths import conf_dir
+from swapformer.task import Addition, Batch, Copy, Task, Text
+
+YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
+
+
+def build(path: Path, /, **settings: Any) -> Task:
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) | settings
+    module, name = config.pop("_target_").rsplit(".", 1)
+    task: Task = getattr(importlib.import_module(module), name)(**config)
+    return task
+
+
+def digest(batch: Batch) -> str:
+    parts = [batch.inputs, batch.targets] + ([] if batch.padding is None else [batch.padding])
+    return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
+
+
+def everything(task: Task, backwards: bool) -> dict[str, str]:
+    """Digests of some batches, asked for forwards or backwards."""
+    wanted = [(seed, step) for seed in (0, 1) for step in (0, 1, 7)]
+    found = {f"{seed} {step}": digest(task.train_batch(seed, step)) for seed, step in wanted[:: -1 if backwards else 1]}
+    for split in ("val", "test"):
+        for one in list(task.evaluation(split))[:: -1 if backwards else 1]:
+            for index in (2, 0) if backwards else (0, 2):
+                found[f"{split}{one.name} {index}"] = digest(one.batch(index))
+    return found | {"fingerprint": task.fingerprint()}
+
+
+def test_another_process_in_another_order_gets_the_same_batches_and_fingerprints() -> None:
+    here = {path.stem: everything(build(path), backwards=False) for path in YAMLS}
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); import test_purity as t;"
+        "print(json.dumps({p.stem: t.everything(t.build(p), backwards=True) for p in reversed(t.YAMLS)}))"
+    )
+    environment = os.environ | {
+        "PYTHONHASHSEED": "7",
+        "SWAPFORMER_CACHE": os.devnull,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(result.stdout) == here
+    assert len({found["fingerprint"] for found in here.values()}) == len(YAMLS)
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Path) -> None:
+    task = build(path)
+    torch.manual_seed(1)
+    first = digest(task.train_batch(0, 0))
+    torch.manual_seed(2)
+    assert digest(task.train_batch(0, 0)) == first, "the global random state does not matter"
+    state = torch.get_rng_state()
+    digests = {digest(task.train_batch(seed, step)) for seed in range(5) for step in range(5)}
+    assert len(digests) == 25
+    assert torch.equal(torch.get_rng_state(), state), "nor is it touched"
+    assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_yaml_and_constructor_agree_and_no_setting_is_dead(path: Path) -> None:
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kind = {"text": Text, "copy": Copy, "addition": Addition}[defaults.pop("_target_").split(".")[2]]
+    parameters = kind.__init__.__kwdefaults__
+    assert set(defaults) == set(parameters)
+    changes: dict[str, Any] = {
+        "symbols": 77, "distinct": 3, "lengths": [2, 9], "eval_lengths": [11], "batch_size": 5, "digits": 2,
+        "reversed": not defaults.get("reversed"), "zero_padded": True, "eval_digits": [6], "train_samples": 50,
+        "path": inspect.getfile(inspect), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5, "block": 48,
+    }  # fmt: skip
+    before = everything(build(path), backwards=False)
+    for name in defaults:
+        assert everything(build(path, **{name: changes[name]}), backwards=False) != before, name
+
+
+def test_what_a_task_says_of_itself_holds() -> None:
+    for path in YAMLS:
+        task = build(path)
+        assert task.train_batch(3, 4).inputs.shape[1] == task.train_length <= task.max_length
+        assert len(task.tokens) == task.vocab_size
+        keys = set(task.metrics().keys())
+        assert {key for key in keys if not key.endswith("_se")} == set(task.directions)
+        assert {key.removesuffix("_se") for key in keys if key.endswith("_se")} <= set(task.directions)
+        for split in ("val", "test"):
+            sets = task.evaluation(split)
+            assert sets[0].name == ""
+            with pytest.raises(IndexError):
+                sets[0].batch(-1)
+
+
+def test_arms_that_differ_in_evaluation_only_train_on_the_same_batches() -> None:
+    pairs = [
+        (Copy(), Copy(eval_lengths=[40])),
+        (Addition(), Addition(eval_digits=[8])),
+        (Text(path=__file__), Text(path=__file__, eval_lengths=[100])),
+    ]
+    for one, other in pairs:
+        assert digest(one.train_batch(5, 6)) == digest(other.train_batch(5, 6))
+        assert digest(one.evaluation("val")[0].batch(0)) != digest(one.evaluation("test")[0].batch(0))
+
+
+def test_plain_and_reversed_addition_are_paired_sum_by_sum() -> None:
+    plain, turned = Addition(), Addition(reversed=True)
+    one, other = plain.train_batch(0, 0), turned.train_batch(0, 0)
+    for a, b in zip(one.inputs, other.inputs, strict=True):
+        assert plain.decode(a).split("=")[0] == turned.decode(b).split("=")[0]
+
+
+def test_a_batch_moves_with_all_its_parts() -> None:
+    ids = torch.arange(6).view(2, 3)
+    batch = Batch(ids, ids, padding=ids > 3, document=ids, position=ids, tags={"speaker": ids}).to("meta")
+    tensors = [batch.inputs, batch.targets, batch.padding, batch.document, batch.position, batch.tags["speaker"]]
+    assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
+    assert Batch(ids, ids).to("cpu").padding is None

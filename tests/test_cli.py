@@ -1,0 +1,204 @@
+"""The command line: what it prints, what it refuses, how it ends. Trainings here are real and take two steps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.cli import main
+from swapformer.paths import conf_dir
+
+STUDY = """
+question: Does a copy need positions?
+baseline: rope
+arms:
+  rope: [model/position=rope]
+  none: [model/position=none]
+overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, eval.final_batches=1, model.d_model=16,
+            probes=head_similarity]
+seeds: 2
+metrics: [val/loss, probe/head_similarity]
+claims:
+  - {text: "without it is worse", worse: {arm: none, than: rope, metric: val/loss, margin: 0.0}}
+"""
+SHARED = ["task=copy", "task.eval_lengths=[]", "budget.steps=2", "eval.final_batches=1", "model.d_model=16"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a study in it that has been run once."""
+    place = tmp_path_factory.mktemp("cli")
+    (place / "positions.yaml").write_text(STUDY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert main(["study", "positions.yaml"]) == 0
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["swapformer"])
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> Any:
+    """What a command prints with --json."""
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which a command refuses."""
+    capsys.readouterr()
+    assert main(list(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("swapformer: error: ")
+    return captured.err.removeprefix("swapformer: error: ").strip()
+
+
+def records(place: Path) -> Iterator[Path]:
+    return (place / "runs" / "trials").glob("*/record.json")
+
+
+def test_help_imports_neither_torch_nor_hydra() -> None:
+    """What keeps it under a second."""
+    code = "import sys; from swapformer.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    heavy = "print(sorted({'torch', 'hydra', 'lightning', 'numpy', 'yaml', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True)
+    assert "study" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_study_trains_its_cells_once_and_reports(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "study", "positions.yaml")
+    assert found["trials"] == {"finished": 4}
+    assert found["verdicts"][0]["text"] == "without it is worse"
+    assert found["failed"] == {}
+    before = {path: path.stat().st_mtime_ns for path in records(place)}
+    again = printed(capsys, "study", "positions.yaml", "seeds=3")
+    assert again["trials"] == {"finished": 6}
+    after = {path: path.stat().st_mtime_ns for path in records(place)}
+    assert before.items() <= after.items() and len(after) == len(before) + 2
+    folder = place / "runs" / "studies" / "positions"
+    assert (folder / "report" / "report.html").stat().st_size > 1000
+    assert json.loads((folder / "manifest.json").read_text())["seeds"] == [0, 1, 2]
+
+
+def test_a_report_is_rebuilt_from_the_store(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = place / "runs" / "studies" / "positions" / "report" / "report.html"
+    page.unlink()
+    assert printed(capsys, "report", "pos")["study"] == "positions"
+    assert page.exists()
+    assert "is not in" in complaint(capsys, "report", "pos", "runs_dir=elsewhere")
+
+
+def test_train_reuses_the_trial_that_the_study_has_run(capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["train", "model/position=none", *SHARED, "seed=1"]) == 0
+    assert "finished (from the store)" in capsys.readouterr().out
+
+
+def test_a_plain_sweep_reuses_them_too_and_is_a_study_of_its_own(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(records(place))
+    assert main(["train", "-m", "model/position=none,rope", *SHARED, "seed=0,1", "hydra.sweeper.name=plain"]) == 0
+    assert set(records(place)) == before
+    manifest = json.loads((place / "runs" / "studies" / "plain" / "manifest.json").read_text())
+    assert list(manifest["arms"]) == ["none", "rope"] and manifest["seeds"] == [0, 1]
+    assert (place / "runs" / "studies" / "plain" / "report" / "table.md").exists()
+    assert not (place / "multirun.yaml").exists()
+
+
+def test_a_study_under_another_launcher_ends_in_the_same_records(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(records(place))
+    assert main(["study", "positions.yaml", "seeds=[0]", "hydra/launcher=basic"]) == 0
+    assert set(records(place)) == before
+    assert "without it is worse" in capsys.readouterr().out
+
+
+def test_a_probe_that_fails_is_status_one_and_costs_no_training(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = "+probes.broken._target_=swapformer.nowhere.Probe"
+    found = printed(capsys, "study", "positions.yaml", "seeds=[0]", broken, status=1)
+    assert set(found["failed"].values()) == {"failed"} and len(found["failed"]) == 2
+    (record,) = printed(capsys, "trials", next(iter(found["failed"])))
+    assert record["status"] == "finished" and "nowhere" in record["notes"][0]
+
+
+def test_trials_are_listed_filtered_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "trials")
+    assert {record["status"] for record in found} == {"finished"}
+    assert printed(capsys, "trials", "--status", "killed") == []
+    assert printed(capsys, "trials", found[0]["id"][:12])[0] == found[0]
+    assert main(["trials"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(found)
+
+
+def test_the_catalogue_has_every_option_and_a_line_about_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "list")
+    for path in conf_dir().glob("model/*/*.yaml"):
+        assert found[f"model/{path.parent.name}"][path.stem], f"{path} has neither a comment nor a docstring"
+    assert set(found["task"]) == {path.stem for path in conf_dir().glob("task/*.yaml")}
+    assert list(printed(capsys, "list", "model/norm")) == ["model/norm"]
+
+
+def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "alibi" in text and "+preset" in text and "budget:" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("train model/position=albi", "unknown option 'albi' for model/position; did you mean 'alibi'?"),
+        ("train model/positon=alibi", "unknown group 'model/positon'; did you mean 'model/position'"),
+        ("train model.num_head=2", "unknown key 'num_head' in model; did you mean 'num_heads'?"),
+        ("train model.position=alibi", "write model/position=alibi"),
+        ("train seed", "cannot read the override 'seed'"),
+        ("train --jobs", "unknown option --jobs"),
+        ("train task=copy model.num_heads=7", "7 does not divide 64"),
+        ("train task=copy runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
+        ("train task.path=/nowhere", "there is nothing at '/nowhere'"),
+        ("train -m task=copy model/position=rope,albi", "unknown option 'albi'"),
+        ("train -m task=copy seed=a,b", "seed must be a whole number"),
+        ("study nowhere.yaml", "no study file nowhere.yaml"),
+        ("study no_such_study", "no study 'no_such_study'"),
+        ("study positions.yaml scale=gpu", "has no scales"),
+        ("study positions.yaml seeds=none", "`seeds` must be"),
+        ("study positions.yaml model.num_head=2", "arm 'rope': unknown key 'num_head'"),
+        ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),
+        ("study positions.yaml budget.steps=3 --slots 0", "slots must be at least 1"),
+        ("study positions.yaml runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
+        ("trials zz", "no trial 'zz'"),
+        ("trials --status done", "no status 'done'"),
+        ("trials task=copy", "only runs_dir=…"),
+        ("list model/positions", "did you mean 'model/position'"),
+    ],
+)
+def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], arguments: str, expected: str) -> None:
+    assert expected in complaint(capsys, *arguments.split())
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(ValueError, match="no trial 'zz'"):
+        main(["trials", "zz", "--debug"])
+
+
+def test_an_unknown_verb_is_wrong_use() -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["stuby"])
+    assert stop.value.code == 2

@@ -1,0 +1,227 @@
+"""Training in this process: resume, accumulation, divergence, interruption, history."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swapformer.study.config import compose
+from swapformer.training import fit as fit_module
+from swapformer.training.callbacks import Checkpoints
+from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
+
+TINY = [
+    "task=copy",
+    "task.lengths=[2,5]",
+    "task.eval_lengths=[8]",
+    "task.batch_size=8",
+    "model.d_model=16",
+    "model.num_heads=2",
+    "model.num_layers=1",
+    "model.dropout=0.1",
+    "budget.steps=23",
+    "eval.every=6",
+    "eval.batches=2",
+    "eval.final_batches=3",
+    "checkpoint_every=4",
+    "log_every=5",
+]
+
+
+def tiny(*overrides: str) -> dict[str, Any]:
+    return compose([*TINY, *overrides])
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)[
+        "state_dict"
+    ]
+    return state
+
+
+def history(directory: Path) -> list[list[str]]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """An uninterrupted run."""
+    directory = tmp_path_factory.mktemp("whole")
+    return directory, fit(tiny(), directory)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours may run after it."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, hook: str) -> None:
+    original: Callable[..., None] = getattr(Checkpoints, hook)
+
+    def dying(self: Checkpoints, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        if trainer.global_step == step:
+            raise Killed
+        original(self, trainer, *args, **kwargs)
+
+    monkeypatch.setattr(Checkpoints, hook, dying)
+
+
+@pytest.mark.parametrize(
+    ("step", "hook"),
+    [
+        (3, "on_train_batch_end"),
+        (5, "on_train_batch_end"),
+        (12, "on_validation_end"),
+        (13, "on_train_batch_end"),
+        (18, "on_validation_end"),
+        (22, "on_train_batch_end"),
+        (23, "on_train_batch_end"),
+        (23, "on_validation_batch_end"),
+    ],
+)
+def test_a_killed_run_that_is_started_again_ends_bit_equal(
+    step: int, hook: str, whole: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_at(patch, step, hook)
+        with pytest.raises(Killed):
+            fit(tiny(), tmp_path)
+    torch.rand(7)  # the resumed run must not depend on the global random state
+    outcome = fit(tiny(), tmp_path)
+    directory, expected = whole
+    assert equal(weights(tmp_path), weights(directory))
+    assert history(tmp_path) == history(directory)
+    assert outcome == expected
+
+
+def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    program = f"""
+        import os, signal
+        from pathlib import Path
+        from swapformer.study.config import compose
+        from swapformer.training.callbacks import Watch
+        from swapformer.training.fit import fit
+        old = Watch.on_train_batch_end
+        def dying(self, trainer, *args):
+            if trainer.global_step == 15:
+                os.kill(os.getpid(), signal.SIGKILL)
+            old(self, trainer, *args)
+        Watch.on_train_batch_end = dying
+        fit(compose({TINY!r}), Path({str(tmp_path)!r}))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert fit(tiny(), tmp_path) == whole[1]
+    assert equal(weights(tmp_path), weights(whole[0]))
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Path) -> None:
+    """Lengths vary within a batch, so a mean of the parts' means would be a different loss."""
+    plain = ["model.dropout=0", "trainer.precision=64-true"]
+    one, many = tmp_path / "one", tmp_path / "many"
+    fit(tiny(*plain), one)
+    fit(tiny(*plain, f"trainer.accumulate_grad_batches={parts}"), many)
+    assert all(torch.allclose(a, weights(many)[name], atol=1e-9) for name, a in weights(one).items())
+    assert [row[:2] for row in history(one)] == [row[:2] for row in history(many)]
+
+
+def test_arms_with_the_same_seed_see_the_same_batches_and_others_do_not(tmp_path: Path) -> None:
+    first = {}
+    for name, overrides in {"a": [], "b": ["model/norm=rmsnorm"], "c": ["seed=1"]}.items():
+        module_task = fit_module.build_task(tiny(*overrides))
+        first[name] = module_task.train_batch(tiny(*overrides)["data_seed"], 3).inputs
+    assert torch.equal(first["a"], first["b"])
+    assert first["a"].shape != first["c"].shape or not torch.equal(first["a"], first["c"])
+
+
+def test_an_exploding_loss_is_a_result(tmp_path: Path) -> None:
+    outcome = fit(tiny("optim.lr=1", "schedule=constant", "schedule.warmup_steps=0", "divergence=1.5"), tmp_path)
+    assert outcome.status == "diverged"
+    assert outcome.reason is not None
+    assert "exceeds 1.5 ×" in outcome.reason
+    assert outcome.metrics == {}
+
+
+def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = fit_module.build_model
+
+    def broken(*args: Any) -> torch.nn.Module:
+        model = build(*args)
+        with torch.no_grad():
+            next(model.parameters()).fill_(math.nan)
+        return model
+
+    monkeypatch.setattr(fit_module, "build_model", broken)
+    outcome = fit(tiny(), tmp_path)
+    assert outcome.status == "diverged"
+    assert "the training loss is nan at step 1" in str(outcome.reason)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
+    number: signal.Signals, whole: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Checkpoints.on_train_batch_end
+
+    def signalled(self: Checkpoints, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 9:
+            os.kill(os.getpid(), number)
+        original(self, trainer, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_train_batch_end", signalled)
+        outcome = fit(tiny(), tmp_path)
+    assert outcome.status == "interrupted"
+    assert outcome.reason == f"stopped by {number.name}"
+    assert outcome.steps == 9
+    assert fit(tiny(), tmp_path) == whole[1]
+    assert equal(weights(tmp_path), weights(whole[0]))
+
+
+def test_a_truncated_checkpoint_is_named(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    good = (whole[0] / "checkpoints" / "last.ckpt").read_bytes()
+    (tmp_path / "checkpoints").mkdir()
+    for size in (0, 1, 100, len(good) // 2, len(good) - 1):
+        (tmp_path / "checkpoints" / "last.ckpt").write_bytes(good[:size])
+        with pytest.raises(CorruptCheckpoint, match=r"last\.ckpt cannot be read"):
+            fit(tiny(), tmp_path)
+
+
+def test_the_record_has_every_evaluation_at_every_length(whole: tuple[Path, Outcome]) -> None:
+    outcome = whole[1]
+    assert {"val/loss", "val/exact_match@8", "val/accuracy@8", "test/loss", "test/exact_match@8"} <= set(
+        outcome.metrics
+    )
+    assert outcome.standard_errors["val/loss@8"] > 0
+    assert outcome.directions["val/loss"] == "lower"
+    assert outcome.directions["val/exact_match@8"] == "higher"
+    assert outcome.steps == 23
+
+
+def test_the_history_holds_training_and_validation_in_order(whole: tuple[Path, Outcome]) -> None:
+    rows = history(whole[0])
+    assert rows[0] == ["step", "name", "value"]
+    assert [row[0] for row in rows if row[1] == "train/loss"] == ["5", "10", "15", "20"]
+    assert [row[0] for row in rows if row[1] == "val/loss"] == ["6", "12", "18"]
+
+
+def test_bf16_trains(tmp_path: Path) -> None:
+    outcome = fit(tiny("trainer=cpu_bf16"), tmp_path)
+    assert outcome.status == "finished"
+    assert math.isfinite(outcome.metrics["val/loss"])
