@@ -46,7 +46,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
         "question": "Do heads matter? <img src=x onerror=alert(1)>",
         "axis": {"key": "model.num_heads", "values": {f"h{h}": h for h in (1, 2, 4, 7, 8, 16)}},
         "impossible": [{"arm": "h7", "reason": "7 does not divide 128"}],
-        "train_length": 32,
+        "longest_trained": 32,
     }
     fates = {("h16", 1): "diverged", ("h16", 4): "diverged", ("h4", 3): "failed", ("h2", 5): "running"}
     generator = np.random.default_rng(1)

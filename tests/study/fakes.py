@@ -148,5 +148,5 @@ class Composer:
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
-            train_length=64, directions={"loss": "lower"}, evaluation=lambda split: [SimpleNamespace(name="")]
+            longest_trained=64, directions={"loss": "lower"}, evaluation=lambda split: [SimpleNamespace(name="")]
         )

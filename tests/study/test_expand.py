@@ -82,7 +82,7 @@ def test_the_manifest_holds_what_the_report_needs(composer: fakes.Composer, tmp_
     assert manifest["axis"] == {"key": "heads", "values": {"h1": 1, "h2": 2, "h4": 4}}
     assert manifest["cells"][4] == {"arm": "h2", "seed": 1, "trial": found.cells[4].trial.id}
     assert manifest["shared_config"]["heads"] == 2
-    assert (manifest["schema_version"], manifest["command"], manifest["train_length"]) == (1, "swapformer test", 64)
+    assert (manifest["schema_version"], manifest["command"], manifest["longest_trained"]) == (1, "swapformer test", 64)
 
 
 def test_arms_of_several_keys_or_of_parts_have_no_axis_unless_one_is_named(composer: fakes.Composer) -> None:

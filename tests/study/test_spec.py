@@ -99,3 +99,10 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
 def test_of_two_overrides_of_one_key_the_later_wins() -> None:
     merged = overrides.merge(["task=text", "a.b=1", "+preset=x"], ["a.b=2"], ["task=copy", "~c"])
     assert merged == ["+preset=x", "a.b=2", "task=copy", "~c"]
+
+
+def test_each_scale_has_a_report_and_a_results_folder_of_its_own(tmp_path: Path) -> None:
+    raw = {"arms": {"a": [], "b": ["model.num_heads=2"]}, "scales": {"smoke": {"seeds": 2}, "cpu": {}}}
+    default, smoke = (spec.parse(raw, "mine", scale, tmp_path) for scale in (None, "smoke"))
+    assert (default.name, default.published) == ("mine", tmp_path / "results")
+    assert (smoke.name, smoke.published) == ("mine.smoke", tmp_path / "results" / "smoke")

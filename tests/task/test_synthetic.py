@@ -307,3 +307,15 @@ def test_written_items_are_read_back() -> None:
     assert addition.decode(addition.encode("12+34=")) == "12+34="
     with pytest.raises(UsageError, match="'9' is not"):
         copy.encode("9 |")
+
+
+@pytest.mark.parametrize(
+    ("task", "unit"),
+    [
+        (Copy(symbols=26, distinct=None, lengths=[2, 6], eval_lengths=[9], batch_size=2), 6),
+        (Addition(digits=3, reversed=False, zero_padded=False, eval_digits=[4], train_samples=None, batch_size=2), 3),
+    ],
+)
+def test_the_longest_trained_length_is_in_the_unit_of_the_evaluation_sets(task: Synthetic, unit: int) -> None:
+    assert task.longest_trained == unit
+    assert unit < min(int(part.name.removeprefix("@")) for part in task.evaluation("val") if part.name)

@@ -19,7 +19,7 @@ from swapformer.report.evidence import gather
 from swapformer.report.plain import row_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.scene import Scene
-from swapformer.report.summaries import ArmRow, Summary, summarise
+from swapformer.report.summaries import ArmRow, summarise
 from swapformer.report.verdicts import Verdict, judge
 
 _COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow"}
@@ -73,23 +73,30 @@ class Report:
             for contrast in verdict.contrasts:
                 console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
             console.print(Text(f"  {wording.verdict_text(verdict)}", style="dim"))
-        console.print()
-        console.print(self._table())
+        for metric in manifest.metrics:
+            console.print()
+            console.print(self._table(metric))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
         console.print(Text(str(self.directory / "report.html")), soft_wrap=True)
 
-    def _table(self) -> Table:
+    def _table(self, metric: str) -> Table:
+        """One metric: a line for each arm, narrow enough for any terminal."""
         manifest = self.records.manifest
         table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("arm")
+        table.add_column(Text(metric + tables.arrow(self.records.directions.get(metric))))
         table.add_column("trials")
-        for metric in manifest.metrics:
-            table.add_column(Text(metric + tables.arrow(self.records.directions.get(metric))), justify="right")
+        table.add_column("mean", no_wrap=True)
+        table.add_column(Text(f"Δ to {manifest.baseline}"), no_wrap=True)
         for row in self.rows:
-            name = Text(row.arm, style="bold" if row.is_baseline else "")
-            trials = Text(f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else ""))
-            table.add_row(name, trials, *(_terminal(row.summaries[metric]) for metric in manifest.metrics))
+            summary = row.summaries[metric]
+            paired = summary.comparison if summary.comparison is not None and summary.comparison.pairs else None
+            table.add_row(
+                Text(row.arm, style="bold" if row.is_baseline else ""),
+                Text(f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else "")),
+                Text(f"{summary.text} {summary.interval_text}" if summary.n else formats.DASH),
+                Text("" if paired is None else f"{paired.text} {paired.interval_text}"),
+            )
         return table
 
 
@@ -137,12 +144,3 @@ def write(directory: Path, contents: Mapping[str, str]) -> list[Path]:
     except OSError as error:
         raise UsageError(f"the report must be written to {directory}, but that failed: {error}") from error
     return [directory / name for name in contents]
-
-
-def _terminal(summary: Summary) -> Text:
-    if not summary.n:
-        return Text(formats.DASH)
-    text = f"{summary.text} {summary.interval_text}"
-    if summary.comparison is not None and summary.comparison.pairs:
-        text += f"\nΔ {summary.comparison.text} {summary.comparison.interval_text}"
-    return Text(text)

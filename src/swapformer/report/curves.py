@@ -72,7 +72,7 @@ def gap(scene: Scene, metric: str) -> Drawn | None:
 def by_length(scene: Scene, base: str, lengths: Mapping[int, str]) -> Drawn | None:
     """A metric that was measured at several lengths, with the value at the training length among them."""
     names = dict(lengths)
-    trained = scene.records.manifest.train_length
+    trained = scene.records.manifest.longest_trained
     if trained and trained not in names and any((arm, base) in scene.evidence.values for arm in scene.arms):
         names = dict(sorted({**names, trained: base}.items()))
     tables = {arm: _length_table(scene, arm, names) for arm in scene.arms}
@@ -91,7 +91,7 @@ def by_length(scene: Scene, base: str, lengths: Mapping[int, str]) -> Drawn | No
         canvas.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if _apart(places) else 9))
     caption = "Mean over finished seeds with its 95 % t band."
     if trained:
-        caption += f" The dashed vertical line marks the training length, {trained}."
+        caption += f" The dashed vertical line marks the longest trained length, {trained}."
     return _drawn(figure, places, scene, f"length_{canvas.slug(base)}", f"{base} against length", caption)
 
 

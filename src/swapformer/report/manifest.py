@@ -48,7 +48,7 @@ class Manifest:
     scale: str
     command: str
     commit: str
-    train_length: int | None
+    longest_trained: int | None
     shared_config: Mapping[str, Any]
 
     @property
@@ -101,7 +101,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         scale=str(raw.get("scale") or ""),
         command=str(raw.get("command") or ""),
         commit=str(raw.get("commit") or ""),
-        train_length=int(raw["train_length"]) if raw.get("train_length") else None,
+        longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
         shared_config=dict(raw.get("shared_config") or {}),
     )
     known = set(manifest.arms)

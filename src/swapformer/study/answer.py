@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ def answer(
         log.warning("arm %s is impossible and left out: %s", arm, reason)
     store.prepare()
     write_manifest(plan, store, provenance)
+    if plan.spec.claims and not quiet:
+        print(f"swapformer: {decidable(plan.spec)}", file=sys.stderr, flush=True)
     progress = Progress(plan.trials, store, quiet)
     start = launch(progress)
     with progress:
@@ -86,6 +89,15 @@ def answer(
 
     report = build(folder, store.runs_dir, plan.spec.published if publish else None)
     return Answer(plan, {trial.id: status(trial, store) for trial in plan.trials}, report)
+
+
+def decidable(spec: Spec) -> str:
+    """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
+    from swapformer.report.claims import parse as parse_claims
+    from swapformer.report.power import plan as power_plan
+
+    planned = power_plan(parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)), len(spec.seeds))
+    return f"if true differences lie two standard deviations off their margins, {planned}"
 
 
 def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None) -> Spec:

@@ -3,64 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from torch import nn
 
 from swapformer.errors import UsageError
-from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.plan import LayerPlan
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan
+
+WHOLE_NUMBERS = {
+    "seed": 0,
+    "data_seed": 0,
+    "budget.steps": 1,
+    "eval.every": 1,
+    "eval.batches": 1,
+    "eval.final_batches": 1,
+    "log_every": 1,
+    "checkpoint_every": 1,
+    "trainer.threads": 1,
+    "trainer.accumulate_grad_batches": 1,
+    "model.d_model": 1,
+    "model.num_layers": 1,
+    "model.num_heads": 1,
+    "model.max_len": 1,
+}
+"""Keys that hold whole numbers, and the least of each."""
+
+NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout": 0.0}
+"""Keys that hold numbers, and the least of each."""
+
+ACCELERATORS = ("cpu", "gpu")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 
 
 def check(config: Mapping[str, Any], task: Task) -> None:
     """Refuse a configuration that cannot work.
 
-    The parts of every distinct layer are made without memory, so that what a part says of its own settings, and what it
-    states as a fact, is all that the rules need.
+    The parts of every distinct layer, the schedule and the optimiser are made without memory, so that what a part says
+    of its own settings, and what it states as a fact, is all that the rules need.
 
     Raises:
         UsageError: naming both sides and what would work.
     """
+    if problems := [*_numbers(config), *_training(config)]:
+        raise UsageError(" ".join(problems))
     try:
         with torch.device("meta"):
+            _make_optimiser(config)
             plan = build_plan(config, task.vocab_size)
-            problems = list(_problems(config, plan, task))
+            instantiate(config["model"]["init"])(plan.dims)
+            problems = [problem for layer in plan.layers for problem in _layer(layer, task)]
+    except InstantiationException as error:
+        raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
     if problems:
-        raise UsageError(" ".join(problems))
+        raise UsageError(" ".join(dict.fromkeys(problems)))
 
 
-def _problems(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
-    yield from _sizes(config, task)
-    seen: set[str] = set()
-    for layer in plan.layers:
-        for problem in _layer_problems(layer, config, task):
-            if problem not in seen:
-                seen.add(problem)
-                yield problem
+def _numbers(config: Mapping[str, Any]) -> Iterator[str]:
+    for key, least in {**WHOLE_NUMBERS, **NUMBERS}.items():
+        value: Any = reduce(getitem, key.split("."), config)
+        kind, words = (int, "a whole number") if key in WHOLE_NUMBERS else ((int, float), "a number")
+        if not isinstance(value, kind) or isinstance(value, bool) or value < least:
+            yield f"`{key}` must be {words} of at least {least}, but it is {value!r}."
 
 
-def _sizes(config: Mapping[str, Any], task: Task) -> Iterator[str]:
-    for key, least in (("budget.steps", 1), ("eval.every", 1), ("eval.batches", 1), ("eval.final_batches", 1),
-                       ("log_every", 1), ("checkpoint_every", 1), ("trainer.threads", 1),
-                       ("trainer.accumulate_grad_batches", 1)):  # fmt: skip
-        value: Any = config
-        for word in key.split("."):
-            value = value[word]
-        if not isinstance(value, int) or value < least:
-            yield f"`{key}` must be a whole number of at least {least}, but it is {value!r}."
-    if config["trainer"]["precision"] == "16-mixed" and config["optim"].get("fused"):
+def _training(config: Mapping[str, Any]) -> Iterator[str]:
+    trainer = config["trainer"]
+    for key, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS)):
+        if trainer[key] not in known:
+            yield f"`trainer.{key}` must be one of {', '.join(known)}, but it is {trainer[key]!r}."
+    if trainer["precision"] == "16-mixed" and config["optim"].get("fused"):
         yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
-    if config["trainer"]["devices"] != 1:
-        yield (
-            f"a trial runs on one device, but trainer.devices={config['trainer']['devices']}; run several trials side "
-            "by side instead."
-        )
+    if trainer["devices"] != 1:
+        yield f"a trial runs on one device, but trainer.devices={trainer['devices']}; run trials side by side instead."
 
 
-def _layer_problems(layer: LayerPlan, config: Mapping[str, Any], task: Task) -> Iterator[str]:
+def _make_optimiser(config: Mapping[str, Any]) -> None:
+    """What optimiser and schedule say of their settings."""
+    instantiate(config["schedule"])
+    instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+
+
+def _layer(layer: LayerPlan, task: Task) -> Iterator[str]:
     position, attention = layer.position(), layer.attention()
     layer.ffn()
     layer.block(branches=2)

@@ -48,7 +48,7 @@ class Plan:
     spec: Spec
     cells: tuple[Cell, ...]
     impossible: Mapping[str, str] = field(default_factory=dict)
-    train_length: int | None = None
+    longest_trained: int | None = None
 
     @property
     def trials(self) -> list[Trial]:
@@ -87,7 +87,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     if spec.baseline in impossible:
         raise UsageError(f"the baseline {spec.baseline!r} cannot be built: {impossible[spec.baseline]}")
     _require_different(cells)
-    plan = Plan(spec, tuple(cells), impossible, composer.task_of(cells[0].trial.config).train_length)
+    plan = Plan(spec, tuple(cells), impossible, composer.task_of(cells[0].trial.config).longest_trained)
     _check_metrics(plan, composer)
     return plan
 

@@ -28,7 +28,9 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node]) ->
     """
     if not isinstance(model["layers"], Sequence) or isinstance(model["layers"], str):
         raise UsageError(f"`model.layers` must be a list of overrides, but it is {model['layers']!r}.")
-    layers: list[Node] = [{} for _ in range(model["num_layers"])]
+    if not model["layers"]:
+        return []
+    layers: list[Node] = [{} for _ in range(int(model["num_layers"]))]
     for override in model["layers"]:
         if not isinstance(override, Mapping) or "at" not in override:
             raise UsageError(

@@ -34,7 +34,7 @@ def manifest(plan: Plan, provenance: Provenance) -> dict[str, Any]:
         "impossible": [{"arm": arm, "reason": reason} for arm, reason in plan.impossible.items()],
         "command": provenance.command,
         "commit": provenance.commit,
-        "train_length": plan.train_length,
+        "longest_trained": plan.longest_trained,
         "shared_config": plan.shared_config,
     }
 

@@ -28,7 +28,8 @@ class Spec:
         seeds: the seeds of each arm.
         axis: the config key that the arms sweep, when the file names it.
         claims: as in the file, already checked against arms and metrics.
-        published: where `--publish` puts results: beside the file, in `results/`.
+        name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
+        published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
     """
 
     name: str
@@ -69,9 +70,14 @@ def locate(name: str) -> Path:
 def published_folder(name: str) -> Path:
     """Where `--publish` puts the results of a shipped study. Raises UsageError for any other."""
     known = shipped()
-    if name not in known:
+    study, _, scale = name.partition(".")
+    if study not in known:
         raise UsageError(f"only a shipped study can be published from its name, but {name!r} is not one")
-    return known[name].parent / "results"
+    return _results(known[study].parent, scale or DEFAULT_SCALE)
+
+
+def _results(folder: Path, scale: str) -> Path:
+    return folder / "results" if scale == DEFAULT_SCALE else folder / "results" / scale
 
 
 def load(name: str, scale: str | None = None) -> Spec:
@@ -83,13 +89,13 @@ def load(name: str, scale: str | None = None) -> Spec:
         raise UsageError(f"the study file {path} cannot be read: {' '.join(str(error).split())}") from None
     title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
     try:
-        return parse(raw, title, scale, path.parent / "results")
+        return parse(raw, title, scale, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-def parse(raw: object, name: str, scale: str | None = None, published: Path | None = None) -> Spec:
-    """The study `name` from the content of its file. Raises UsageError for the first thing that is wrong."""
+def parse(raw: object, name: str, scale: str | None = None, folder: Path | None = None) -> Spec:
+    """The study `name` from the content of its file in `folder`. Raises UsageError for what is wrong first."""
     if not isinstance(raw, dict):
         raise UsageError("a study file must be a mapping with at least `baseline` and `arms`")
     _known_keys(raw, KEYS, "a study")
@@ -100,7 +106,7 @@ def parse(raw: object, name: str, scale: str | None = None, published: Path | No
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
     metrics = _metrics(raw.get("metrics", ["val/loss"]))
     return Spec(
-        name=name,
+        name=name if chosen == DEFAULT_SCALE else f"{name}.{chosen}",
         question=_text(raw.get("question", ""), "question"),
         scale=chosen,
         baseline=baseline,
@@ -115,7 +121,7 @@ def parse(raw: object, name: str, scale: str | None = None, published: Path | No
         metrics=metrics,
         claims=_claims(raw.get("claims", []), list(arms), metrics),
         axis=_text(raw["axis"], "axis") if raw.get("axis") else None,
-        published=published,
+        published=None if folder is None else _results(folder, chosen),
     )
 
 

@@ -75,6 +75,7 @@ class Task(ABC):
     """Data, objective and metrics of one problem.
 
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
+    `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     """
@@ -82,6 +83,7 @@ class Task(ABC):
     vocab_size: int
     train_length: int
     max_length: int
+    longest_trained: int
     directions: Mapping[str, Direction]
     tokens: Sequence[str]
     separator: str = ""

@@ -40,7 +40,8 @@ class Synthetic(Task):
         self.eval_lengths = tuple(eval_lengths)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         every_length = sorted({*lengths, *self.eval_lengths})
-        self.train_length = self.tokens_at(max(lengths))
+        self.longest_trained = max(lengths)
+        self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
         self.splits = ContentSplit(alphabet, every_length[-1])
         for length in every_length:

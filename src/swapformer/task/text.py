@@ -56,7 +56,7 @@ class Text(Task):
         if unit not in ("characters", "bytes"):
             raise UsageError(f"task.unit must be characters or bytes, but is {unit!r}")
         self.path = path
-        self.block = self.train_length = whole_number("block", block, 1)
+        self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
         self.max_length = max(self.block, *self.eval_lengths, 0)

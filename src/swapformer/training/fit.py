@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from lightning import Callback, Trainer
 
+from swapformer.errors import UsageError
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Checkpoints, Diverged, Interrupted, Progress, Watch
 from swapformer.training.module import Trial
@@ -65,7 +66,10 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
 
     Raises:
         CorruptCheckpoint: if that file cannot be read.
+        UsageError: if the trial asks for a GPU and there is none.
     """
+    if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
+        raise UsageError("trainer.accelerator=gpu needs a CUDA device, but this machine has none; use trainer=cpu.")
     torch.set_num_threads(config["trainer"]["threads"])
     task = build_task(config)
     model = build_model(config, task.vocab_size)
