@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from swapformer.report.build import Report
     from swapformer.study.store import Store
 
+_TOOLS = {
+    "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
+    "show": ("swapformer.tools.show", "draw a part to a file"),
+    "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
+    "bench": ("swapformer.bench", "measure speed"),
+}
+"""Verbs with a command line of their own: verb → module with `main`, and what it is for."""
+
 _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 
@@ -30,10 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
 
         return train(given[1:])
-    if given[:1] == ["bench"]:
-        from swapformer.bench import main as bench
-
-        return guarded(lambda: bench(given[1:]), "--debug" in given)
+    if given and given[0] in _TOOLS:
+        tool = importlib.import_module(_TOOLS[given[0]][0])
+        return guarded(lambda: tool.main(given[1:]), "--debug" in given)
     options = _parser().parse_args(given)
     return guarded(lambda: options.run(options), options.debug)
 
@@ -76,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     trials.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
     trials.add_argument("--status", help="only trials with this status")
     trials.set_defaults(run=_trials)
-    verbs.add_parser("bench", help="measure speed; see swapformer bench --help")
+    for verb, (_, text) in _TOOLS.items():
+        verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
     return parser
 
 

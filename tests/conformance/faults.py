@@ -24,7 +24,7 @@ class WrongShape(FFN):
     def __init__(self, dims: Dims, *, activation: Activation) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return x / 0
 
 
@@ -46,7 +46,7 @@ class FutureNorm(Norm):
     def __init__(self, dims: Dims) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return x - x.mean(dim=1, keepdim=True)
 
 
@@ -118,6 +118,16 @@ class FalseFact(Position):
     """Says that it is relative, but adds the position itself."""
 
     relative = True
+    reads = ()
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + torch.sin(tokens.position[..., None] * torch.arange(1, x.shape[-1] + 1))
+
+
+class AddedTwice(Position):
+    """Adds to the embeddings, and yet has an instance for each number of heads."""
+
+    relative = False
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         return x + torch.sin(tokens.position[..., None] * torch.arange(1, x.shape[-1] + 1))
@@ -142,5 +152,5 @@ class NamelessWeight(FFN):
         self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_IN, bias=False)
         self.secret = nn.Linear(dims.d_model, dims.d_model)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return self.secret(self.inner(x))

@@ -12,6 +12,7 @@ from swapformer.conformance import LAWS, examine
 FAULTS = [
     ("ffn", "WrongShape", {}, "builds"),
     ("norm", "FutureNorm", {}, "causality"),
+    ("norm", "FutureNorm", {}, "facts_hold"),
     ("pattern", "LeakyPattern", {}, "causality"),
     ("pattern", "LeakyPattern", {}, "facts_hold"),
     ("position", "UnusedParameter", {}, "gradients_everywhere"),
@@ -21,6 +22,7 @@ FAULTS = [
     ("kernel", "IgnoresBias", {}, "kernel_equals_reference"),
     ("position", "SharedTable", {"base": 7.0}, "instances_are_apart"),
     ("position", "FalseFact", {}, "facts_hold"),
+    ("position", "AddedTwice", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
 ]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from swapformer.conformance.subject import LENGTH, Subject, ids, require, run
-from swapformer.model.context import Context, Tokens
+from swapformer.conformance.subject import LENGTH, Subject, ids, places, require, run
+from swapformer.model.context import Context
+from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Causal, Pattern
 from swapformer.model.position import Position
 
@@ -15,21 +16,44 @@ def facts_hold(subject: Subject) -> None:
     layer = subject.layers[0]
     _pattern_facts(layer.pattern(), subject)
     _position_facts(layer.position().double(), subject)
+    _norm_facts(subject)
     if layer.part("score").is_dot:
         score = layer.part("score")
         q, k = torch.randn(2, 1, 1, 3, layer.dims.head_dim, dtype=torch.float64)
         require(torch.allclose(score.raw(q, k), q @ k.mT), "a score that states `is_dot` must be q·k.")
-    if layer.part("normaliser").is_softmax:
-        logits = torch.randn(2, 1, 3, 5, dtype=torch.float64)
-        same = torch.allclose(layer.part("normaliser")(logits), logits.softmax(-1))
-        require(same, "a normaliser that states `is_softmax` must be softmax.")
+    _normaliser_facts(layer.part("normaliser").double(), layer.dims.num_heads)
+
+
+def _normaliser_facts(normaliser: Normaliser, heads: int) -> None:
+    logits = torch.randn(2, heads, 3, 5, dtype=torch.float64)
+    weights = normaliser(logits).detach()
+    if normaliser.is_softmax:
+        require(torch.allclose(weights, logits.softmax(-1)), "a normaliser that states `is_softmax` must be softmax.")
+    unit = torch.allclose(weights.sum(-1), torch.ones(2, heads, 3, dtype=torch.float64))
+    stated = normaliser.sums_to_one
+    require(unit == stated, f"sums_to_one={stated} is stated, but it is {unit}.")
+    logits[0, 0, 0] = float("-inf")
+    require(not normaliser(logits)[0, 0, 0].any(), "a query that may see no key must get zero weights.")
+
+
+def _norm_facts(subject: Subject) -> None:
+    norm = subject.layers[0].norm().double().train()
+    x = torch.randn(2, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
+    other = x.clone()
+    other[:, 1:] += 1 + x[:, 1:].square()
+    with torch.no_grad():
+        changed = bool((norm(x) - norm(other))[:, 0].abs().max() > 1e-9)
+        acts = not torch.equal(norm(x), x)
+    require(changed == norm.crosses_places, f"crosses_places={norm.crosses_places} is stated, but it is {changed}.")
+    require(acts == norm.normalises, f"normalises={norm.normalises} is stated, but it is {acts}.")
 
 
 def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
-    tokens = Tokens.of(LENGTH)
+    tokens = places()
     allowed = pattern.allowed(tokens, tokens)
     dense = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool) if allowed is None else allowed
     require(bool(dense.any(-1).all()), "every query must see at least one key.")
+    require(not pattern.full or bool(dense.all()), "a pattern that states `full` must allow everything.")
     looks_ahead = bool(dense.triu(1).any())
     require(
         looks_ahead != pattern.causal, f"the pattern states causal={pattern.causal}, but looks_ahead={looks_ahead}."
@@ -43,18 +67,24 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
 
 def _position_facts(position: Position, subject: Subject) -> None:
     heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
-    tokens = Tokens.of(LENGTH)
+    tokens = places()
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)
     stated = (position.has_bias, position.has_scores)
     found = (position.bias(context) is not None, position.scores(q, k, context) is not None)
     require(stated == found, f"has_bias, has_scores are stated as {stated}, but are {found}.")
+    x = torch.randn(1, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
+    require(
+        not any(part.reads and bool((part.embed(x, tokens) != x).any()) for part in position.encodings()),
+        "what is added to the embeddings must not depend on the heads, or layers with different heads add it more than "
+        "once: state `reads = ()`.",
+    )
     if subject.slot != "position":
         return
     model, inputs, shift = subject.perturbed(), ids(), 5
     room = position.limit is None or position.limit >= LENGTH + shift
     if room:
-        gap = (run(model, inputs) - run(model, inputs, Tokens.of(LENGTH, start=shift))).abs().max().item()
+        gap = (run(model, inputs) - run(model, inputs, places(LENGTH, start=shift))).abs().max().item()
         require(
             (gap < 1e-9) == position.relative,
             f"relative={position.relative} is stated, but shifting all positions changes logits by {gap:.2g}.",
@@ -62,7 +92,7 @@ def _position_facts(position: Position, subject: Subject) -> None:
     if position.limit is not None:
         beyond = position.limit - LENGTH + 1
         try:
-            run(model, inputs, Tokens.of(LENGTH, start=beyond))
+            run(model, inputs, places(LENGTH, start=beyond))
         except ValueError:
             return
         require(False, f"a position that states limit={position.limit} must raise ValueError beyond it.")

@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, require, run
-from swapformer.model.context import Tokens
+from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, places, require, run
+from swapformer.training.data import draw_positions
+
+Path = tuple[str | int, ...]
 
 
 def no_dead_knob(subject: Subject) -> str | None:
     """Every number and every presence in the part's settings changes output, loss or gradient in some condition."""
-    knobs = {
-        name: value
-        for name, value in subject.config["model"][subject.slot].items()
-        if not name.startswith("_") and not isinstance(value, str)
-    }
-    for name, value in knobs.items():
+    settings = subject.config["model"][subject.slot]
+    knobs = list(_leaves(settings))
+    for path, value in knobs:
+        others = (subject.changed(**_replaced(settings, path, other)) for other in _alternatives(value))
         require(
-            any(_differs(subject, subject.changed(**{name: other})) for other in _alternatives(value)),
-            f"`{name}` must change something, but no value other than {value} changed output, loss or gradient.",
+            any(differ(subject, other) for other in others),
+            f"`{'.'.join(map(str, path))}` must change something, but no value other than {value} changed output, loss "
+            "or gradient.",
         )
     return None if knobs else "the part has no settings"
+
+
+def _leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every number and presence in a part's settings, those of parts within it too."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            if not name.startswith("_"):
+                yield from _leaves(value, (*path, name))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _leaves(value, (*path, index))
+    elif not isinstance(node, str):
+        yield path, node
+
+
+def _replaced(settings: Mapping[str, Any], path: Path, other: Any) -> dict[str, Any]:
+    """The setting that holds the leaf at `path`, with the leaf replaced."""
+    changed = copy.deepcopy(dict(settings))
+    holder: Any = changed
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = other
+    return {str(path[0]): changed[str(path[0])]}
 
 
 def _alternatives(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif value is None:
-        yield from (1, 3)
+        yield from (1, 3, 16)
     elif isinstance(value, int):
         yield from (value + 1, value * 2, value // 2)
     else:
         yield from (value * 1.5, value / 2, value + 0.25)
 
 
-def _differs(one: Subject, other: Subject) -> bool:
+def differ(one: Subject, other: Subject) -> bool:
     """Whether two subjects can be told apart in some condition; a refused setting cannot be seen."""
-    for condition in (_at_start, _perturbed, _far):
+    for condition in (_at_start, _perturbed, _far, _drawn, _trained):
         seen = condition(one)
         try:
             changed = condition(other)
@@ -70,4 +95,28 @@ def _far(subject: Subject) -> list[Tensor]:
     limit = subject.layers[0].position().limit
     if limit is not None and limit < length:
         return []
-    return [run(subject.perturbed(), ids(1, length), Tokens.of(length))]
+    return [run(subject.perturbed(), ids(1, length), places(length))]
+
+
+def _drawn(subject: Subject) -> list[Tensor]:
+    """Logits at positions drawn as in training; none where the position draws none."""
+    drawn_from = subject.layers[0].position().drawn_from
+    if drawn_from is None or drawn_from < LENGTH:
+        return []
+    positions = draw_positions(LENGTH, drawn_from)[None]
+    return [run(subject.perturbed(), ids(), places(LENGTH, position=positions))]
+
+
+def _trained(subject: Subject) -> list[Tensor]:
+    """Logits after two steps of training with dropout, from one random state."""
+    config = {**subject.config, "model": {**subject.config["model"], "dropout": 0.3}}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Subject(config, subject.slot).perturbed().train()
+        for _ in range(2):
+            gradients(model, ids())
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter.sub_(0.1 * parameter.grad)
+    return [run(model.eval(), ids())]

@@ -10,8 +10,7 @@ import torch
 
 from swapformer.conformance.facts import facts_hold
 from swapformer.conformance.knobs import no_dead_knob
-from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, require, run
-from swapformer.model.context import Tokens
+from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, places, require, run
 
 Law = Callable[[Subject], str | None]
 
@@ -75,7 +74,7 @@ def padding_is_invisible(subject: Subject) -> None:
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
     padding[0, LENGTH - 5 :] = True
     changed = torch.where(padding, (inputs + 1) % VOCABULARY, inputs)
-    tokens = [Tokens.of(LENGTH, padding=padding) for _ in range(2)]
+    tokens = [places(LENGTH, padding=padding) for _ in range(2)]
     gap = (run(model, inputs, tokens[0]) - run(model, changed, tokens[1]))[~padding].abs().max().item()
     require(gap < TIGHT, f"padding must be invisible, but it changes other places by {gap:.2g}.")
     require(run(model, inputs, tokens[0]).isfinite().all(), "padding must not make logits infinite or NaN.")
@@ -86,7 +85,7 @@ def documents_are_apart(subject: Subject) -> None:
     model, inputs = subject.perturbed(), ids()
     document = (torch.arange(LENGTH) >= LENGTH // 3).long()[None].expand(2, -1)
     changed = torch.where(document == 0, (inputs + 1) % VOCABULARY, inputs)
-    tokens = [Tokens.of(LENGTH, document=document) for _ in range(2)]
+    tokens = [places(LENGTH, document=document) for _ in range(2)]
     gap = (run(model, inputs, tokens[0]) - run(model, changed, tokens[1]))[document == 1].abs().max().item()
     require(gap < TIGHT, f"packed documents must not see each other, but they do by {gap:.2g}.")
 
@@ -99,7 +98,7 @@ def kernel_equals_reference(subject: Subject) -> str | None:
     fast, slow, inputs = subject.perturbed(), subject.with_option("kernel", reference).perturbed(), ids()
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
     padding[1, LENGTH - 3 :] = True
-    for tokens in (None, Tokens.of(LENGTH, padding=padding), Tokens.of(LENGTH, start=7)):
+    for tokens in (None, places(LENGTH, padding=padding), places(LENGTH, start=7)):
         if tokens is not None and tokens.extent > subject.config["model"]["max_len"]:
             continue
         gap = (run(fast, inputs, tokens) - run(slow, inputs, tokens)).abs().max().item()

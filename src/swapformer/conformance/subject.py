@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
@@ -83,6 +84,27 @@ class Subject:
         return all(layer.pattern().causal for layer in self.layers)
 
 
+class _Channels(Mapping[str, Tensor]):
+    """Every tag that a pattern may ask for, [1, T]: small random numbers that depend on the tag's name alone."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.randint(3, (1, self._length), generator=stream("tag", name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def places(length: int = LENGTH, **given: Any) -> Tokens:
+    """`Tokens.of` with every tag."""
+    return Tokens.of(length, tags=_Channels(length), **given)
+
+
 def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
     """Random token ids [rows, length]."""
     return torch.randint(VOCABULARY, (rows, length), generator=stream("ids", seed))
@@ -91,14 +113,16 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
 def run(model: nn.Module, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
     """Logits without gradient."""
     with torch.no_grad():
-        out: Tensor = model(inputs, tokens)
+        out: Tensor = model(inputs, tokens or places(inputs.shape[1]))
     return out
 
 
 def gradients(model: nn.Module, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Next-token loss and its gradient by parameter; a parameter that gets none is absent."""
     model.zero_grad()
-    logits = model(inputs)
+    logits = model(inputs, places(inputs.shape[1]))
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    if (auxiliary := take_auxiliary_loss(model)) is not None:
+        loss = loss + auxiliary
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

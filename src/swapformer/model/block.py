@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.model.residual.base import State, Update
 from swapformer.model.sublayer import Branch, Sublayer
+
+MakeSublayer = Callable[[int, int], Sublayer]
+"""(index of a residual branch, how many there are) → its sublayer."""
 
 
 class Block(nn.Module, ABC):
@@ -27,20 +31,28 @@ class Block(nn.Module, ABC):
         return sublayer
 
     @abstractmethod
-    def forward(self, state: Tensor, branches: Sequence[Branch]) -> Tensor:
-        """The stream after all branches."""
+    def steps(self, branches: Sequence[Branch]) -> Sequence[tuple[Sublayer, Branch]]:
+        """The residual branches in order: each sublayer with what it computes."""
+
+    def forward(self, state: State, branches: Sequence[Branch], padding: Tensor | None = None) -> State:
+        """The stream after all branches; `padding` [B|1, T] is handed to the norms."""
+        for sublayer, branch in self.steps(branches):
+            state = sublayer(state, branch, padding)
+        return state
+
+    def updates(self, branches: Sequence[Branch], padding: Tensor | None = None) -> list[Update]:
+        """For each residual branch, what it computes from what it reads."""
+        return [partial(sublayer.update, branch=branch, padding=padding) for sublayer, branch in self.steps(branches)]
 
 
 class Sequential(Block):
     """Each branch reads what the one before it wrote (Vaswani et al. 2017, arXiv:1706.03762)."""
 
-    def __init__(self, dims: Dims, *, branches: int, sublayer: Callable[[], Sublayer]) -> None:
-        super().__init__(dims, [sublayer() for _ in range(branches)])
+    def __init__(self, dims: Dims, *, branches: int, sublayer: MakeSublayer) -> None:
+        super().__init__(dims, [sublayer(index, branches) for index in range(branches)])
 
-    def forward(self, state: Tensor, branches: Sequence[Branch]) -> Tensor:
-        for sublayer, branch in zip(self.sublayers, branches, strict=True):
-            state = sublayer(state, branch)
-        return state
+    def steps(self, branches: Sequence[Branch]) -> Sequence[tuple[Sublayer, Branch]]:
+        return [(self.sublayer(index), branch) for index, branch in enumerate(branches)]
 
 
 class Parallel(Block):
@@ -49,8 +61,8 @@ class Parallel(Block):
     One norm for all branches, as in GPT-J (Wang & Komatsuzaki 2021).
     """
 
-    def __init__(self, dims: Dims, *, branches: int, sublayer: Callable[[], Sublayer]) -> None:
-        super().__init__(dims, [sublayer()])
+    def __init__(self, dims: Dims, *, branches: int, sublayer: MakeSublayer) -> None:
+        super().__init__(dims, [sublayer(0, 1)])
 
-    def forward(self, state: Tensor, branches: Sequence[Branch]) -> Tensor:
-        return self.sublayers[0](state, lambda x: reduce(add, (branch(x) for branch in branches)))
+    def steps(self, branches: Sequence[Branch]) -> Sequence[tuple[Sublayer, Branch]]:
+        return [(self.sublayer(0), lambda x: reduce(add, (branch(x) for branch in branches)))]

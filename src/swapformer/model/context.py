@@ -60,7 +60,7 @@ class Tokens:
             extent=extent,
             document=document,
             padding=padding,
-            tags=tags or {},
+            tags={} if tags is None else tags,
             consecutive=start == 0,
         )
 

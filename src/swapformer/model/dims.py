@@ -29,6 +29,9 @@ class Dims:
         vocab_size: symbols of the vocabulary.
         dropout: probability with which embeddings, attention weights and sublayer outputs are zeroed in training.
         bias: whether linear maps and LayerNorm add a bias.
+        layer: which layer of the stack a part is for, from 0.
+        branch: which residual branch of its layer a part is for, from 0.
+        branches: residual branches of each layer.
     """
 
     d_model: int
@@ -39,6 +42,9 @@ class Dims:
     vocab_size: int
     dropout: float = 0.0
     bias: bool = True
+    layer: int = 0
+    branch: int = 0
+    branches: int = 1
 
     def __post_init__(self) -> None:
         for name in ("d_model", "num_layers", "num_heads", "head_dim", "max_len", "vocab_size"):

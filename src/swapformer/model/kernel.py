@@ -112,7 +112,7 @@ class SDPA(Kernel):
         mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
         with nullcontext() if self.backend is None else sdpa_kernel(self.backend):
             return functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=plan.score.scale
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
             )
 
 

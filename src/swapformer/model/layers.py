@@ -19,6 +19,8 @@ class Role(StrEnum):
     TOKEN_EMBEDDING = "token_embedding"
     POSITION_EMBEDDING = "position_embedding"  # added to the stream
     POSITION_BIAS = "position_bias"  # added to attention logits
+    POSITION_KEY = "position_key"  # met by queries or keys, like a key
+    POSITION_MAP = "position_map"  # a linear map inside a position encoding
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
@@ -26,17 +28,20 @@ class Role(StrEnum):
     FFN_IN = "ffn_in"
     FFN_GATE = "ffn_gate"
     FFN_OUT = "ffn_out"  # last matrix of the feed-forward branch
+    GATE = "gate"  # opens or closes what a branch writes
+    ROUTER = "router"  # chooses among experts
+    SCORE = "score"  # matrices within the match of query and key
     HEAD = "head"
     BIAS = "bias"
     GAIN = "gain"  # scales: of norms, of branches, of logits
 
     @property
     def is_embedding(self) -> bool:
-        return self in (Role.TOKEN_EMBEDDING, Role.POSITION_EMBEDDING, Role.POSITION_BIAS)
+        return self in (Role.TOKEN_EMBEDDING, Role.POSITION_EMBEDDING, Role.POSITION_BIAS, Role.POSITION_KEY)
 
     @property
     def is_position(self) -> bool:
-        return self in (Role.POSITION_EMBEDDING, Role.POSITION_BIAS)
+        return self in (Role.POSITION_EMBEDDING, Role.POSITION_BIAS, Role.POSITION_KEY, Role.POSITION_MAP)
 
     @property
     def ends_branch(self) -> bool:
@@ -58,12 +63,21 @@ class Origin:
         fan_in: terms summed into one output; for a table its rows.
         fan_out: outputs that one input reaches; for a table its columns.
         start: the constant it starts from.
+        slices: matrices stacked along the first axis, each with a random stream of its own; None for a single one.
+        active: how many of the slices one token uses; None for all.
     """
 
     role: Role
     fan_in: int
     fan_out: int
     start: float = 0.0
+    slices: int | None = None
+    active: int | None = None
+
+    @property
+    def active_share(self) -> float:
+        """The share of the parameter that one token uses."""
+        return 1.0 if self.slices is None or self.active is None else self.active / self.slices
 
 
 def declare(parameter: nn.Parameter, origin: Origin) -> nn.Parameter:
@@ -115,6 +129,48 @@ class Linear(nn.Module):
         return f"{in_features}, {out_features}, bias={self.bias is not None}"
 
 
+class StackedLinear(nn.Module):
+    """S linear maps side by side: y_s = x_s W_sᵀ + b_s, with W [S, out, in] and b [S, out]; fans are those of one.
+
+    Args:
+        slices: S.
+        in_features, out_features: widths of input and output of each map.
+        role: what the weights are for.
+        bias: whether b exists.
+        active: how many of the maps one token uses; None for all.
+    """
+
+    def __init__(
+        self, slices: int, in_features: int, out_features: int, role: Role, *, bias: bool, active: int | None = None
+    ) -> None:
+        super().__init__()
+        self.weight = declare(
+            nn.Parameter(torch.empty(slices, out_features, in_features)),
+            Origin(role, in_features, out_features, slices=slices, active=active),
+        )
+        self.bias = (
+            declare(
+                nn.Parameter(torch.empty(slices, out_features)),
+                Origin(Role.BIAS, in_features, out_features, slices=slices, active=active),
+            )
+            if bias
+            else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every map on its own slice of the last but one axis: x [..., S, in] → [..., S, out]."""
+        y = torch.einsum("...si,soi->...so", x, self.weight)
+        return y if self.bias is None else y + self.bias
+
+    def one(self, index: int, x: Tensor) -> Tensor:
+        """One of the maps: x [..., in] → [..., out]."""
+        return functional.linear(x, self.weight[index], None if self.bias is None else self.bias[index])
+
+    def extra_repr(self) -> str:
+        slices, out_features, in_features = self.weight.shape
+        return f"{slices} × ({in_features}, {out_features}), bias={self.bias is not None}"
+
+
 class Embedding(nn.Module):
     """A table [rows, width] that is read by index."""
 
@@ -134,6 +190,6 @@ def gain(*shape: int, start: float) -> nn.Parameter:
     return declare(nn.Parameter(torch.full(shape, start)), Origin(Role.GAIN, 1, 1, start))
 
 
-def shift(*shape: int) -> nn.Parameter:
-    """An offset that starts at zero whatever the initialisation (no linear map precedes it, so it has no fan)."""
-    return declare(nn.Parameter(torch.zeros(shape)), Origin(Role.BIAS, 0, 1))
+def shift(*shape: int, start: float = 0.0) -> nn.Parameter:
+    """An offset that starts at a constant whatever the initialisation (it has no fan)."""
+    return declare(nn.Parameter(torch.full(shape, start)), Origin(Role.BIAS, 0, 1, start))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,10 +40,19 @@ class LayerPlan:
         return self._slots[slot](self.dims, **parts)
 
     def _share(self, slot: str) -> Any:
-        """One instance for each distinct (settings, number of heads)."""
-        key = (slot, _identity(self._slots[slot]), self.dims.num_heads)
+        return self._shared_part(slot, self._slots[slot])
+
+    def _shared_part(self, slot: str, factory: Factory) -> Any:
+        """One instance for each distinct (settings, sizes that the part reads).
+
+        The settings that the part names in `combines` are parts of the same slot, made and shared likewise.
+        """
+        reads: tuple[str, ...] = getattr(_target(factory), "reads", ("num_heads", "head_dim"))
+        key = (slot, _identity(factory), tuple(getattr(self.dims, size) for size in reads))
         if key not in self._shared:
-            self._shared[key] = self.part(slot)
+            combines: tuple[str, ...] = getattr(_target(factory), "combines", ())
+            parts = {name: self._shared_part(slot, _settings(factory)[name]) for name in combines}
+            self._shared[key] = factory(self.dims, **parts)
         return self._shared[key]
 
     def _user(self, slot: str) -> Any:
@@ -69,11 +78,12 @@ class LayerPlan:
     def placement(self) -> Placement:
         return self.part("placement")
 
-    def residual(self) -> Residual:
-        return self.part("residual")
+    def residual(self, branch: int = 0, branches: int = 1) -> Residual:
+        return self._slots["residual"](replace(self.dims, branch=branch, branches=branches))
 
-    def sublayer(self) -> Sublayer:
-        return Sublayer(self.norm, self.residual(), self.placement())
+    def sublayer(self, branch: int, branches: int) -> Sublayer:
+        """Residual branch number `branch` of the layer's `branches`."""
+        return Sublayer(self.norm, self.residual(branch, branches), self.placement())
 
     def block(self, branches: int) -> Block:
         return self.part("block", branches=branches, sublayer=self.sublayer)
@@ -83,10 +93,13 @@ def _target(factory: Factory) -> Any:
     return factory.func if isinstance(factory, partial) else factory
 
 
+def _settings(factory: Factory) -> Mapping[str, Any]:
+    return factory.keywords if isinstance(factory, partial) else {}
+
+
 def _identity(factory: Factory) -> Hashable:
     """Equal for factories of the same class with the same settings."""
-    settings = factory.keywords if isinstance(factory, partial) else {}
-    return _target(factory), repr(sorted(settings.items()))
+    return _target(factory), repr(sorted(_settings(factory).items()))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from swapformer.model.dims import Dims
+from swapformer.model.layers import gain
 
 
 class QKNorm(nn.Module):
@@ -13,5 +15,88 @@ class QKNorm(nn.Module):
     def __init__(self, dims: Dims) -> None:
         super().__init__()
 
+    def sized(self, num_kv_heads: int) -> QKNorm:
+        """This norm for G heads of keys and values, which the attention alone knows; made for G = H before."""
+        return self
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return q, k, v
+
+
+class L2(QKNorm):
+    """q ← g · q/‖q‖, k ← k/‖k‖ by head, with one learned scalar g (Henry et al. 2020, arXiv:2010.04245).
+
+    g stands in place of 1/√E: the paper's logits g · q·k need model/score=dot_unscaled.
+
+    Args:
+        start: g at initialisation; the paper takes log₂(T² − T) for sequences of T places.
+        eps: floor of the lengths.
+        values: whether values are divided by their length too.
+    """
+
+    def __init__(self, dims: Dims, *, start: float, eps: float, values: bool) -> None:
+        super().__init__(dims)
+        self.eps, self.values = eps, values
+        self.gain = gain(1, start=start)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k = (functional.normalize(x, dim=-1, eps=self.eps) for x in (q, k))
+        return self.gain * q, k, functional.normalize(v, dim=-1, eps=self.eps) if self.values else v
+
+
+def _rms(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """x / √(mean(x²) + ε) over the last axis, statistics in float32 or wider, times a weight where there is one."""
+    wide = x if x.element_size() >= 4 else x.float()
+    normed = functional.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype)
+    return normed if weight is None else normed * weight
+
+
+class HeadRMSNorm(QKNorm):
+    """RMSNorm of each head's q and k over E, one γ for all heads (Qwen3 2025, arXiv:2505.09388).
+
+    Args:
+        eps: ε, in squared units of q and k.
+        affine: whether γ exists.
+        values: whether values are normed too, with a γ of their own.
+    """
+
+    def __init__(self, dims: Dims, *, eps: float, affine: bool, values: bool) -> None:
+        super().__init__(dims)
+        self.eps, self.values = eps, values
+        self.query = gain(dims.head_dim, start=1.0) if affine else None
+        self.key = gain(dims.head_dim, start=1.0) if affine else None
+        self.value = gain(dims.head_dim, start=1.0) if affine and values else None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k = _rms(q, self.query, self.eps), _rms(k, self.key, self.eps)
+        return q, k, _rms(v, self.value, self.eps) if self.values else v
+
+
+class WidthRMSNorm(QKNorm):
+    """RMSNorm of q over all H·E and of k over all G·E features of a place (OLMo 2 2024, arXiv:2501.00656).
+
+    Args:
+        eps: ε, in squared units of q and k.
+        affine: whether γ exists, with an entry for each feature.
+        values: whether values are normed too, with a γ of their own.
+    """
+
+    def __init__(self, dims: Dims, *, eps: float, affine: bool, values: bool) -> None:
+        super().__init__(dims)
+        self.eps, self.values, self.affine, self.head_dim = eps, values, affine, dims.head_dim
+        self.query = gain(dims.num_heads * dims.head_dim, start=1.0) if affine else None
+        self.sized(dims.num_heads)
+
+    def sized(self, num_kv_heads: int) -> QKNorm:
+        width = num_kv_heads * self.head_dim
+        self.key = gain(width, start=1.0) if self.affine else None
+        self.value = gain(width, start=1.0) if self.affine and self.values else None
+        return self
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k = self._norm(q, self.query), self._norm(k, self.key)
+        return q, k, self._norm(v, self.value) if self.values else v
+
+    def _norm(self, x_BHTE: Tensor, weight: Tensor | None) -> Tensor:
+        heads_last = x_BHTE.transpose(1, 2)
+        return _rms(heads_last.flatten(2), weight, self.eps).view(heads_last.shape).transpose(1, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,7 +15,9 @@ from swapformer.model.ffn import FFN
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.position import Position
-from swapformer.model.residual import Residual
+from swapformer.model.residual import Residual, Walk
+from swapformer.model.residual.base import State, Update
+from swapformer.model.sublayer import Branch
 
 
 class Layer(nn.Module):
@@ -28,11 +31,19 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = plan.attention()
         self.ffn = plan.ffn()
-        self.block = plan.block(branches=2)
+        self.block = plan.block(branches=2 if self.ffn.present else 1)
 
-    def forward(self, state: Tensor, context: Context, position: Position) -> Tensor:
+    def forward(self, state: State, context: Context, position: Position) -> State:
+        return self.block(state, self._branches(context, position), context.query.padding)
+
+    def updates(self, context: Context, position: Position) -> list[Update]:
+        """For each residual branch, what it computes from what it reads."""
+        return self.block.updates(self._branches(context, position), context.query.padding)
+
+    def _branches(self, context: Context, position: Position) -> list[Branch]:
         attend = partial(self.attention, context=context, position=position)
-        return self.block(state, [attend, self.ffn])
+        feed = partial(self.ffn, padding=context.query.padding)
+        return [attend, feed] if self.ffn.present else [attend]
 
 
 class Stack(nn.Module):
@@ -44,6 +55,7 @@ class Stack(nn.Module):
         self._position_of_layer = [layer.position() for layer in plan.layers]
         self._distinct = list(dict.fromkeys(self._position_of_layer))
         self.positions = nn.ModuleList(self._distinct)
+        self._encodings = list(dict.fromkeys(part for position in self._distinct for part in position.encodings()))
         first, last = plan.layers[0], plan.layers[-1]
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
@@ -51,21 +63,43 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         context = Context(tokens, tokens, dtype=x.dtype)
-        for position in self._distinct:
-            x = position.embed(x, tokens)
+        for encoding in self._encodings:
+            x = encoding.embed(x, tokens)
         if self.embed_norm is not None:
-            x = self.embed_norm(x)
-        state = self._residual(0).open(self.dropout(x))
-        for layer, position in zip(self.layers, self._position_of_layer, strict=True):
-            state = layer(state, context, position)
-        x = self._residual(-1).close(state)
-        return x if self.final_norm is None else self.final_norm(x)
+            x = self.embed_norm(x, tokens.padding)
+        walk = Walk(
+            layers=[
+                partial(layer, context=context, position=position)
+                for layer, position in zip(self.layers, self._position_of_layer, strict=True)
+            ],
+            updates=partial(self._updates, tokens, x.dtype),
+            inputs=tuple(self.parameters()),
+        )
+        first, last = self._residual(0), self._residual(-1)
+        state = first.run(first.open(self.dropout(x)), walk)
+        return last.close(state, _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding))
+
+    def _updates(self, tokens: Tokens, dtype: torch.dtype) -> list[Update]:
+        """What every residual branch of the stack computes, first to last, with a context of their own."""
+        context = Context(tokens, tokens, dtype=dtype)
+        return [
+            update
+            for layer, position in zip(self._layers(), self._position_of_layer, strict=True)
+            for update in layer.updates(context, position)
+        ]
 
     def _residual(self, end: int) -> Residual:
         """The residual of the first (0) or last (−1) sublayer, which opens or closes the stream."""
-        layer = self.layers[end]
-        assert isinstance(layer, Layer)
-        return layer.block.sublayer(end).residual
+        return self._layers()[end].block.sublayer(end).residual
+
+    def _layers(self) -> list[Layer]:
+        """The layers, as what they are."""
+        layers = list(self.layers)
+        return [layer for layer in layers if isinstance(layer, Layer)]
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 class Decoder(nn.Module):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from swapformer.analysis.heads import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
+from swapformer.training.data import EvaluationStream, positions_drawn_from
 from swapformer.training.module import tokens_of
 
 
@@ -28,15 +29,13 @@ class HeadSimilarity(Probe):
 
     def measure(self, model: nn.Module, task: Task) -> Finding:
         source = next(item for item in task.evaluation("val") if item.name == "")
-        count = self.batches if source.batches is None else min(self.batches, source.batches)
         matrices: dict[int, list[Tensor]] = {}
 
         def see(layer: int, weights: Tensor) -> None:
             matrices.setdefault(layer, []).append(head_similarity(weights.double()))
 
         with watch_attention(model, see):
-            for index in range(count):
-                batch = source.batch(index)
+            for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
                 model(batch.inputs, tokens_of(batch))
         layers = [torch.stack(found).mean(dim=0) for _, found in sorted(matrices.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]

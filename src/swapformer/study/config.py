@@ -78,9 +78,10 @@ def _load_option(slot: str, name: str) -> Config:
     if found is None:
         hint = suggest(name, repository.get_group_options(f"model/{slot}"))
         raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
-    node = OmegaConf.to_container(found.config, resolve=True)
-    assert isinstance(node, dict)
-    return {str(key): value for key, value in node.items()}
+    composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
+    assert isinstance(composed, dict)
+    node: Config = composed["model"][slot]
+    return node
 
 
 def check(config: Mapping[str, Any]) -> None:

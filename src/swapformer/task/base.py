@@ -77,6 +77,7 @@ class Task(ABC):
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
+    `tags`: names of the channels that its batches tag their places with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     """
 
@@ -85,6 +86,7 @@ class Task(ABC):
     max_length: int
     longest_trained: int
     directions: Mapping[str, Direction]
+    tags: Sequence[str] = ()
     tokens: Sequence[str]
     separator: str = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -71,13 +72,13 @@ def build_plan(config: Config, vocab_size: int) -> ModelPlan:
     base = {slot: instantiate(model[slot]) for slot in LAYER_SLOTS}
     shared: dict[Any, Any] = {}
 
-    def layer(overrides: Config) -> LayerPlan:
+    def layer(index: int, overrides: Config) -> LayerPlan:
         slots = {slot: instantiate(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
         sizes = {name: value for name, value in overrides.items() if name in LAYER_SIZES}
-        return LayerPlan(build_dims({**model, **sizes}, vocab_size), slots, shared)
+        return LayerPlan(replace(build_dims({**model, **sizes}, vocab_size), layer=index), slots, shared)
 
     layers = model["layers"] or [{}] * model["num_layers"]
-    return ModelPlan(build_dims(model, vocab_size), tuple(layer(overrides) for overrides in layers))
+    return ModelPlan(build_dims(model, vocab_size), tuple(layer(index, overrides) for index, overrides in enumerate(layers)))
 
 
 def build_model(config: Config, vocab_size: int) -> nn.Module:
@@ -89,10 +90,12 @@ def build_model(config: Config, vocab_size: int) -> nn.Module:
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Parameters, tied ones counted once: all of them, and those that are not tables of positions."""
-    counts = {"total": 0, "non_position": 0}
+    """Parameters, tied ones counted once: all, those that are no tables of positions, and those that one token uses."""
+    counts = {"total": 0, "non_position": 0, "active": 0}
     for name, parameter in model.named_parameters():
+        origin = origin_of(name, parameter)
         counts["total"] += parameter.numel()
-        if not origin_of(name, parameter).role.is_position:
+        counts["active"] += round(parameter.numel() * origin.active_share)
+        if not origin.role.is_position:
             counts["non_position"] += parameter.numel()
     return counts

@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.random import stream
@@ -43,18 +44,53 @@ def _cut(value: Any, rows: int, low: int, high: int) -> Any:
     return value
 
 
-class TrainingStream(IterableDataset[Share]):
-    """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts."""
+def positions_drawn_from(model: nn.Module) -> int | None:
+    """The range from which the positions of a model's batches are drawn; None where they are not."""
+    drawn = (getattr(module, "drawn_from", None) for module in model.modules())
+    return next((size for size in drawn if size is not None), None)
 
-    def __init__(self, task: Task, seed: int, start: int, steps: int, accumulate: int) -> None:
+
+def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
+    """`length` different numbers of 0 … drawn_from − 1 in ascending order, int64 [length], from a stream of their own.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    if length > drawn_from:
+        raise ValueError(
+            f"positions are drawn without repetition, but {length} places cannot have different ones of {drawn_from}; "
+            "raise `drawn_from` of the position."
+        )
+    return torch.randperm(drawn_from, generator=stream("positions", *key))[:length].sort().values
+
+
+def placed(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
+    """The batch on positions drawn by `key`, one draw for all its sequences, in which equal positions stay equal.
+
+    Nothing changes where positions are not drawn.
+    """
+    if drawn_from is None:
+        return batch
+    if batch.position is None:
+        return replace(batch, position=draw_positions(batch.inputs.shape[1], drawn_from, *key)[None])
+    return replace(batch, position=draw_positions(int(batch.position.max()) + 1, drawn_from, *key)[batch.position])
+
+
+class TrainingStream(IterableDataset[Share]):
+    """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked."""
+
+    def __init__(
+        self, task: Task, seed: int, start: int, steps: int, accumulate: int, drawn_from: int | None = None
+    ) -> None:
         self.task, self.seed, self.start, self.steps, self.accumulate = task, seed, start, steps, accumulate
+        self.drawn_from = drawn_from
 
     def __len__(self) -> int:
         return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[Share]:
         for step in range(self.start, self.steps):
-            batch = self.task.train_batch(self.seed, step)
+            batch = placed(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
             targets = int((batch.targets != IGNORE).sum())
             if self.accumulate == 1:
                 yield Share(batch, targets)
@@ -63,17 +99,18 @@ class TrainingStream(IterableDataset[Share]):
 
 
 class EvaluationStream(IterableDataset[Batch]):
-    """The first `batches` batches of an evaluation set."""
+    """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set."""
 
-    def __init__(self, source: EvaluationSet, batches: int) -> None:
-        self.source = source
+    def __init__(self, source: EvaluationSet, batches: int, drawn_from: int | None = None) -> None:
+        self.source, self.drawn_from = source, drawn_from
         self.batches = batches if source.batches is None else min(batches, source.batches)
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self.source.batch(index) for index in range(self.batches))
+        name, drawn_from = self.source.name, self.drawn_from
+        return (placed(self.source.batch(index), drawn_from, name, index) for index in range(self.batches))
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:

@@ -17,11 +17,12 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
+from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.random import stream_seed
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
 from swapformer.training.assemble import Config
-from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader
+from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
 from swapformer.training.optimiser import parameter_groups
 
 
@@ -40,8 +41,9 @@ def tokens_of(batch: Batch) -> Tokens:
 class Trial(lightning.LightningModule):
     """Trains `model` on `task` and evaluates it on the task's fixed sets.
 
-    The loss of a step is the mean over all targets of its batch, however the batch is cut. Dropout at step s depends on
-    (seed, s) alone, so neither a resumed run nor another arm sees different randomness.
+    The loss of a step is the mean over all targets of its batch, however the batch is cut, plus what the parts leave as
+    auxiliary losses, averaged over the cuts; what is recorded is the mean over targets alone. Dropout at step s depends
+    on (seed, s) alone, so neither a resumed run nor another arm sees different randomness.
 
     Args:
         model: token ids → logits.
@@ -71,7 +73,8 @@ class Trial(lightning.LightningModule):
         loss = total / share.targets
         self.loss_share = loss.detach()
         # Lightning divides by the number of parts; the sum over the parts must be the mean over the whole batch.
-        return loss * self.accumulate
+        auxiliary = take_auxiliary_loss(self.model)
+        return loss * self.accumulate + (0.0 if auxiliary is None else auxiliary)
 
     @cached_property
     def evaluations(self) -> list[tuple[str, EvaluationSet]]:
@@ -101,11 +104,13 @@ class Trial(lightning.LightningModule):
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config
         start, steps = self.trainer.global_step, config["budget"]["steps"]
-        return loader(TrainingStream(self.task, config["data_seed"], start, steps, self.accumulate))
+        drawn_from = positions_drawn_from(self.model)
+        return loader(TrainingStream(self.task, config["data_seed"], start, steps, self.accumulate, drawn_from))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
-        return [loader(EvaluationStream(item, batches)) for _, item in self.current_evaluations]
+        drawn_from = positions_drawn_from(self.model)
+        return [loader(EvaluationStream(item, batches, drawn_from)) for _, item in self.current_evaluations]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]

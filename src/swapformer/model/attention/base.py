@@ -15,7 +15,12 @@ class Attention(nn.Module, ABC):
     """Mixes places: x [B, Q, D] → [B, Q, D].
 
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
+
+    Facts:
+        cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
     """
+
+    cache_width: int | None = None
 
     uses: ClassVar[tuple[str, ...]] = ()
 
@@ -23,5 +28,5 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, context: Context, position: Position) -> Tensor: ...
 
     def refuses(self, position: Position) -> str | None:
-        """Why this attention cannot work with such a position encoding; None if it can."""
+        """Why this attention cannot work with such a position encoding, and what would; None if it can."""
         return None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.context import Context
+from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Linear, Role
+from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -25,9 +29,15 @@ class MultiHead(Attention):
 
     Args:
         num_kv_heads: G; None for one for each query head.
+        masked_heads: query heads whose output is taken as zero, counted from 0.
+        output_gate: whether the heads' output is multiplied by σ(x·W_g), W_g [H·E, D] (Qiu et al. 2025,
+            arXiv:2505.06708).
+        convolution: width of a causal convolution over places, one filter for each channel of q, k and v, that starts
+            as the identity (Primer: So et al. 2021, arXiv:2109.08668, width 3); None for none. It ends where a document
+            begins, and padding counts as zero.
 
     Raises:
-        ValueError: if G does not divide H, or the kernel cannot compute what the other parts ask.
+        ValueError: if G does not divide H, a masked head does not exist or the convolution has no width.
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
@@ -42,6 +52,9 @@ class MultiHead(Attention):
         kernel: Kernel,
         qk_norm: QKNorm,
         num_kv_heads: int | None = None,
+        masked_heads: Sequence[int] = (),
+        output_gate: bool = False,
+        convolution: int | None = None,
     ) -> None:
         super().__init__()
         groups = dims.num_heads if num_kv_heads is None else num_kv_heads
@@ -51,12 +64,16 @@ class MultiHead(Attention):
                 f"try one of {[g for g in range(1, dims.num_heads + 1) if dims.num_heads % g == 0]}."
             )
         width, shared = dims.num_heads * dims.head_dim, groups * dims.head_dim
+        self.cache_width = 2 * shared
         self.head_dim, self.repeats, self.dropout_p = dims.head_dim, dims.num_heads // groups, dims.dropout
         self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
         self.key = Linear(dims.d_model, shared, Role.KEY, bias=dims.bias)
         self.value = Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
-        self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm, score, normaliser, kernel
+        self.gate = Linear(dims.d_model, width, Role.GATE, bias=False) if output_gate else None
+        self.filters = nn.ParameterList() if convolution is None else _filters(convolution, width, shared, shared)
+        self.masked_heads = _existing(masked_heads, dims.num_heads)
+        self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern
         self.plan = Plan(score, normaliser, pattern)
         self.dropout = nn.Dropout(dims.dropout)
@@ -65,7 +82,10 @@ class MultiHead(Attention):
         q, k, v = self._project(x, context, position)
         dropout = self.dropout_p if self.training else 0.0
         mixed = self.kernel(q, k, v, self.plan, position, context, dropout)
-        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+        if self.masked_heads:
+            mixed = mixed.index_fill(1, torch.tensor(self.masked_heads, device=mixed.device), 0.0)
+        heads = mixed.transpose(1, 2).flatten(2)
+        return self.dropout(self.out(heads if self.gate is None else heads * self.gate(x).sigmoid()))
 
     def weights(self, x: Tensor, context: Context, position: Position) -> Tensor:
         """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
@@ -73,16 +93,44 @@ class MultiHead(Attention):
         return Reference.weights(q, k, self.plan, position, context)
 
     def refuses(self, position: Position) -> str | None:
-        return self.kernel.refuses(self.plan, position)
+        refusal = self.kernel.refuses(self.plan, position)
+        return None if refusal is None else f"{refusal}; use model/kernel=auto or reference"
 
     def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor]:
         """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group."""
-        q, k, v = (
-            project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.query, self.key, self.value)
-        )
+        projected = [project(x) for project in (self.query, self.key, self.value)]
+        if self.filters:
+            projected = [_convolve(y, taps, context.query) for y, taps in zip(projected, self.filters, strict=True)]
+        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
         q, k, v = self.qk_norm(q, k, v)
         q, k = position.rotate(q, k, context)
         if self.repeats > 1:
             k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
         return q, k, v
+
+
+def _existing(heads: Sequence[int], num_heads: int) -> list[int]:
+    if wrong := [head for head in heads if not 0 <= head < num_heads]:
+        raise ValueError(f"`masked_heads` must name heads from 0 to {num_heads - 1}, but it names {wrong}.")
+    return list(heads)
+
+
+def _filters(width: int, *channels: int) -> nn.ParameterList:
+    """What each convolution adds to its input, tap by tap, [width, channels]: first the place itself, then the past."""
+    if width < 1:
+        raise ValueError(f"`convolution` must be at least 1 place wide, but it is {width}; null leaves it out.")
+    return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
+
+
+def _convolve(y: Tensor, taps: Tensor, tokens: Tokens) -> Tensor:
+    """y_i + Σ_s taps_s ⊙ y_{i−s}, for y [B, T, C], over the places before i of the same document."""
+    if tokens.padding is not None:
+        y = y.masked_fill(tokens.padding[..., None], 0.0)
+    out = y + taps[0] * y
+    for back in range(1, min(len(taps), len(tokens))):
+        earlier = functional.pad(y[:, :-back], (0, 0, back, 0))
+        if tokens.document is not None:
+            same = tokens.document[:, back:] == tokens.document[:, :-back]
+            earlier = earlier.masked_fill(~functional.pad(same, (back, 0))[..., None], 0.0)
+        out = out + taps[back] * earlier
+    return out

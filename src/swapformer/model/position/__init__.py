@@ -1,8 +1,38 @@
 """Position encodings: how a place tells the model where it stands."""
 
-from swapformer.model.position.absolute import Learned, Sinusoidal
+from swapformer.model.position.absolute import Learned, LearnedInterpolated, Sinusoidal
 from swapformer.model.position.base import Position
 from swapformer.model.position.bias import T5, ALiBi
+from swapformer.model.position.combined import Randomized, Sum
+from swapformer.model.position.contextual import CoPE, TransformerXL
+from swapformer.model.position.decay import FIRE, KerpleLog, KerplePower
+from swapformer.model.position.relative import RelativeBias, RelativeKey, RelativeKeyQuery
 from swapformer.model.position.rotary import Rotary
+from swapformer.model.position.stretched import DynamicNTKRotary, LinearRotary, NTKRotary
+from swapformer.model.position.xpos import XPos
+from swapformer.model.position.yarn import YaRN
 
-__all__ = ["T5", "ALiBi", "Learned", "Position", "Rotary", "Sinusoidal"]
+__all__ = [
+    "FIRE",
+    "T5",
+    "ALiBi",
+    "CoPE",
+    "DynamicNTKRotary",
+    "KerpleLog",
+    "KerplePower",
+    "Learned",
+    "LearnedInterpolated",
+    "LinearRotary",
+    "NTKRotary",
+    "Position",
+    "Randomized",
+    "RelativeBias",
+    "RelativeKey",
+    "RelativeKeyQuery",
+    "Rotary",
+    "Sinusoidal",
+    "Sum",
+    "TransformerXL",
+    "XPos",
+    "YaRN",
+]

@@ -8,7 +8,7 @@ from torch import Tensor
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Embedding, Role
-from swapformer.model.position.base import Position
+from swapformer.model.position.base import Position, wide
 
 
 class Sinusoidal(Position):
@@ -26,6 +26,7 @@ class Sinusoidal(Position):
     """
 
     relative = False
+    reads = ()
 
     def __init__(self, dims: Dims, *, base: float, amplitude: float) -> None:
         super().__init__(dims)
@@ -52,6 +53,7 @@ class Learned(Position):
     """
 
     relative = False
+    reads = ()
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -65,3 +67,37 @@ class Learned(Position):
                 f"{self.table.weight.shape[0]} rows; raise `model.max_len`, or use rope, alibi, t5 or none."
             )
         return x + self.table(tokens.position)
+
+
+class LearnedInterpolated(Position):
+    """x_t + P[position_t], with a learned table P [rows, D] that is stretched over longer sequences.
+
+    When positions reach beyond the table, position p reads it at p · (rows − 1)/(extent − 1), linearly between the two
+    rows around, so that its ends stay ends; extent is one more than the largest position. The tables of ViT are
+    stretched so (Dosovitskiy et al. 2021, arXiv:2010.11929, section 3.2). Assumes that the whole sequence is at hand:
+    one more token moves all of them.
+
+    Args:
+        rows: positions that the table holds; the training length, for nothing is stretched within it.
+
+    Raises:
+        ValueError: if the table has fewer than 2 rows.
+    """
+
+    relative = False
+    reads = ()
+
+    def __init__(self, dims: Dims, *, rows: int) -> None:
+        super().__init__(dims)
+        if rows < 2:
+            raise ValueError(f"a table can be interpolated between at least 2 `rows`, but it has {rows}.")
+        self.table = Embedding(rows, dims.d_model, Role.POSITION_EMBEDDING)
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        last = self.table.weight.shape[0] - 1
+        if tokens.extent - 1 <= last:
+            return x + self.table(tokens.position)
+        place_BT = tokens.position.to(wide(x.dtype)) * (last / (tokens.extent - 1))
+        below = place_BT.floor().long().clamp(max=last - 1)
+        share = (place_BT - below)[..., None].to(x.dtype)
+        return x + torch.lerp(self.table(below), self.table(below + 1), share)

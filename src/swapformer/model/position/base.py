@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import torch
 from torch import Tensor, nn
 
 from swapformer.model.context import Context, Tokens
@@ -19,15 +22,26 @@ class Position(nn.Module):
         has_scores: `scores` adds a content-dependent term.
         has_bias: `bias` adds a content-free term.
         limit: positions it can encode, counted from 0; None for no limit.
+        drawn_from: the positions of a batch are drawn, in order, from 0 … drawn_from − 1; None for those they have.
+        reads: the sizes it depends on; layers that agree in them share one instance. What it adds to the embeddings
+            may depend on none, for otherwise layers with different heads would add it more than once.
+        combines: names of the settings that are encodings themselves.
     """
 
     relative: bool = True
     has_scores: bool = False
     has_bias: bool = False
     limit: int | None = None
+    drawn_from: int | None = None
+    reads: ClassVar[tuple[str, ...]] = ("num_heads", "head_dim")
+    combines: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()
+
+    def encodings(self) -> tuple[Position, ...]:
+        """The encodings it consists of: itself, unless it combines others."""
+        return (self,)
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Add to the token embeddings x [B, T, D]."""
@@ -44,3 +58,8 @@ class Position(nn.Module):
     def bias(self, context: Context) -> Tensor | None:
         """A term [B|1, H, Q, K] that depends on positions alone, added after the scaling; None for none."""
         return None
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The precision for angles and distances: float32, or float64 where the stream has it."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

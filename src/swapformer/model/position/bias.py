@@ -34,6 +34,7 @@ class ALiBi(Position):
     """
 
     has_bias = True
+    reads = ("num_heads",)
 
     def __init__(self, dims: Dims, *, decay: float) -> None:
         super().__init__(dims)
@@ -62,6 +63,7 @@ class T5(Position):
     """
 
     has_bias = True
+    reads = ("num_heads",)
 
     def __init__(self, dims: Dims, *, buckets: int, max_distance: int, bidirectional: bool) -> None:
         super().__init__(dims)

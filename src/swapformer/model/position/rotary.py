@@ -1,13 +1,85 @@
-"""Rotary position encoding."""
+"""Rotary position encoding, and the turning of pairs that its variants share."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.position.base import Position
+from swapformer.model.position.base import Position, wide
+
+Table = tuple[Tensor, Tensor]
+"""cos and sin of the angles, each [B|1, 1, T, R], laid out for a pairing."""
+
+Angles = Callable[[Tokens, torch.dtype], Tensor]
+"""Tokens and a precision → angles in radians, [B|1, T, R/2]."""
+
+
+class Rotation:
+    """Turns the pairs among the first R = fraction · head_dim dimensions of a head; the others stay.
+
+    Args:
+        dims: sizes.
+        fraction: share of a head's dimensions that turn.
+        interleaved: pairs are neighbours (2i, 2i+1); otherwise (i, i + R/2).
+
+    Raises:
+        ValueError: if R is not an even number of at least 2, or `fraction` is not in (0, 1].
+    """
+
+    def __init__(self, dims: Dims, *, fraction: float, interleaved: bool) -> None:
+        if not 0 < fraction <= 1:
+            raise ValueError(f"`fraction` of rope must lie in (0, 1], but it is {fraction}.")
+        self.width = int(dims.head_dim * fraction)
+        if self.width < 2 or self.width % 2:
+            raise ValueError(
+                f"rope turns pairs, so fraction · head_dim must be even, but {fraction:g} · {dims.head_dim} gives "
+                f"{self.width}; change `model.num_heads`, `model.head_dim` or `model.position.fraction`, or use alibi."
+            )
+        self.interleaved = interleaved
+
+    def frequencies(self, base: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """ω_i = base^(−2i/R) in radians per position, [R/2]."""
+        exponent = torch.arange(0, self.width, 2, device=device, dtype=dtype) / self.width
+        return base**-exponent
+
+    def both(
+        self, owner: Position, q: Tensor, k: Tensor, context: Context, angles: Angles, amplitude: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """q and k turned by the angles of their positions; the tables are remembered for `owner`."""
+
+        def table(tokens: Tokens) -> Table:
+            return self.table(angles(tokens, wide(q.dtype)), q.dtype, amplitude)
+
+        of_query = context.once(("rotary", owner, "query", q.dtype), lambda: table(context.query))
+        if context.key is context.query:
+            of_key = of_query
+        else:
+            of_key = context.once(("rotary", owner, "key", q.dtype), lambda: table(context.key))
+        return self.turn(q, of_query), self.turn(k, of_key)
+
+    def table(self, angle_BTI: Tensor, dtype: torch.dtype, amplitude: float | Tensor) -> Table:
+        """amplitude · cos and amplitude · sin of the angles, laid out for this pairing."""
+        return self._laid_out(angle_BTI.cos() * amplitude, dtype), self._laid_out(angle_BTI.sin() * amplitude, dtype)
+
+    def turn(self, x: Tensor, table: Table) -> Tensor:
+        """(x₁, x₂) → (x₁·cos − x₂·sin, x₂·cos + x₁·sin) for every pair."""
+        cos, sin = table
+        turning, still = (x, None) if self.width == x.shape[-1] else (x[..., : self.width], x[..., self.width :])
+        if self.interleaved:
+            crossed = torch.stack([-turning[..., 1::2], turning[..., ::2]], dim=-1).flatten(-2)
+        else:
+            first, second = turning.chunk(2, dim=-1)
+            crossed = torch.cat([-second, first], dim=-1)
+        turned = turning * cos + crossed * sin
+        return turned if still is None else torch.cat([turned, still], dim=-1)
+
+    def _laid_out(self, value_BTI: Tensor, dtype: torch.dtype) -> Tensor:
+        pairs = value_BTI.repeat_interleave(2, dim=-1) if self.interleaved else torch.cat([value_BTI, value_BTI], -1)
+        return pairs[:, None].to(dtype)
 
 
 class Rotary(Position):
@@ -26,40 +98,16 @@ class Rotary(Position):
         ValueError: if R is not an even number of at least 2, or `fraction` is not in (0, 1].
     """
 
+    reads = ("head_dim",)
+
     def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool) -> None:
         super().__init__(dims)
-        if not 0 < fraction <= 1:
-            raise ValueError(f"`fraction` of rope must lie in (0, 1], but it is {fraction}.")
-        self.width = int(dims.head_dim * fraction)
-        if self.width < 2 or self.width % 2:
-            raise ValueError(
-                f"rope turns pairs, so fraction · head_dim must be even, but {fraction:g} · {dims.head_dim} gives "
-                f"{self.width}; change `model.num_heads`, `model.head_dim` or `model.position.fraction`, or use alibi."
-            )
-        self.base, self.interleaved = base, interleaved
+        self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
+        self.base = base
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        cos_q, sin_q = context.once(("rotary", self, "query"), lambda: self._turn(context.query, q.dtype))
-        if context.key is context.query:
-            cos_k, sin_k = cos_q, sin_q
-        else:
-            cos_k, sin_k = context.once(("rotary", self, "key"), lambda: self._turn(context.key, q.dtype))
-        return self._turned(q, cos_q, sin_q), self._turned(k, cos_k, sin_k)
+        return self.rotation.both(self, q, k, context, self._angles)
 
-    def _turn(self, tokens: Tokens, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin of the angles, each [B|1, 1, T, R], laid out for this pairing."""
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        exponent = torch.arange(0, self.width, 2, device=tokens.position.device, dtype=wide) / self.width
-        angle_BTI = tokens.position[..., None].to(wide) * self.base**-exponent
-        angle = angle_BTI.repeat_interleave(2, dim=-1) if self.interleaved else torch.cat([angle_BTI, angle_BTI], -1)
-        return angle.cos()[:, None].to(dtype), angle.sin()[:, None].to(dtype)
-
-    def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        turning, still = (x, None) if self.width == x.shape[-1] else (x[..., : self.width], x[..., self.width :])
-        if self.interleaved:
-            crossed = torch.stack([-turning[..., 1::2], turning[..., ::2]], dim=-1).flatten(-2)
-        else:
-            first, second = turning.chunk(2, dim=-1)
-            crossed = torch.cat([-second, first], dim=-1)
-        turned = turning * cos + crossed * sin
-        return turned if still is None else torch.cat([turned, still], dim=-1)
+    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
+        return tokens.position[..., None].to(dtype) * omega_I

@@ -1,0 +1,84 @@
+"""What a model costs, counted before anything is trained: on the meta device, where tensors have shapes and no data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one batch costs.
+
+    Attributes:
+        length: places of a sequence.
+        forward, backward: floating-point operations of matrix products, a multiplication and an addition counted as
+            two; everything else (norms, softmax, activations) is left out, as is usual.
+        activations: bytes that the forward keeps for the backward, parameters aside.
+        kv_cache: bytes that generation keeps of `length` places; None for an attention that has no such cache.
+    """
+
+    length: int
+    forward: int
+    backward: int
+    activations: int
+    kv_cache: int | None
+
+
+def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], str]) -> dict[str, int]:
+    """Parameters by what they are for; a tied one is counted once, where it is declared."""
+    counts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        counts[role_of(name, parameter)] += parameter.numel()
+    return dict(counts)
+
+
+def count(model: nn.Module, vocabulary: int, batch: int, length: int, kv_elements: int | None) -> Cost:
+    """The cost of one training batch [batch, length] of a model that lies on the meta device.
+
+    Args:
+        model: token ids → logits, on meta, in the precision that activations are counted in.
+        vocabulary: symbols.
+        batch: sequences.
+        length: places of each.
+        kv_elements: elements that a cache keeps for each place of one sequence, all layers together.
+    """
+    ids = torch.zeros(batch, length, dtype=torch.int64, device="meta")
+    kept = _Kept(model)
+    with FlopCounterMode(display=False) as forward, saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+        logits: Tensor = model(ids)
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()  # type: ignore[no-untyped-call]
+    model.zero_grad()
+    size = next(model.parameters()).element_size()
+    return Cost(
+        length=length,
+        forward=forward.get_total_flops(),
+        backward=backward.get_total_flops(),
+        activations=kept.bytes,
+        kv_cache=None if kv_elements is None else batch * length * kv_elements * size,
+    )
+
+
+class _Kept:
+    """Bytes of distinct storages that the backward needs, parameters aside."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._seen: set[Any] = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self._alive: list[Tensor] = []  # a freed storage's address may be given to another
+        self.bytes = 0
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._seen:
+            self._seen.add(storage._cdata)
+            self._alive.append(tensor)
+            self.bytes += storage.nbytes()
+        return tensor

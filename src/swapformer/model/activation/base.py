@@ -1,0 +1,23 @@
+"""The activation slot's base."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from torch import Tensor, nn
+
+from swapformer.model.dims import Dims
+
+
+class Activation(nn.Module, ABC):
+    """Base of the slot: elementwise, any shape."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+
+class Identity(Activation):
+    """x: with model/ffn=glu the bilinear layer (Shazeer 2020, arXiv:2002.05202); with mlp a linear map of rank F."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x

@@ -1,0 +1,58 @@
+"""Attention whose cost grows linearly with the length, for it never forms scores."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.model.attention.base import Attention
+from swapformer.model.attention.sums import (
+    refusal_of_terms,
+    require_plain,
+    split_heads,
+    weighted_mean,
+    wide,
+    without_padding,
+)
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Linear, Role
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+
+class LinearAttention(Attention):
+    """out_i = Σ_j (φ(q_i)·φ(k_j)) v_j / Σ_j φ(q_i)·φ(k_j), φ(x) = elu(x) + 1, over all j, or j ≤ i.
+
+    Katharopoulos et al. 2020 (arXiv:2006.16236). The causal form carries Σ φ(k_j) v_jᵀ [E, E] from chunk to chunk: time
+    and memory O(T·E²). Padding has φ(k) = 0. A position's rotation turns φ(q) and φ(k) in the numerator alone (Su et
+    al. 2021, arXiv:2104.09864, equation 19). With several documents in a row, or fewer queries than keys, the sums are
+    taken pair by pair. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+
+    Raises:
+        ValueError: if the pattern is neither full nor plainly causal.
+    """
+
+    uses = ("pattern",)
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        require_plain(pattern, "linear")
+        width = dims.num_heads * dims.head_dim
+        self.head_dim, self.pattern = dims.head_dim, pattern
+        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
+        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
+        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
+        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.dropout = nn.Dropout(dims.dropout)
+
+    def refuses(self, position: Position) -> str | None:
+        return refusal_of_terms(position, "linear")
+
+    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
+        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
+        q, k = (functional.elu(wide(y)) + 1 for y in (q, k))
+        k = without_padding(k, context)
+        turned = position.rotate(q, k, context)
+        mixed = weighted_mean((q, k), turned, v, context, self.pattern)
+        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))

@@ -1,0 +1,94 @@
+"""Softmax attention estimated by random features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from swapformer.model.attention.base import Attention
+from swapformer.model.attention.sums import (
+    refusal_of_terms,
+    require_plain,
+    split_heads,
+    weighted_mean,
+    wide,
+    without_padding,
+)
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Linear, Role
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+from swapformer.random import stream
+
+
+class Performer(Attention):
+    """Softmax attention whose kernel exp(q·k/√E) is estimated by M positive orthogonal random features (FAVOR+).
+
+    exp(a·b) = E_w[exp(w·a − |a|²/2) · exp(w·b − |b|²/2)] for w ~ N(0, I), a = q·E^−¼, b = k·E^−¼ (Choromanski et al.
+    2021, arXiv:2009.14794). The factor exp(|w|²/2) moves from the keys to the queries, which leaves the keys with
+    exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
+    divided by the largest of their own place, which cancels. The directions w are drawn once for each layer, from a
+    stream of their own. Sums as in linear attention; a rotation is applied before the features. No weights are dropped
+    out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+
+    Args:
+        features: M.
+        seed: names the directions.
+
+    Raises:
+        ValueError: if M is below 1, or the pattern is neither full nor plainly causal.
+    """
+
+    uses = ("pattern",)
+    directions: Tensor
+
+    def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:
+        super().__init__()
+        require_plain(pattern, "performer")
+        if features < 1:
+            raise ValueError(f"`features` of performer attention must be at least 1, but it is {features}.")
+        width = dims.num_heads * dims.head_dim
+        self.head_dim, self.pattern = dims.head_dim, pattern
+        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
+        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
+        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
+        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.dropout = nn.Dropout(dims.dropout)
+        drawn = orthogonal_directions(features, dims.head_dim, stream("performer", seed, dims.layer))
+        self.register_buffer("directions", drawn, persistent=False)
+
+    def refuses(self, position: Position) -> str | None:
+        return refusal_of_terms(position, "performer")
+
+    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
+        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
+        q, k = position.rotate(q, k, context)
+        scale = self.head_dim**-0.25
+        log_q, log_k = log_features(wide(q) * scale, wide(k) * scale, self.directions)
+        # Any factor of a query's own cancels between numerator and denominator.
+        features = (log_q - log_q.detach().amax(-1, keepdim=True)).exp(), without_padding(log_k.exp(), context)
+        mixed = weighted_mean(features, features, v, context, self.pattern)
+        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
+
+
+def log_features(a: Tensor, b: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+    """Logarithms of features [..., M] whose products sum to an unbiased estimate of exp(a·b), for a, b [..., E]."""
+    w = directions.to(a.dtype)
+    half_w, half_a, half_b = (y.square().sum(-1) / 2 for y in (w, a, b))
+    return (
+        a @ w.mT - half_a[..., None] + half_w - torch.tensor(len(w)).log().to(a),
+        b @ w.mT - half_b[..., None] - half_w,
+    )
+
+
+def orthogonal_directions(count: int, width: int, generator: torch.Generator) -> Tensor:
+    """`count` vectors [count, width], each standard normal, orthogonal within groups of `width`."""
+    groups = []
+    for _ in range(-(-count // width)):
+        square = torch.randn(width, width, generator=generator, device="cpu", dtype=torch.float64)
+        lengths = torch.randn(width, width, generator=generator, device="cpu", dtype=torch.float64).norm(dim=1)
+        rotation, upper = torch.linalg.qr(square)
+        # The signs make the rotation uniformly distributed.
+        groups.append(lengths[:, None] * (rotation * upper.diagonal().sign()).mT)
+    return torch.cat(groups)[:count].float()

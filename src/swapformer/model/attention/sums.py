@@ -1,0 +1,92 @@
+"""Weighted means whose weights are products of features: what attentions share that never form scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from swapformer.model.context import Context
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+_CHUNK = 64
+"""Places that are matched pair by pair before their sum is carried on; a sum [E, E] is kept for each chunk."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float32 or wider, for long sums lose much in fewer digits."""
+    return x if x.element_size() >= 4 else x.float()
+
+
+def without_padding(k: Tensor, context: Context) -> Tensor:
+    """The features of keys [B, H, K, M], zero where a key is padding."""
+    return k if context.key.padding is None else k.masked_fill(context.key.padding[:, None, :, None], 0.0)
+
+
+def weighted_mean(
+    features: tuple[Tensor, Tensor], turned: tuple[Tensor, Tensor], v: Tensor, context: Context, pattern: Pattern
+) -> Tensor:
+    """Σ_j (t_i·u_j) v_j / Σ_j q_i·k_j over the allowed j, for (q, k) = features and (t, u) = turned, [B, H, T, M].
+
+    The pattern is full or plainly causal. A query that sees nothing gets zero.
+    """
+    ones = torch.ones_like(v[..., :1])
+    if context.query is not context.key or context.key.document is not None:
+        mask = context.mask(pattern)
+        total, count = _pairwise(*turned, v, mask), _pairwise(*features, ones, mask)
+    elif pattern.plain_causal:
+        total, count = _prefix(*turned, v), _prefix(*features, ones)
+    else:
+        total, count = _pairs_of_sums(*turned, v), _pairs_of_sums(*features, ones)
+    return total / count.masked_fill(count == 0, 1.0)
+
+
+def require_plain(pattern: Pattern, name: str) -> None:
+    """Refuse a pattern that sums over all places, or all earlier ones, cannot follow."""
+    if not (pattern.full or pattern.plain_causal):
+        raise ValueError(
+            f"{name} attention sums over all places or all earlier ones, so it cannot follow the pattern "
+            f"{type(pattern).__name__}; use model/pattern=causal or full, or model/attention=mha."
+        )
+
+
+def refusal_of_terms(position: Position, name: str) -> str | None:
+    """Why attention without scores cannot work with a position that adds to them; None if it does not."""
+    if not (position.has_bias or position.has_scores):
+        return None
+    return (
+        f"{name} attention has no scores that the position {type(position).__name__} could add to; use "
+        "model/position=rope, sinusoidal, learned or none, or model/attention=mha"
+    )
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """[B, T, H·E] → [B, H, T, E]."""
+    return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
+
+
+def _pairs_of_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Σ_j (q_i·k_j) v_j over all j, the sum over j first."""
+    return q @ (k.mT @ v.to(k.dtype))
+
+
+def _pairwise(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Σ_j (q_i·k_j) v_j over the allowed j, by its definition."""
+    products = q @ k.mT
+    return (products if mask is None else products.masked_fill(~mask, 0.0)) @ v.to(q.dtype)
+
+
+def _prefix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Σ_{j≤i} (q_i·k_j) v_j: pairs within a chunk, and the sum of all chunks before."""
+    length = q.shape[-2]
+    q, k, v = (_chunks(x.to(q.dtype)) for x in (q, k, v))
+    sums = (k.mT @ v).cumsum(dim=2)
+    before = torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], dim=2)
+    return ((q @ k.mT).tril() @ v + q @ before).flatten(2, 3)[:, :, :length]
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """[B, H, T, M] → [B, H, N, _CHUNK, M], filled up with zeros."""
+    x = functional.pad(x, (0, 0, 0, -x.shape[-2] % _CHUNK))
+    return x.view(*x.shape[:2], -1, _CHUNK, x.shape[-1])

@@ -1,0 +1,49 @@
+"""The feed-forward slot's base."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from swapformer.model.dims import Dims
+
+
+class FFN(nn.Module, ABC):
+    """Base of the slot: x [B, T, D] → [B, T, D]. `uses` names the slots whose parts the constructor takes.
+
+    A layer that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
+
+    Facts:
+        present: whether there is such a layer at all; if not, a block has one branch less.
+        has_auxiliary_loss: whether a forward in training leaves one.
+    """
+
+    uses: ClassVar[tuple[str, ...]] = ("activation",)
+    present: bool = True
+    has_auxiliary_loss: bool = False
+
+    @abstractmethod
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """The update; `padding` [B|1, T] is True where a place is padding, None where no place is."""
+
+
+class Nothing(FFN):
+    """No feed-forward layer: a layer is its attention alone (Vaswani et al. 2017, arXiv:1706.03762, without eq. 2)."""
+
+    uses = ()
+    present = False
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return x.new_zeros(x.shape)
+
+
+def hidden_width(width: int | None, default: float) -> int:
+    """F: the width that is set, else the default rounded to a whole number."""
+    if width is not None and width < 1:
+        raise ValueError(f"`width` of a feed-forward layer must be at least 1, but it is {width}.")
+    return round(default) if width is None else width

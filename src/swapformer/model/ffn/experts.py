@@ -1,0 +1,89 @@
+"""Mixtures of experts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.model.activation import Activation
+from swapformer.model.dims import Dims
+from swapformer.model.ffn.base import FFN, hidden_width
+from swapformer.model.layers import Linear, Role, StackedLinear
+
+
+class MoE(FFN):
+    """dropout(Σ_e g_e · expert_e(x)) over the k experts with the largest router probability.
+
+    p = softmax(xW_r) over S experts, in float32 or wider; g_e = p_e divided by the sum of the k chosen ones for k > 1
+    (Shazeer et al. 2017, arXiv:1701.06538, without its noise; Mixtral, Jiang et al. 2024, arXiv:2401.04088), and p_e
+    itself for k = 1, where the quotient would teach the router nothing (Switch, Fedus et al. 2021, arXiv:2101.03961).
+    Each expert is an MLP; no token is dropped, so no place depends on another.
+
+    In training `auxiliary_loss` = balance · S · Σ_e f_e P_e, with f_e the share of the choices that fell on expert e
+    and P_e the mean of p_e, over the places that are not padding: 1 · balance when the load is even (Switch, eq. 4).
+
+    Args:
+        experts: S.
+        top_k: k.
+        balance: weight of the balancing loss; 0.01 in Switch.
+        expansion: F/D of one expert.
+        width: F itself, in place of `expansion`; None to follow it.
+
+    Raises:
+        ValueError: if k is not in 1 … S.
+    """
+
+    has_auxiliary_loss = True
+    auxiliary_loss: Tensor | None = None
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        activation: Activation,
+        experts: int,
+        top_k: int,
+        balance: float,
+        expansion: float,
+        width: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not 1 <= top_k <= experts:
+            raise ValueError(f"`top_k` must lie in 1 … `experts`, but it is {top_k} of {experts}.")
+        width = hidden_width(width, expansion * dims.d_model)
+        self.experts, self.top_k, self.balance = experts, top_k, balance
+        self.router = Linear(dims.d_model, experts, Role.ROUTER, bias=False)
+        self.up = StackedLinear(experts, dims.d_model, width, Role.FFN_IN, bias=dims.bias, active=top_k)
+        self.down = StackedLinear(experts, width, dims.d_model, Role.FFN_OUT, bias=dims.bias, active=top_k)
+        self.activation = activation
+        self.dropout = nn.Dropout(dims.dropout)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        logits = self.router(x)
+        probabilities = (logits if logits.element_size() >= 4 else logits.float()).softmax(dim=-1)
+        gates, chosen = probabilities.topk(self.top_k, dim=-1)
+        if self.top_k > 1:
+            gates = gates / gates.sum(dim=-1, keepdim=True)
+        if self.training:
+            self.auxiliary_loss = self.balance * self.imbalance(probabilities, chosen, padding)
+        mixed = self._mix(x.flatten(0, -2), gates.to(x.dtype).flatten(0, -2), chosen.flatten(0, -2))
+        return self.dropout(mixed.view_as(x))
+
+    def _mix(self, x_ND: Tensor, gates_NK: Tensor, chosen_NK: Tensor) -> Tensor:
+        out = torch.zeros_like(x_ND)
+        for index in range(self.experts):
+            places, rank = (chosen_NK == index).nonzero(as_tuple=True)
+            hidden = self.activation(self.up.one(index, x_ND[places]))
+            update = self.down.one(index, hidden) * gates_NK[places, rank, None]
+            out = out.index_add(0, places, update.to(out.dtype))
+        return out
+
+    def imbalance(self, probabilities: Tensor, chosen: Tensor, padding: Tensor | None) -> Tensor:
+        """S · Σ_e f_e P_e over the places that are not padding: 1 when even, S when one expert takes all."""
+        weights = torch.ones_like(probabilities[..., :1])
+        if padding is not None:
+            weights = weights * (~padding)[..., None]
+        weights = weights / weights.sum().clamp(min=1)
+        load = functional.one_hot(chosen, self.experts).to(probabilities.dtype).mean(dim=-2)
+        return self.experts * ((load * weights).sum(dim=(0, 1)) * (probabilities * weights).sum(dim=(0, 1))).sum()

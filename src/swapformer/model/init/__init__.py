@@ -1,0 +1,24 @@
+"""Initialisations: the deviation of each weight, by its declared role."""
+
+from swapformer.model.init.base import Init, initialise
+from swapformer.model.init.depth import GPT2, DeepNorm, Fixup, TFixup, ZeroBranch, deepnorm_factors
+from swapformer.model.init.fan import Kaiming, Natural, Orthogonal, Xavier
+from swapformer.model.init.fixed import Normal, Small, Torch
+
+__all__ = [
+    "GPT2",
+    "DeepNorm",
+    "Fixup",
+    "Init",
+    "Kaiming",
+    "Natural",
+    "Normal",
+    "Orthogonal",
+    "Small",
+    "TFixup",
+    "Torch",
+    "Xavier",
+    "ZeroBranch",
+    "deepnorm_factors",
+    "initialise",
+]

@@ -1,0 +1,68 @@
+"""The init slot's base, and how a model's weights are drawn."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Origin, Role, origin_of
+from swapformer.random import stream
+
+
+class Init(ABC):
+    """Base of the slot: every parameter starts at `start + std · z`, where z is standard normal.
+
+    z depends on the seed and the parameter's name alone, so weights that two models share start bit-identical under one
+    scheme and proportional under two. Matrices that are stacked have a z of their own each.
+
+    Facts:
+        without_norm: the scheme holds the stream's size by itself and is meant for models without any norm.
+        zero_head: the output matrix starts at zero, so it cannot be the embedding table.
+    """
+
+    without_norm: bool = False
+    zero_head: bool = False
+
+    def __init__(self, dims: Dims) -> None:
+        self.dims = dims
+
+    @abstractmethod
+    def std(self, origin: Origin) -> float:
+        """The standard deviation for a weight matrix or table."""
+
+    def bias_std(self, origin: Origin) -> float:
+        """The standard deviation of a bias; zero unless a scheme says otherwise."""
+        return 0.0
+
+    def shape(self, origin: Origin, noise: Tensor) -> Tensor:
+        """A matrix or table made of standard normal noise of its size; `std · noise` unless a scheme says otherwise."""
+        return self.std(origin) * noise
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, init: Init, seed: int) -> None:
+    """Give every parameter its start, each from a random stream of its own keyed by (seed, name).
+
+    Raises:
+        ValueError: if a parameter declares no role.
+    """
+    for name, parameter in model.named_parameters():
+        origin = origin_of(name, parameter)
+        parameter.fill_(origin.start)
+        std = _std(init, origin)
+        if not std:
+            continue
+        stacked = origin.slices is not None
+        for index, part in enumerate(parameter if stacked else parameter[None]):
+            key = ("weight", seed, name, index) if stacked else ("weight", seed, name)
+            noise = torch.randn(part.shape, generator=stream(*key), dtype=torch.float32)
+            part.add_(init.shape(origin, noise) if origin.role.is_matrix else std * noise)
+
+
+def _std(init: Init, origin: Origin) -> float:
+    if origin.role is Role.GAIN:
+        return 0.0
+    return init.bias_std(origin) if origin.role is Role.BIAS else init.std(origin)

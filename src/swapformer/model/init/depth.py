@@ -1,0 +1,149 @@
+"""Schemes that go by where a weight stands in a residual branch, and most by the depth of the stack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from swapformer.model.dims import Dims
+from swapformer.model.init.base import Init
+from swapformer.model.layers import Origin, Role
+
+_ATTENTION = (Role.QUERY, Role.KEY, Role.VALUE, Role.SCORE)
+_FFN = (Role.FFN_IN, Role.FFN_GATE)
+_VALUE_PATH = (Role.VALUE, Role.ATTENTION_OUT, Role.FFN_IN, Role.FFN_GATE, Role.FFN_OUT)
+"""The weights whose product is a branch's update; query and key only steer it."""
+
+
+def _xavier(origin: Origin) -> float:
+    return math.sqrt(2 / (origin.fan_in + origin.fan_out))
+
+
+class GPT2(Init):
+    """N(0, std²), and N(0, std²/(2L)) for the 2L weights that end a residual branch, biases zero.
+
+    Radford et al. 2019, section 2.3: the scaling falls on the initial weights, not on the forward pass. L is the number
+    of layers.
+
+    Args:
+        std: the deviation.
+    """
+
+    def __init__(self, dims: Dims, *, std: float) -> None:
+        super().__init__(dims)
+        self.deviation = std
+
+    def std(self, origin: Origin) -> float:
+        return self.deviation / math.sqrt(2 * self.dims.num_layers) if origin.role.ends_branch else self.deviation
+
+
+class ZeroBranch(Init):
+    """N(0, std²), and zero for the weights that end a residual branch: the stack starts as the identity.
+
+    Goyal et al. 2017 (arXiv:1706.02677, section 5.1) zero the last norm's γ of a branch to the same end.
+
+    Args:
+        std: the deviation.
+    """
+
+    def __init__(self, dims: Dims, *, std: float) -> None:
+        super().__init__(dims)
+        self.deviation = std
+
+    def std(self, origin: Origin) -> float:
+        return 0.0 if origin.role.ends_branch else self.deviation
+
+
+def deepnorm_factors(encoder_layers: int, decoder_layers: int) -> Mapping[str, tuple[float, float]]:
+    """DeepNorm's (α, β) for each stack, by its number of layers, 0 where there is no such stack.
+
+    α multiplies the stream, β is the Xavier gain of the value path (Wang et al. 2022, arXiv:2203.00555, table 1).
+    """
+    n, m = encoder_layers, decoder_layers
+    if n and m:
+        joint = (n**4 * m) ** (1 / 16)
+        return {"encoder": (0.81 * joint, 0.87 / joint), "decoder": ((3 * m) ** 0.25, (12 * m) ** -0.25)}
+    single = ((2 * (n + m)) ** 0.25, (8 * (n + m)) ** -0.25)
+    return {"encoder" if n else "decoder": single}
+
+
+class DeepNorm(Init):
+    """Xavier with gain β = (8N)^−¼ on values, output and feed-forward weights and 1 on all others; tables N(0, 1/D).
+
+    The other half is the stream's factor α = (2N)^¼ in post-norm: +preset=deepnorm sets both. N is the number of layers
+    of the one stack (Wang et al. 2022, arXiv:2203.00555).
+    """
+
+    def std(self, origin: Origin) -> float:
+        if origin.role.is_embedding:
+            return self.dims.d_model**-0.5
+        _, beta = deepnorm_factors(0, self.dims.num_layers)["decoder"]
+        return _xavier(origin) * (beta if origin.role in _VALUE_PATH else 1.0)
+
+
+class Fixup(Init):
+    """Zero for the ends of branches and the head, He's √(2/fan_in) · L^(−1/(2m−2)) for a branch's other weights.
+
+    Zhang et al. 2019 (arXiv:1901.09321). L is the number of branches (2 a layer), m the matrices in a branch. Tables
+    are N(0, 1/D), all else is He's. The paper's scalar biases before each matrix and activation are contained in
+    those of the linear maps (model.bias), its multiplier of each branch is model/residual=rezero with start 1:
+    +preset=fixup sets all of it.
+
+    Args:
+        attention_matrices: m of the attention: 2 for values and output, which are multiplied; 4 counts query and key.
+        ffn_matrices: m of the feed-forward layer; 2, and 4 for low_rank.
+
+    Raises:
+        ValueError: if a number of matrices is below 2.
+    """
+
+    without_norm = True
+    zero_head = True
+
+    def __init__(self, dims: Dims, *, attention_matrices: int, ffn_matrices: int) -> None:
+        super().__init__(dims)
+        if min(attention_matrices, ffn_matrices) < 2:
+            raise ValueError(
+                "`attention_matrices` and `ffn_matrices` of fixup must be at least 2, but they are "
+                f"{attention_matrices} and {ffn_matrices}."
+            )
+        self.matrices = {**dict.fromkeys(_ATTENTION, attention_matrices), **dict.fromkeys(_FFN, ffn_matrices)}
+
+    def std(self, origin: Origin) -> float:
+        if origin.role.ends_branch or origin.role is Role.HEAD:
+            return 0.0
+        if origin.role.is_embedding:
+            return self.dims.d_model**-0.5
+        he = math.sqrt(2 / origin.fan_in)
+        if origin.role not in self.matrices:
+            return he
+        return he * (2 * self.dims.num_layers) ** (-1 / (2 * self.matrices[origin.role] - 2))
+
+
+class TFixup(Init):
+    """Xavier with a factor on values, output and feed-forward weights, tables N(0, 1/D) · (9N)^−¼, no norms.
+
+    The factor is (9N)^−¼ in a decoder and 0.67 N^−¼ in an encoder, N its number of layers (Huang et al. 2020,
+    “Improving Transformer Optimization Through Better Initialization”, ICML). It trains without warm-up.
+
+    Args:
+        stack: decoder or encoder.
+
+    Raises:
+        ValueError: for another stack.
+    """
+
+    without_norm = True
+
+    def __init__(self, dims: Dims, *, stack: str) -> None:
+        super().__init__(dims)
+        nine = (9 * dims.num_layers) ** -0.25
+        factors = {"decoder": nine, "encoder": 0.67 * dims.num_layers**-0.25}
+        if stack not in factors:
+            raise ValueError(f"`stack` of t_fixup must be one of {', '.join(factors)}, but it is {stack!r}.")
+        self.table, self.factor = nine, factors[stack]
+
+    def std(self, origin: Origin) -> float:
+        if origin.role.is_embedding:
+            return self.table * self.dims.d_model**-0.5
+        return _xavier(origin) * (self.factor if origin.role in _VALUE_PATH else 1.0)

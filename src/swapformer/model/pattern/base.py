@@ -1,0 +1,68 @@
+"""The pattern slot's base, and what two patterns make together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from swapformer.model.context import Tokens
+
+
+class Pattern(ABC):
+    """Base of the slot. Every place sees at least itself; places are told by `order`, their true place.
+
+    Facts:
+        full: every place sees every place.
+        causal: no place sees a later one.
+        plain_causal: exactly “every earlier place and itself”, for which kernels have a fast path.
+        tags: names of the channels of Tokens that it reads, which the task must supply.
+    """
+
+    full: bool = False
+    causal: bool = False
+    plain_causal: bool = False
+    tags: tuple[str, ...] = ()
+
+    @abstractmethod
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
+        """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return Both(self, other)
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return Either(self, other)
+
+
+def steps_ahead(query: Tokens, key: Tokens) -> Tensor:
+    """Key's place minus query's place, int64 [B|1, 1, Q, K]."""
+    return (key.order[:, None, :] - query.order[:, :, None])[:, None]
+
+
+class Both(Pattern):
+    """What two patterns both allow."""
+
+    def __init__(self, first: Pattern, second: Pattern) -> None:
+        self.first, self.second = first, second
+        self.causal = first.causal or second.causal
+        self.tags = tuple(dict.fromkeys(first.tags + second.tags))
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
+        first, second = self.first.allowed(query, key), self.second.allowed(query, key)
+        if first is None or second is None:
+            return second if first is None else first
+        return first & second
+
+
+class Either(Pattern):
+    """What at least one of two patterns allows."""
+
+    def __init__(self, first: Pattern, second: Pattern) -> None:
+        self.first, self.second = first, second
+        self.causal = first.causal and second.causal
+        self.tags = tuple(dict.fromkeys(first.tags + second.tags))
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
+        first, second = self.first.allowed(query, key), self.second.allowed(query, key)
+        return None if first is None or second is None else first | second

@@ -1,0 +1,90 @@
+"""Patterns made of patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import and_, or_
+
+import torch
+from torch import Tensor
+
+from swapformer.model.context import Tokens
+from swapformer.model.dims import Dims
+from swapformer.model.pattern.base import Pattern
+
+Patterns = Mapping[str, Callable[[Dims], Pattern]]
+
+
+def _build(patterns: Patterns, dims: Dims) -> list[Pattern]:
+    if not patterns:
+        raise ValueError("a combined pattern must have at least one entry in `patterns`, but it has none.")
+    return [make(dims) for make in patterns.values()]
+
+
+class AllOf(Pattern):
+    """What all of several patterns allow; causal if one of them is.
+
+    Args:
+        patterns: a factory by name; the names are for overrides alone.
+
+    Raises:
+        ValueError: if there is none.
+    """
+
+    def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
+        self.whole = reduce(and_, _build(patterns, dims))
+        self.causal, self.plain_causal, self.tags = self.whole.causal, self.whole.plain_causal, self.whole.tags
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
+        return self.whole.allowed(query, key)
+
+
+class AnyOf(Pattern):
+    """What at least one of several patterns allows; causal if all of them are.
+
+    Args:
+        patterns: a factory by name; the names are for overrides alone.
+
+    Raises:
+        ValueError: if there is none.
+    """
+
+    def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
+        self.whole = reduce(or_, _build(patterns, dims))
+        self.causal, self.plain_causal, self.tags = self.whole.causal, self.whole.plain_causal, self.whole.tags
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
+        return self.whole.allowed(query, key)
+
+
+class PerHead(Pattern):
+    """Another pattern for each group of heads: of P patterns and H heads, head h has pattern ⌊h·P/H⌋.
+
+    As in the head-wise factorisation of Child et al. 2019 (arXiv:1904.10509, section 4.3), or a scale for each head.
+
+    Args:
+        patterns: a factory by name, in the order of the heads.
+
+    Raises:
+        ValueError: if there is none, or their number does not divide the number of heads.
+    """
+
+    def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
+        self.patterns = _build(patterns, dims)
+        if dims.num_heads % len(self.patterns):
+            raise ValueError(
+                f"the number of `patterns` must divide `num_heads`, but {len(self.patterns)} ({', '.join(patterns)}) "
+                f"does not divide {dims.num_heads}; name one pattern twice, or change the number of heads."
+            )
+        self.repeats = dims.num_heads // len(self.patterns)
+        self.causal = all(pattern.causal for pattern in self.patterns)
+        self.tags = tuple(dict.fromkeys(tag for pattern in self.patterns for tag in pattern.tags))
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        everything = torch.ones(1, 1, len(query), len(key), dtype=torch.bool, device=query.order.device)
+        parts = [pattern.allowed(query, key) for pattern in self.patterns]
+        masks = [everything if part is None else part for part in parts]
+        assert all(mask.shape[1] == 1 for mask in masks), "the patterns of PerHead must be the same for all heads"
+        rows = max(mask.shape[0] for mask in masks)
+        return torch.cat([mask.expand(rows, self.repeats, -1, -1) for mask in masks], dim=1)

@@ -1,0 +1,23 @@
+"""Residual streams: how a branch reads what came before and adds its update."""
+
+from swapformer.model.residual.base import Residual, Walk
+from swapformer.model.residual.reversible import Reversible
+from swapformer.model.residual.several import Dense, HyperConnections, ResiDual
+from swapformer.model.residual.simple import Add, Gated, LayerScale, Replace, ReZero, Scaled, StochasticDepth, Weighted
+
+__all__ = [
+    "Add",
+    "Dense",
+    "Gated",
+    "HyperConnections",
+    "LayerScale",
+    "ReZero",
+    "Replace",
+    "ResiDual",
+    "Residual",
+    "Reversible",
+    "Scaled",
+    "StochasticDepth",
+    "Walk",
+    "Weighted",
+]

@@ -1,0 +1,117 @@
+"""A stream that can be walked backwards, so that no layer's activations are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from swapformer.model.residual.base import Residual, Update, Walk
+
+Pair = tuple[Tensor, Tensor]
+
+
+class Reversible(Residual):
+    """Two streams, (a, b) ← (b, a + F(b)), so that a = b' − F(a'); closed as their mean.
+
+    Two branches in a row are y₁ = x₁ + F(x₂), y₂ = x₂ + G(y₁) of Gomez et al. 2017 (arXiv:1707.04585). Both streams
+    start from the embeddings, as in Reformer (Kitaev et al. 2020, arXiv:2001.04451, which concatenates them at the
+    end). In training the backward pass recovers each state from the one after it and computes each branch once more, so
+    activation memory does not grow with depth; the state of the random generator is kept for each branch, for dropout.
+
+    Nothing that is computed on the way may be a loss, and branches must not change between the two computations.
+    """
+
+    keeps: ClassVar[str] = "the two streams of a reversible network"
+    recomputes: ClassVar[bool] = True
+
+    def open(self, x: Tensor) -> Pair:
+        return x, x
+
+    def read(self, state: Pair) -> Tensor:
+        return state[1]
+
+    def write(self, state: Pair, update: Tensor) -> Pair:
+        return state[1], state[0] + update
+
+    def normalise(self, state: Pair, norm: Update) -> Pair:
+        raise ValueError("a norm after the sum cannot be inverted, so residual reversible needs model/placement=pre.")
+
+    def close(self, state: Pair, norm: Update) -> Tensor:
+        return norm((state[0] + state[1]) / 2)
+
+    def run(self, state: Pair, walk: Walk) -> Pair:
+        if not torch.is_grad_enabled():
+            return super().run(state, walk)
+        ends: Pair = _Backwards.apply(  # type: ignore[no-untyped-call]
+            walk.updates, len(walk.inputs), *walk.inputs, *state
+        )
+        return ends
+
+
+class _Backwards(torch.autograd.Function):
+    """(x₁, x₂) → the state after all branches, keeping only that."""
+
+    @staticmethod
+    def forward(ctx: Any, updates: Callable[[], Sequence[Update]], count: int, *tensors: Tensor) -> Pair:
+        ctx.updates, ctx.inputs = updates, tensors[:count]
+        ctx.conditions = []
+        a, b = tensors[count:]
+        for update in updates():
+            ctx.conditions.append(_Conditions(b.device))
+            a, b = b, a + update(b)
+        ctx.save_for_backward(a, b)
+        return a, b
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_a: Tensor, grad_b: Tensor) -> tuple[Any, ...]:
+        a, b = ctx.saved_tensors
+        wanted = [parameter for parameter in ctx.inputs if parameter.requires_grad]
+        totals: list[Tensor | None] = [None] * len(wanted)
+        for index in reversed(range(len(ctx.conditions))):
+            read = a.detach().requires_grad_()
+            with torch.enable_grad(), ctx.conditions[index].again():
+                update = ctx.updates()[index](read)
+            # The state before was (b − F(a), a): its first part is reached through the sum alone.
+            found = torch.autograd.grad(update, [read, *wanted], grad_b, allow_unused=True)
+            a, b = b - update.detach(), a
+            grad_a, grad_b = grad_b, grad_a if found[0] is None else grad_a + found[0]
+            totals = [_sum(total, more) for total, more in zip(totals, found[1:], strict=True)]
+        by_parameter = iter(totals)
+        grads = [next(by_parameter) if parameter.requires_grad else None for parameter in ctx.inputs]
+        return None, None, *grads, grad_a, grad_b
+
+
+def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
+    if total is None or more is None:
+        return more if total is None else total
+    return total + more
+
+
+class _Conditions:
+    """The random generators' states and autocast, to compute a branch again as it was."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.cpu = torch.get_rng_state()
+        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.autocast = torch.is_autocast_enabled(device.type)
+        self.dtype = torch.get_autocast_dtype(device.type)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The same conditions; the generators are afterwards as they were before."""
+        devices = [] if self.cuda is None else [self.device]
+        with (
+            torch.random.fork_rng(devices=devices),
+            torch.autocast(self.device.type, dtype=self.dtype, enabled=self.autocast),
+        ):
+            torch.set_rng_state(self.cpu)
+            if self.cuda is not None:
+                torch.cuda.set_rng_state(self.cuda, self.device)
+            yield

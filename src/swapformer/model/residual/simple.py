@@ -1,0 +1,137 @@
+"""Streams of one tensor x, and what becomes of it and of a branch's update F(x)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Linear, Role, gain, shift
+from swapformer.model.residual.base import Residual
+
+
+class Add(Residual):
+    """x + F(x) (He et al. 2015, arXiv:1512.03385)."""
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + update
+
+
+class Replace(Residual):
+    """F(x): no residual connection."""
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return update
+
+
+class Weighted(Residual):
+    """α·x + (1 − α)·F(x); the identity path shrinks as α to the number of branches.
+
+    Args:
+        alpha: α, constant.
+
+    Raises:
+        ValueError: if α is not in [0, 1).
+    """
+
+    def __init__(self, dims: Dims, *, alpha: float) -> None:
+        super().__init__(dims)
+        if not 0 <= alpha < 1:
+            raise ValueError(f"`alpha` must lie in [0, 1), or the branches are never heard, but it is {alpha}.")
+        self.alpha = alpha
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return self.alpha * state + (1 - self.alpha) * update
+
+
+class Scaled(Residual):
+    """(stream · N^stream_power) · x + (branch · N^branch_power) · F(x), with N the number of layers.
+
+    DeepNorm's α = (2N)^¼ on the stream (Wang et al. 2022, arXiv:2203.00555) is stream = 2^¼, stream_power = ¼; a branch
+    scaled by 1/√N is branch_power = −½.
+
+    Args:
+        stream, branch: factors.
+        stream_power, branch_power: powers of the number of layers.
+    """
+
+    def __init__(self, dims: Dims, *, stream: float, stream_power: float, branch: float, branch_power: float) -> None:
+        super().__init__(dims)
+        self.stream = stream * dims.num_layers**stream_power
+        self.branch = branch * dims.num_layers**branch_power
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return self.stream * state + self.branch * update
+
+
+class ReZero(Residual):
+    """x + α · F(x), with a learned scalar α for each branch (Bachlechner et al. 2021, arXiv:2003.04887).
+
+    Args:
+        start: α at initialisation; 0 in the paper, which makes the network the identity.
+    """
+
+    def __init__(self, dims: Dims, *, start: float) -> None:
+        super().__init__(dims)
+        self.alpha = gain(1, start=start)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + self.alpha * update
+
+
+class LayerScale(Residual):
+    """x + λ ⊙ F(x), with a learned λ [D] for each branch (Touvron et al. 2021, arXiv:2103.17239).
+
+    Args:
+        start: λ at initialisation; the paper takes 0.1 to 18 layers, 1e-5 to 24 and 1e-6 beyond.
+    """
+
+    def __init__(self, dims: Dims, *, start: float) -> None:
+        super().__init__(dims)
+        self.weight = gain(dims.d_model, start=start)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + self.weight * update
+
+
+class Gated(Residual):
+    """(1 − g) ⊙ x + g ⊙ F(x) with g = σ(W·x + b), W [D, D] (highway: Srivastava et al. 2015, arXiv:1505.00387).
+
+    Args:
+        start: b at initialisation; negative numbers carry x through at first.
+    """
+
+    def __init__(self, dims: Dims, *, start: float) -> None:
+        super().__init__(dims)
+        self.gate = Linear(dims.d_model, dims.d_model, Role.GATE, bias=False)
+        self.bias = shift(dims.d_model, start=start)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return torch.lerp(state, update.to(state.dtype), (self.gate(state) + self.bias).sigmoid().to(state.dtype))
+
+
+class StochasticDepth(Residual):
+    """x + b·F(x) in training, b ~ Bernoulli(p) for each sequence; x + p·F(x) in evaluation.
+
+    p = 1 − (l/L)(1 − p_L) falls linearly from the first branch (l = 1) to the last (l = L) of the model (Huang et al.
+    2016, arXiv:1603.09382, whose b is drawn for each batch).
+
+    Args:
+        survival: p_L, with which the last branch is kept.
+
+    Raises:
+        ValueError: if p_L is not in (0, 1].
+    """
+
+    def __init__(self, dims: Dims, *, survival: float) -> None:
+        super().__init__(dims)
+        if not 0 < survival <= 1:
+            raise ValueError(f"`survival` must lie in (0, 1], but it is {survival}.")
+        place, count = dims.layer * dims.branches + dims.branch + 1, dims.num_layers * dims.branches
+        self.survival = 1 - place / count * (1 - survival)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        if not self.training:
+            return state + self.survival * update
+        kept = torch.rand(len(update), *[1] * (update.dim() - 1), device=update.device) < self.survival
+        return state + kept * update

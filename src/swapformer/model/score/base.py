@@ -1,0 +1,28 @@
+"""The score slot's base."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from swapformer.model.dims import Dims
+
+
+class Score(nn.Module, ABC):
+    """Base of the slot: logits = scale · (raw(q, k) + position's scores) + position's bias.
+
+    Facts:
+        is_dot: raw is q·k and `scale` a number, which fused kernels compute.
+        scale: a number, or a learned factor [H, 1, 1].
+    """
+
+    is_dot: bool = False
+    scale: float | Tensor
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        """Unscaled match of every query with every key, [B, H, Q, K]."""

@@ -1,0 +1,81 @@
+"""Scores with parameters."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Role, StackedLinear, gain
+from swapformer.model.score.base import Score
+
+
+class LearnedDot(Score):
+    """raw = q·k, scale = τ_h, one learned factor for each head that starts at E^exponent.
+
+    With qk_norm l2 and its own factor left at 1 it is the temperature of Henry et al. 2020 (arXiv:2010.04245).
+
+    Args:
+        exponent: power of the head's width that τ starts from.
+    """
+
+    def __init__(self, dims: Dims, *, exponent: float) -> None:
+        super().__init__(dims)
+        self.scale = gain(dims.num_heads, 1, 1, start=float(dims.head_dim**exponent))
+
+    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        return q_BHQE @ k_BHKE.transpose(-1, -2)
+
+
+class Cosine(Score):
+    """raw = q·k / (‖q‖‖k‖), scale = τ_h, one learned factor for each head (Liu et al. 2021, arXiv:2111.09883).
+
+    Args:
+        start: τ at initialisation, the largest logit; 10 in the paper.
+        eps: floor of the lengths.
+    """
+
+    def __init__(self, dims: Dims, *, start: float, eps: float) -> None:
+        super().__init__(dims)
+        self.eps = eps
+        self.scale = gain(dims.num_heads, 1, 1, start=start)
+
+    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        q, k = (functional.normalize(x, dim=-1, eps=self.eps) for x in (q_BHQE, k_BHKE))
+        return q @ k.transpose(-1, -2)
+
+
+class Additive(Score):
+    """raw = v_h · tanh(q + k), scale = E^exponent (Bahdanau et al. 2015, arXiv:1409.0473).
+
+    The paper's W_a and U_a are the head's own query and key projections, and their biases its bias. It holds
+    [B, H, Q, K, E] numbers at once: for short sequences.
+
+    Args:
+        exponent: power of the head's width; 0 in the paper.
+    """
+
+    def __init__(self, dims: Dims, *, exponent: float) -> None:
+        super().__init__(dims)
+        self.scale = float(dims.head_dim**exponent)
+        self.weigh = StackedLinear(dims.num_heads, dims.head_dim, 1, Role.SCORE, bias=False)
+
+    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        mixed = (q_BHQE[..., :, None, :] + k_BHKE[..., None, :, :]).tanh()
+        return (mixed @ self.weigh.weight[:, None, 0, :, None]).squeeze(-1)
+
+
+class Bilinear(Score):
+    """raw = q · W_h k, scale = E^exponent (Luong et al. 2015, “general”, arXiv:1508.04025).
+
+    Args:
+        exponent: power of the head's width; 0 in the paper, −½ keeps the variance of the dot product.
+    """
+
+    def __init__(self, dims: Dims, *, exponent: float) -> None:
+        super().__init__(dims)
+        self.scale = float(dims.head_dim**exponent)
+        self.mix = StackedLinear(dims.num_heads, dims.head_dim, dims.head_dim, Role.SCORE, bias=False)
+
+    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        return q_BHQE @ self.mix.weight @ k_BHKE.transpose(-1, -2)

@@ -1,0 +1,42 @@
+"""Parts that nothing would use: refused unless they are the default, so that no choice is silently ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from swapformer.model.plan import LayerPlan
+from swapformer.paths import conf_dir
+
+USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm"), "ffn": ("activation",)}
+"""For each slot whose parts are built from others, the slots that they may use."""
+
+
+def unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """A complaint for each choice that the attention or feed-forward layer it is meant for does not use."""
+    overrides = model["layers"] or [{}] * len(layers)
+    for layer, override in zip(layers, overrides, strict=True):
+        nodes = {**model, **override}
+        for user, slots in USED_BY.items():
+            part = layer.attention() if user == "attention" else layer.ffn()
+            for slot in slots:
+                name, default = _default(slot)
+                if slot not in part.uses and nodes[slot] != default:
+                    chosen = nodes[slot]["_target_"].rpartition(".")[-1]
+                    yield (
+                        f"{user} {type(part).__name__} does not use a {slot}, so {chosen} with its settings would be "
+                        f"ignored; use model/{slot}={name} as it is, or another model/{user}."
+                    )
+
+
+@lru_cache(maxsize=32)
+def _default(slot: str) -> tuple[str, Mapping[str, Any]]:
+    """The option that conf/train.yaml chooses for a model slot, and its settings."""
+    chosen = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))["defaults"]
+    names = {key: name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
+    name = names[f"model/{slot}"]
+    node = yaml.safe_load((conf_dir() / "model" / slot / f"{name}.yaml").read_text(encoding="utf-8"))
+    return name, node

@@ -1,0 +1,1 @@
+"""Commands that look at parts and configurations without training: check, show, cost."""

@@ -1,0 +1,94 @@
+"""`swapformer check`: hold a part to the laws, one of ours or one of the user's own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swapformer.conformance import Verdict, examine
+from swapformer.errors import UsageError, suggest
+from swapformer.study.complaint import explained
+from swapformer.study.config import compose
+from swapformer.training.assemble import SLOTS
+
+SMALL = ["task=copy", "model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
+"""Sizes at which every law is quick."""
+
+_SIGNS = {True: "✓ holds  ", False: "✗ broken ", None: "· n/a    "}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print each law with pass or fail and what to do; 1 if one is broken."""
+    options = _parser().parse_args(arguments)
+    slot, config = _subject(options.part, options.slot, options.overrides)
+    verdicts = examine(config, slot)
+    if options.json:
+        print(json.dumps([vars(verdict) for verdict in verdicts], indent=1))
+    else:
+        print("\n".join(_line(verdict) for verdict in verdicts))
+    return int(any(verdict.holds is False for verdict in verdicts))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="swapformer check", description="Hold a part to the laws that all parts obey.")
+    parser.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
+    parser.add_argument("overrides", nargs="*", help="as for swapformer train; settings of your class: base=10.0")
+    parser.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """The slot in question and a small configuration that holds the part."""
+    if "=" in part:
+        group, _, _ = part.partition("=")
+        name = group.removeprefix("model/")
+        if name not in SLOTS or not group.startswith("model/"):
+            raise UsageError(f"a part is named by its slot, such as model/position=alibi, but {part!r} is not{suggest(name, SLOTS)}")
+        with explained([*overrides, part]):
+            return name, compose([*SMALL, part, *overrides])
+    if slot is None:
+        raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
+    target = _importable(part)
+    own, others = _own_settings(target, overrides)
+    with explained(others):
+        config = compose([*SMALL, *others])
+    config["model"][slot] = {"_target_": part, "_partial_": True, "_convert_": "all", **own}
+    return slot, config
+
+
+def _importable(name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"the class to check must be importable from here, but {name!r} is not: {error}") from error
+    if not inspect.isclass(found):
+        raise UsageError(f"the part to check must be a class, but {name!r} is {type(found).__name__}.")
+    return found
+
+
+def _own_settings(target: type, overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Overrides that name the class's own settings, read as YAML, and the others."""
+    import yaml
+
+    names = set(inspect.signature(target).parameters)
+    own = {key: yaml.safe_load(value) for key, _, value in (o.partition("=") for o in overrides) if key in names}
+    required = [
+        name
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and name not in own
+    ]
+    parts = set(getattr(target, "uses", ())) | {"branches", "sublayer"}
+    if missing := [name for name in required if name not in parts]:
+        raise UsageError(f"{target.__name__} needs its settings, such as {missing[0]}=…; missing: {', '.join(missing)}")
+    return own, [override for override in overrides if override.partition("=")[0] not in names]
+
+
+def _line(verdict: Verdict) -> str:
+    return f"{_SIGNS[verdict.holds]} {verdict.law:24} {verdict.message}".rstrip()

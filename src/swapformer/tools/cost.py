@@ -1,0 +1,102 @@
+"""`swapformer cost`: what a composed configuration costs, before any training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from torch import nn
+
+from swapformer.analysis.cost import Cost, count, parameters_by_role
+from swapformer.errors import UsageError
+from swapformer.model.layers import origin_of
+from swapformer.study.complaint import explained
+from swapformer.study.config import check, compose, task_of
+from swapformer.training.assemble import build_plan, count_parameters
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print parameters by role and, for each length, operations and bytes; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    with explained(options.overrides):
+        config = compose(options.overrides)
+    check(config)
+    lengths = _lengths(options.lengths) or [task_of(config).train_length]
+    report = measure(config, task_of(config).vocab_size, options.batch, lengths, options.dtype)
+    print(json.dumps(report, indent=1) if options.json else _text(report))
+    return 0
+
+
+def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dtype: str) -> dict[str, Any]:
+    """The costs of a resolved configuration as plain data.
+
+    Raises:
+        UsageError: for a length beyond what a position encoding can encode.
+    """
+    with torch.device("meta"):
+        plan = build_plan(config, vocabulary)
+        model: nn.Module = instantiate(config["model"]["topology"])(plan).to(DTYPES[dtype])
+    limits = [layer.position().limit for layer in plan.layers]
+    for limit in limits:
+        if limit is not None and limit < max(lengths):
+            raise UsageError(
+                f"`--lengths` must not exceed the position table of {limit} rows, but {max(lengths)} does; raise "
+                "model.max_len, or use a position encoding without a table."
+            )
+    widths = [layer.attention().cache_width for layer in plan.layers]
+    elements = None if None in widths else sum(width for width in widths if width is not None)
+    costs: list[Cost] = [count(model, vocabulary, batch, length, elements) for length in lengths]
+    return {
+        "parameters": count_parameters(model),
+        "by_role": parameters_by_role(model, lambda name, parameter: str(origin_of(name, parameter).role)),
+        "batch": batch,
+        "dtype": dtype,
+        "lengths": [asdict(cost) for cost in costs],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="swapformer cost", description="What a configuration costs, before training.")
+    parser.add_argument("overrides", nargs="*", help="as for swapformer train")
+    parser.add_argument("--lengths", default="", help="places of a sequence, such as 128,1024; default: the task's")
+    parser.add_argument("--batch", type=int, default=1, help="sequences")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of activations and cache")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _lengths(text: str) -> list[int]:
+    words = [word for word in text.split(",") if word]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"`--lengths` must be whole numbers of at least 1 between commas, but it is {text!r}.")
+    return [int(word) for word in words]
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [f"{'parameters':18} {report['parameters']['total']:>14,}"]
+    lines += [f"  {role:16} {number:>14,}" for role, number in report["by_role"].items()]
+    lines += ["", f"one batch of {report['batch']} in {report['dtype']}"]
+    lines += [f"{'length':>8} {'forward':>12} {'backward':>12} {'activations':>14} {'kv cache':>12}"]
+    for cost in report["lengths"]:
+        cache = "–" if cost["kv_cache"] is None else f"{_scaled(cost['kv_cache'])}B"
+        lines.append(
+            f"{cost['length']:>8} {_scaled(cost['forward']):>7} FLOP {_scaled(cost['backward']):>7} FLOP "
+            f"{_scaled(cost['activations']) + 'B':>14} {cache:>12}"
+        )
+    return "\n".join(lines)
+
+
+def _scaled(value: float) -> str:
+    for unit in ("", "k", "M", "G", "T"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} P"

@@ -1,0 +1,48 @@
+"""What norms, initialisations and mixtures cannot go with is refused at composition, with what would work."""
+
+from __future__ import annotations
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study.config import check, compose
+
+TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model/norm=batchnorm"], "BatchNorm takes its statistics over all places in training, .*model/pattern=full"),
+        (
+            ["model/init=fixup", "model.topology.tie_embeddings=false"],
+            "Fixup is for models without a norm, but there is La",
+        ),
+        (["model/init=fixup", "model/norm=none"], "Fixup starts the head at zero, .*tie_embeddings=false"),
+        (["model/init=t_fixup", "model/norm=rmsnorm"], "TFixup is for models without a norm, .* model/norm=none"),
+        (["model/ffn=block_sparse", "model.ffn.blocks=7"], "`blocks` must divide d_model"),
+        (
+            ["model/score=additive", "model/kernel=sdpa"],
+            "sdpa computes dot products only, not Additive; use model/kernel",
+        ),
+        (["model/normaliser=sparsemax", "model/kernel=sdpa"], "sdpa computes softmax only, not Sparsemax"),
+    ],
+)
+def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check(compose([*TASK, *overrides]))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["+preset=fixup"],
+        ["+preset=deepnorm"],
+        ["model/init=t_fixup", "model/norm=none"],
+        ["model/norm=batchnorm", "model/pattern=full"],
+        ["model/ffn=none"],
+        ["model/qk_norm=rmsnorm_width", "model/attention=mqa"],
+    ],
+)
+def test_what_works_is_let_through(overrides: list[str]) -> None:
+    check(compose([*TASK, *overrides]))

@@ -1,0 +1,53 @@
+"""Auxiliary losses act on the gradient, whatever the cuts of a batch, and stay out of what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swapformer.study.config import compose
+from swapformer.training.fit import fit
+
+TINY = [
+    *(
+        "task=copy",
+        "task.lengths=[2,5]",
+        "task.eval_lengths=[8]",
+        "task.batch_size=8",
+        "optim=sgd",
+        "schedule=constant",
+    ),
+    *("model.d_model=16", "model.num_heads=2", "model.num_layers=1", "model/ffn=switch", "model.ffn.experts=4"),
+    *("budget.steps=1", "eval.every=1", "eval.batches=1", "eval.final_batches=1", "log_every=1", "checkpoint_every=1"),
+    "trainer.gradient_clip_val=0",
+]
+
+
+def routers(directory: Path, *overrides: str) -> tuple[torch.Tensor, Any]:
+    config = compose([*TINY, *overrides])
+    outcome = fit(config, directory)
+    state = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    history = (directory / "metrics.csv").read_text()
+    return state["model.stack.layers.0.ffn.router.weight"], (outcome, history)
+
+
+def test_the_balancing_loss_moves_the_router_and_is_not_recorded_as_loss(tmp_path: Path) -> None:
+    without, (_, plain) = routers(tmp_path / "a", "model.ffn.balance=0.0")
+    with_loss, (outcome, history) = routers(tmp_path / "b", "model.ffn.balance=10.0")
+    assert outcome.status == "finished"
+    assert (with_loss - without).abs().max() > 1e-5
+    assert [row for row in history.splitlines() if "train/loss" in row] == [
+        row for row in plain.splitlines() if "train/loss" in row
+    ], "the first step's recorded loss is the task's alone"
+
+
+def test_the_balancing_loss_is_averaged_over_the_parts_of_an_accumulated_batch(tmp_path: Path) -> None:
+    shifts = []
+    for parts in (1, 2):
+        moved, _ = routers(tmp_path / f"m{parts}", "model.ffn.balance=1e4", f"trainer.accumulate_grad_batches={parts}")
+        start, _ = routers(tmp_path / f"s{parts}", "model.ffn.balance=0.0", f"trainer.accumulate_grad_batches={parts}")
+        shifts.append((moved - start).norm().item())
+    assert shifts[1] == pytest.approx(shifts[0], rel=0.5), "a sum over the parts would be twice as large"
