@@ -61,6 +61,7 @@ class UnusedParameter(Position):
 class GlobalRandom(Position):
     """Draws a constant from the global random state."""
 
+    embeds = True
     relative = False
 
     def __init__(self, dims: Dims) -> None:
@@ -74,12 +75,16 @@ class GlobalRandom(Position):
 class SeesPadding(Position):
     """Adds the mean embedding of all places, padding included."""
 
+    embeds = True
+
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         return x + x.cumsum(dim=1).flip(1) if tokens.padding is not None else x
 
 
 class SeesDocuments(Position):
     """Adds a running sum that does not stop where a document ends."""
+
+    embeds = True
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         return x + 0.1 * x.cumsum(dim=1)
@@ -103,6 +108,7 @@ class IgnoresBias(Kernel):
 class SharedTable(Position):
     """A rotary-like cache kept in the class and keyed without its settings."""
 
+    embeds = True
     relative = False
     cache: ClassVar[dict[str, Any]] = {}
 
@@ -117,6 +123,7 @@ class SharedTable(Position):
 class FalseFact(Position):
     """Says that it is relative, but adds the position itself."""
 
+    embeds = True
     relative = True
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:

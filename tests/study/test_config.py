@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from swapformer.errors import UsageError
 from swapformer.study.config import check, compose, identity, trial_id
 from swapformer.training.assemble import build_model
+from swapformer.training.fit import fit
 
 COPY = ["task=copy", "model.num_layers=4", "model.d_model=32", "model.num_heads=4"]
 
@@ -40,7 +42,27 @@ class TestLayerOverrides:
         assert [layer.attention.head_dim for layer in stack.layers] == [8, 4, 8, 8]
         assert type(stack.layers[1].block.sublayers[0].before).__name__ == "RMSNorm"
         # rope with 4 heads is shared by two layers, rope with 8 heads and alibi stand alone
-        assert [type(position).__name__ for position in stack.positions] == ["Rotary", "Rotary", "ALiBi"]
+        assert list(stack.positions) == ["Rotary", "Rotary_2", "ALiBi"]
+
+    def test_an_embedded_position_is_shared_whatever_the_heads_of_a_layer(self) -> None:
+        config = composed("model/position=learned", "model.layers=[{at: 1, num_heads: 8}]")
+        check(config)
+        assert list(build_model(config, 11).stack.positions) == ["Learned"]
+
+    @pytest.mark.parametrize("override", ["model/position=learned", "model/position=sinusoidal"])
+    def test_an_embedded_position_cannot_differ_between_layers(self, override: str) -> None:
+        with pytest.raises(UsageError, match="is there for every layer"):
+            check(composed(override, "model.layers=[{at: 1, position: none}]"))
+
+    def test_a_rotation_fits_the_heads_of_its_layer(self) -> None:
+        config = composed("model.layers=[{at: 1, head_dim: 16}]")
+        widths = {name: part.width for name, part in build_model(config, 11).stack.positions.items()}
+        assert widths == {"Rotary": 8, "Rotary_2": 16}
+
+    def test_weights_of_a_position_start_equal_whatever_other_layers_have(self) -> None:
+        base = build_model(composed("model/position=t5"), 11).state_dict()
+        arm = build_model(composed("model/position=t5", "model.layers=[{at: 0, position: alibi}]"), 11).state_dict()
+        assert torch.equal(base["stack.positions.T5.table.weight"], arm["stack.positions.T5.table.weight"])
 
     @pytest.mark.parametrize(
         ("override", "message"),
@@ -77,7 +99,9 @@ class TestLayerOverrides:
         (["model.num_layers=2.5"], r"`model.num_layers` must be a whole number"),
         (["optim.lr=fast"], r"'<=' not supported"),
         (["optim.lr=-1"], r"Invalid learning rate: -1"),
-        (["schedule.warmup_steps=-1"], r"`schedule.warmup_steps` must be at least 0, but it is -1"),
+        (["schedule.final=-1"], r"`schedule.final` must lie in \[0, 1\], but it is -1"),
+        (["schedule.warmup_steps=1.5"], r"`schedule.warmup_steps` must be a whole number"),
+        (["schedule.warmup_steps=-1"], r"`schedule.warmup_steps` must be a whole number of at least 0, but it is -1"),
         (["trainer.gradient_clip_val=-1"], r"`trainer.gradient_clip_val` must be a number of at least 0"),
         (["seed=zero"], r"`seed` must be a whole number"),
         (["model.layers=[{at: 0, num_heads: 7}]"], r"7 does not divide 32"),
@@ -122,3 +146,16 @@ class TestIdentity:
         module._source_hash.cache_clear()
         assert identity(config)["foreign_parts"] != before
         sys.modules.pop("outside_part")
+
+    def test_changed_data_make_another_trial_and_are_noticed_in_training(self, tmp_path: Path) -> None:
+        path = tmp_path / "text.txt"
+        path.write_text("the quick brown fox jumps over the lazy dog. " * 200)
+        before = compose(["task=text", f"task.path={path}"])
+        path.write_text("the quick brown fox jumps over the lazy cat. " * 200)
+        after = compose(["task=text", f"task.path={path}"])
+        assert trial_id(before) != trial_id(after)
+        with pytest.raises(UsageError, match="the data have changed since this trial was named"):
+            fit(before, tmp_path / "trial")
+
+    def test_a_probe_of_the_users_own_does_not_rename_a_trial(self) -> None:
+        assert trial_id(composed("+probes.mine._target_=outside.Probe")) == trial_id(composed())

@@ -14,7 +14,7 @@ def facts_hold(subject: Subject) -> None:
     """Every fact that position, pattern, score and normaliser state is what they do."""
     layer = subject.layers[0]
     _pattern_facts(layer.pattern(), subject)
-    _position_facts(layer.position().double(), subject)
+    _position_facts(subject)
     if layer.part("score").is_dot:
         score = layer.part("score")
         q, k = torch.randn(2, 1, 1, 3, layer.dims.head_dim, dtype=torch.float64)
@@ -41,7 +41,9 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
         )
 
 
-def _position_facts(position: Position, subject: Subject) -> None:
+def _position_facts(subject: Subject) -> None:
+    model = subject.perturbed()
+    position: Position = next(iter(model.stack.positions.values()))  # type: ignore[union-attr, operator]
     heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
     tokens = Tokens.of(LENGTH)
     context = Context(tokens, tokens, dtype=torch.float64)
@@ -51,7 +53,10 @@ def _position_facts(position: Position, subject: Subject) -> None:
     require(stated == found, f"has_bias, has_scores are stated as {stated}, but are {found}.")
     if subject.slot != "position":
         return
-    model, inputs, shift = subject.perturbed(), ids(), 5
+    x = torch.randn(1, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
+    adds = not torch.equal(position.embed(x, tokens), x)
+    require(adds == position.embeds, f"embeds is stated as {position.embeds}, but `embed` changes its input: {adds}.")
+    inputs, shift = ids(), 5
     room = position.limit is None or position.limit >= LENGTH + shift
     if room:
         gap = (run(model, inputs) - run(model, inputs, Tokens.of(LENGTH, start=shift))).abs().max().item()

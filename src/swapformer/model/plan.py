@@ -40,8 +40,13 @@ class LayerPlan:
         return self._slots[slot](self.dims, **parts)
 
     def _share(self, slot: str) -> Any:
-        """One instance for each distinct (settings, number of heads)."""
-        key = (slot, _identity(self._slots[slot]), self.dims.num_heads)
+        """One instance for each distinct (settings, number and width of heads).
+
+        A position that is added to the embeddings knows no heads: layers share it whatever theirs are.
+        """
+        heads = (self.dims.num_heads, self.dims.head_dim)
+        embeds = getattr(_target(self._slots[slot]), "embeds", False)
+        key = (slot, _identity(self._slots[slot]), None if embeds else heads)
         if key not in self._shared:
             self._shared[key] = self.part(slot)
         return self._shared[key]

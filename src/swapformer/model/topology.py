@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor, nn
@@ -43,7 +45,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(layer) for layer in plan.layers)
         self._position_of_layer = [layer.position() for layer in plan.layers]
         self._distinct = list(dict.fromkeys(self._position_of_layer))
-        self.positions = nn.ModuleList(self._distinct)
+        self.positions = nn.ModuleDict(_named(self._distinct))
         first, last = plan.layers[0], plan.layers[-1]
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
@@ -66,6 +68,17 @@ class Stack(nn.Module):
         layer = self.layers[end]
         assert isinstance(layer, Layer)
         return layer.block.sublayer(end).residual
+
+
+def _named(positions: Sequence[Position]) -> dict[str, Position]:
+    """Positions by class and place among those of their class, so that another class renames none of their weights."""
+    counts: Counter[str] = Counter()
+    named = {}
+    for position in positions:
+        name = type(position).__name__
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name}_{counts[name]}"] = position
+    return named
 
 
 class Decoder(nn.Module):

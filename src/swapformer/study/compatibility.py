@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from swapformer.errors import UsageError
-from swapformer.model.plan import LayerPlan
+from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan
 
@@ -58,7 +58,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
             _make_optimiser(config)
             plan = build_plan(config, task.vocab_size)
             instantiate(config["model"]["init"])(plan.dims)
-            problems = [problem for layer in plan.layers for problem in _layer(layer, task)]
+            problems = [*_positions(plan), *(problem for layer in plan.layers for problem in _layer(layer, task))]
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError) as error:
@@ -90,6 +90,16 @@ def _make_optimiser(config: Mapping[str, Any]) -> None:
     """What optimiser and schedule say of their settings."""
     instantiate(config["schedule"])
     instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+
+
+def _positions(plan: ModelPlan) -> Iterator[str]:
+    distinct = list(dict.fromkeys(layer.position() for layer in plan.layers))
+    if len(distinct) > 1 and any(position.embeds for position in distinct):
+        names = " and ".join(type(position).__name__ for position in distinct)
+        yield (
+            f"a position that is added to the embeddings is there for every layer, but the layers have {names}; give "
+            "all layers the same, or use rope, alibi, t5 or none where they differ."
+        )
 
 
 def _layer(layer: LayerPlan, task: Task) -> Iterator[str]:

@@ -25,6 +25,7 @@ class Sinusoidal(Position):
         ValueError: if `d_model` is odd.
     """
 
+    embeds = True
     relative = False
 
     def __init__(self, dims: Dims, *, base: float, amplitude: float) -> None:
@@ -51,6 +52,7 @@ class Learned(Position):
         ValueError: for a position beyond the table.
     """
 
+    embeds = True
     relative = False
 
     def __init__(self, dims: Dims) -> None:

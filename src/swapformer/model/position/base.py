@@ -15,12 +15,14 @@ class Position(nn.Module):
     weights = normaliser(mask(scale · (raw(q, k) + scores) + bias)), with q and k rotated and x embedded before.
 
     Facts:
+        embeds: `embed` adds something, once, to the embeddings that all layers read.
         relative: logits depend on positions through differences only (shifting every position changes nothing).
         has_scores: `scores` adds a content-dependent term.
         has_bias: `bias` adds a content-free term.
         limit: positions it can encode, counted from 0; None for no limit.
     """
 
+    embeds: bool = False
     relative: bool = True
     has_scores: bool = False
     has_bias: bool = False
