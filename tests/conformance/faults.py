@@ -151,3 +151,54 @@ class NamelessWeight(FFN):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.secret(self.inner(x))
+
+
+class ReadsOrder(Position):
+    """Adds a bias that follows the order, where it should follow the position."""
+
+    has_bias = True
+
+    def bias(self, context: Context) -> Tensor:
+        ahead = context.key.order[:, None, :] - context.query.order[:, :, None]
+        return -0.1 * ahead.abs()[:, None].to(context.dtype)
+
+
+class CausalByPosition(Pattern):
+    """Compares positions, where causality is a matter of order."""
+
+    causal = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        return (key.position[:, None, :] <= query.position[:, :, None])[:, None]
+
+
+class FirstOfBatch(Activation):
+    """Lets the first sequence read the last one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:1] + x[-1:], x[1:]]).relu()
+
+
+class AlwaysDropout(Activation):
+    """Drops in evaluation too."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.dropout = dims.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x.relu(), self.dropout, training=True)
+
+
+class CoarseNorm(Norm):
+    """Takes its statistics in half precision."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x if x.dtype == torch.float64 else x.bfloat16()
+        return (wide / wide.pow(2).mean(-1, keepdim=True).sqrt()).to(x.dtype)

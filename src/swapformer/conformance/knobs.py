@@ -27,6 +27,19 @@ def no_dead_knob(subject: Subject) -> str | None:
     return None if knobs else "the part has no settings"
 
 
+def variants(subject: Subject) -> Iterator[Subject]:
+    """The subject with each of its part's settings changed in turn to another value that the part accepts."""
+    for name, value in subject.config["model"][subject.slot].items():
+        for other in () if name.startswith("_") or isinstance(value, str) else _alternatives(value):
+            changed = subject.changed(**{name: other})
+            try:
+                changed.build()
+            except ValueError:
+                continue
+            yield changed
+            break
+
+
 def _alternatives(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value

@@ -43,7 +43,7 @@ class Subject:
 
     config: Mapping[str, Any]
     slot: str
-    memo: dict[str, Any] = field(default_factory=dict, compare=False)
+    _memo: dict[str, nn.Module] = field(default_factory=dict, compare=False)
 
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
@@ -62,8 +62,16 @@ class Subject:
         return build_model(self.config, VOCABULARY).double()
 
     def perturbed(self) -> nn.Module:
-        """The model with wide weights, so that branches that start at zero take part. Evaluation mode."""
-        model = self.build()
+        """The model with wide weights, so that branches that start at zero take part. Evaluation mode.
+
+        One model for all laws: a law that changes it takes a copy.
+        """
+        if "perturbed" not in self._memo:
+            self._memo["perturbed"] = self._perturb(self.build())
+        return self._memo["perturbed"]
+
+    @staticmethod
+    def _perturb(model: nn.Module) -> nn.Module:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=stream("perturb", name), dtype=torch.float64)

@@ -22,9 +22,13 @@ class FFN(nn.Module, ABC):
 
 
 def _width(width: int | None, default: float) -> int:
-    if width is not None and width < 1:
-        raise ValueError(f"`width` of a feed-forward layer must be at least 1, but it is {width}.")
-    return round(default) if width is None else width
+    chosen = round(default) if width is None else width
+    if not isinstance(chosen, int) or chosen < 1:
+        raise ValueError(
+            f"the `width` of a feed-forward layer must be a whole number of at least 1, but it is {chosen}; "
+            "set `width`, or a larger `expansion`."
+        )
+    return chosen
 
 
 class MLP(FFN):

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import nn
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Origin, Role, origin_of
 from swapformer.random import stream
 
@@ -54,6 +54,7 @@ class Normal(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:
@@ -69,6 +70,7 @@ class Xavier(Init):
 
     def __init__(self, dims: Dims, *, gain: float) -> None:
         super().__init__(dims)
+        require_positive(gain=gain)
         self.gain = gain
 
     def std(self, origin: Origin) -> float:
@@ -87,6 +89,7 @@ class GPT2(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:

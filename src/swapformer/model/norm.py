@@ -7,16 +7,24 @@ from abc import ABC
 from torch import Tensor, nn
 from torch.nn import functional
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 
 
 class Norm(nn.Module, ABC):
-    """Base of the slot: x [..., D] → [..., D]."""
+    """Base of the slot: x [..., D] → [..., D].
+
+    Facts:
+        is_identity: x comes out as it went in.
+    """
+
+    is_identity: bool = False
 
 
 class Identity(Norm):
     """No norm: x."""
+
+    is_identity = True
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()
@@ -37,6 +45,8 @@ class LayerNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: float, affine: bool) -> None:
         super().__init__()
+        require_positive(eps=eps)
+        require_presence(affine=affine)
         self.eps = eps
         self.weight = gain(dims.d_model, start=1.0) if affine else None
         self.bias = shift(dims.d_model) if affine and dims.bias else None
@@ -55,6 +65,8 @@ class RMSNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: float, affine: bool) -> None:
         super().__init__()
+        require_positive(eps=eps)
+        require_presence(affine=affine)
         self.eps = eps
         self.weight = gain(dims.d_model, start=1.0) if affine else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from torch.nn import functional
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.context import Context, Tokens
+from swapformer.model.dims import require_positive, require_presence
 from swapformer.model.ffn import FFN
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import LayerPlan, ModelPlan
@@ -81,7 +83,20 @@ def _named(positions: Sequence[Position]) -> dict[str, Position]:
     return named
 
 
-class Decoder(nn.Module):
+class Topology(nn.Module, ABC):
+    """Base of the slot: token ids [B, T] and what their places are → logits [B, T, V].
+
+    Facts:
+        predicts_next: the target of a place is the next token, which no place may see.
+    """
+
+    predicts_next: bool = False
+
+    @abstractmethod
+    def forward(self, ids: Tensor, tokens: Tokens | None = None) -> Tensor: ...
+
+
+class Decoder(Topology):
     """Next-token model: token ids [B, T] → logits [B, T, V] (Radford et al. 2018/2019, GPT).
 
     logits = W · stack(embedding_scale · E[ids] + positions); the head W has no bias.
@@ -92,9 +107,13 @@ class Decoder(nn.Module):
         embedding_scale: factor on the token embeddings before positions are added; √d_model in Vaswani et al. 2017.
     """
 
+    predicts_next: bool = True
+
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
         super().__init__()
         dims = plan.dims
+        require_presence(tie_embeddings=tie_embeddings)
+        require_positive(embedding_scale=embedding_scale)
         self.embedding_scale = embedding_scale
         self.embedding = Embedding(dims.vocab_size, dims.d_model, Role.TOKEN_EMBEDDING)
         self.stack = Stack(plan)

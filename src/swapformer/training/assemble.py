@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from torch import nn
 
 from swapformer.model.dims import Dims, head_width
@@ -50,6 +52,13 @@ def build_task(config: Config) -> Task:
     return task
 
 
+def factory(node: Config) -> Callable[..., Any]:
+    """What Hydra's `instantiate` makes of a part's node, without the time that it takes for nested ones."""
+    assert node["_partial_"], "a part's node makes a factory"
+    settings = {key: copy.deepcopy(value) for key, value in node.items() if not key.startswith("_")}
+    return partial(get_class(node["_target_"]), **settings)
+
+
 def build_dims(model: Config, vocab_size: int) -> Dims:
     """The sizes that a `model` node states, with the width of a head worked out."""
     width = model["head_dim"]
@@ -68,11 +77,11 @@ def build_dims(model: Config, vocab_size: int) -> Dims:
 def build_plan(config: Config, vocab_size: int) -> ModelPlan:
     """One factory per slot and layer; layers that override nothing share theirs."""
     model = config["model"]
-    base = {slot: instantiate(model[slot]) for slot in LAYER_SLOTS}
+    base = {slot: factory(model[slot]) for slot in LAYER_SLOTS}
     shared: dict[Any, Any] = {}
 
     def layer(overrides: Config) -> LayerPlan:
-        slots = {slot: instantiate(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
+        slots = {slot: factory(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
         sizes = {name: value for name, value in overrides.items() if name in LAYER_SIZES}
         return LayerPlan(build_dims({**model, **sizes}, vocab_size), slots, shared)
 
@@ -83,8 +92,8 @@ def build_plan(config: Config, vocab_size: int) -> ModelPlan:
 def build_model(config: Config, vocab_size: int) -> nn.Module:
     """The model of a trial, its weights drawn from the trial's seed on the CPU."""
     plan = build_plan(config, vocab_size)
-    model: nn.Module = instantiate(config["model"]["topology"])(plan)
-    initialise(model, instantiate(config["model"]["init"])(plan.dims), config["seed"])
+    model: nn.Module = factory(config["model"]["topology"])(plan)
+    initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"])
     return model
 
 

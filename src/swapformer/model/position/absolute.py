@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Tokens
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
 
@@ -32,6 +32,7 @@ class Sinusoidal(Position):
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even `d_model`, but it is {dims.d_model}; make it even.")
+        require_positive(base=base)
         self.base, self.amplitude = base, amplitude
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context, Tokens
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.position.base import Position
 
 
@@ -30,7 +30,9 @@ class Rotary(Position):
         super().__init__(dims)
         if not 0 < fraction <= 1:
             raise ValueError(f"`fraction` of rope must lie in (0, 1], but it is {fraction}.")
-        self.width = int(dims.head_dim * fraction)
+        require_positive(base=base)
+        require_presence(interleaved=interleaved)
+        self.width = int(dims.head_dim * fraction + 1e-9)
         if self.width < 2 or self.width % 2:
             raise ValueError(
                 f"rope turns pairs, so fraction · head_dim must be even, but {fraction:g} · {dims.head_dim} gives "
