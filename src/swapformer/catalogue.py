@@ -13,14 +13,18 @@ import yaml
 from swapformer.paths import conf_dir, experiments_dir
 
 
-def catalogue() -> dict[str, dict[str, str]]:
-    """Group → option → one line about it, for every group of the configuration, and `studies`."""
-    root = conf_dir()
+def catalogue(own: Path | None = None) -> dict[str, dict[str, str]]:
+    """Group → option → one line about it, for every group of the configuration, and `studies`.
+
+    Args:
+        own: a configuration directory of the user's own, whose options are listed too.
+    """
     found: dict[str, dict[str, str]] = {}
-    for path in sorted(root.rglob("*.yaml")):
-        group = path.parent.relative_to(root).as_posix()
-        if group != "." and not group.startswith("hydra"):
-            found.setdefault(group, {})[path.stem] = describe(path)
+    for root in (conf_dir(), own):
+        for path in sorted(root.rglob("*.yaml")) if root is not None else ():
+            group = path.parent.relative_to(root).as_posix()  # type: ignore[arg-type]
+            if group != "." and not group.startswith("hydra"):
+                found.setdefault(group, {})[path.stem] = describe(path)
     found["studies"] = {path.parent.name: _question(path) for path in sorted(experiments_dir().glob("*/study.yaml"))}
     return found
 

@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets and studies")
     listing.add_argument("group", nargs="?", help="only this group, e.g. model/position")
+    listing.add_argument("--config-dir", type=Path, help="a configuration directory of your own, listed too")
     listing.set_defaults(run=_list)
 
     trials = verbs.add_parser("trials", parents=[common], help="the trials in the store, or one of them")
@@ -161,7 +162,9 @@ def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
 def _list(options: argparse.Namespace) -> None:
     from swapformer.catalogue import catalogue
 
-    found = catalogue()
+    if options.config_dir is not None and not options.config_dir.is_dir():
+        raise UsageError(f"--config-dir must be a directory, but {options.config_dir} is not")
+    found = catalogue(options.config_dir)
     if options.group is not None:
         if options.group not in found:
             raise UsageError(f"no group {options.group!r}{suggest(options.group, found)}")

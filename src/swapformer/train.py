@@ -28,6 +28,23 @@ _FLAGS = (
     *("--version", "--experimental-rerun"),
 )
 """Hydra's own options."""
+_WITH_VALUE = frozenset(
+    {
+        "-c",
+        "--cfg",
+        "-p",
+        "--package",
+        "-cd",
+        "--config-dir",
+        "-cn",
+        "--config-name",
+        "-cp",
+        "--config-path",
+        "-i",
+        "--info",
+    }
+)
+"""Those that take a value."""
 
 
 class TrialFailed(Failed):
@@ -106,11 +123,25 @@ def _hydra(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
             raise UsageError(f"unknown option {argument}{suggest(argument, _FLAGS)}")
-    sys.argv[1:] = arguments
+    sys.argv[1:] = _options_first(arguments)
     with _hydra_raises(), explained([argument for argument in arguments if not argument.startswith("-")]):
         train()
         if _raised:
             raise _raised.pop()
+
+
+def _options_first(arguments: Sequence[str]) -> list[str]:
+    """Hydra's parser wants options, and the values of those that take one, before the overrides."""
+    options, overrides = [], []
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        options.append(argument)
+        if argument in _WITH_VALUE and (value := next(rest, None)) is not None:
+            options.append(value)
+    return [*options, *overrides]
 
 
 def _say(trial: Trial, store: Store, reused: bool) -> None:

@@ -8,6 +8,11 @@ import torch
 from swapformer.analysis.heads import head_similarity, mean_over_pairs
 
 
+def mean(weights: torch.Tensor) -> torch.Tensor:
+    total, count = head_similarity(weights)
+    return total / count
+
+
 def test_similarity_equals_its_definition() -> None:
     weights = torch.rand(2, 3, 4, 5, dtype=torch.float64)
     expected = torch.zeros(3, 3, dtype=torch.float64)
@@ -19,15 +24,27 @@ def test_similarity_equals_its_definition() -> None:
                 for q in range(4)
             ]
             expected[a, b] = sum(cosines) / len(cosines)
-    assert torch.allclose(head_similarity(weights), expected, atol=1e-12)
+    total, count = head_similarity(weights)
+    assert count == 8
+    assert torch.allclose(total / count, expected, atol=1e-12)
+
+
+def test_queries_that_do_not_count_change_nothing() -> None:
+    weights = torch.rand(1, 3, 4, 5, dtype=torch.float64)
+    counted = torch.tensor([[True, False, True, True]])
+    total, count = head_similarity(weights, counted)
+    weights[:, :, 1] = torch.rand(3, 5)
+    again, _ = head_similarity(weights, counted)
+    assert count == 3
+    assert torch.equal(total, again)
 
 
 def test_equal_heads_have_similarity_one_and_disjoint_ones_zero() -> None:
     same = torch.rand(1, 1, 4, 6).softmax(-1).expand(1, 3, 4, 6)
-    assert mean_over_pairs(head_similarity(same)) == pytest.approx(1.0, abs=1e-6)
+    assert mean_over_pairs(mean(same)) == pytest.approx(1.0, abs=1e-6)
     left, right = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6)
     left[..., :3], right[..., 3:] = 1 / 3, 1 / 3
-    assert mean_over_pairs(head_similarity(torch.cat([left, right], dim=1))) == 0.0
+    assert mean_over_pairs(mean(torch.cat([left, right], dim=1))) == 0.0
 
 
 def test_queries_with_a_single_key_do_not_count() -> None:
@@ -35,7 +52,7 @@ def test_queries_with_a_single_key_do_not_count() -> None:
     weights[0, 0, 1] = torch.tensor([0.5, 0.5])
     weights[0, 1, 1] = torch.tensor([0.9, 0.1])
     expected = torch.nn.functional.cosine_similarity(weights[0, 0, 1], weights[0, 1, 1], dim=0)
-    assert mean_over_pairs(head_similarity(weights)) == pytest.approx(float(expected))
+    assert mean_over_pairs(mean(weights)) == pytest.approx(float(expected))
 
 
 def test_one_head_has_no_pairs() -> None:

@@ -61,6 +61,7 @@ class UnusedParameter(Position):
 class GlobalRandom(Position):
     """Draws a constant from the global random state."""
 
+    embeds = True
     relative = False
 
     def __init__(self, dims: Dims) -> None:
@@ -74,12 +75,16 @@ class GlobalRandom(Position):
 class SeesPadding(Position):
     """Adds the mean embedding of all places, padding included."""
 
+    embeds = True
+
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         return x + x.cumsum(dim=1).flip(1) if tokens.padding is not None else x
 
 
 class SeesDocuments(Position):
     """Adds a running sum that does not stop where a document ends."""
+
+    embeds = True
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         return x + 0.1 * x.cumsum(dim=1)
@@ -103,6 +108,7 @@ class IgnoresBias(Kernel):
 class SharedTable(Position):
     """A rotary-like cache kept in the class and keyed without its settings."""
 
+    embeds = True
     relative = False
     cache: ClassVar[dict[str, Any]] = {}
 
@@ -117,6 +123,7 @@ class SharedTable(Position):
 class FalseFact(Position):
     """Says that it is relative, but adds the position itself."""
 
+    embeds = True
     relative = True
     reads = ()
 
@@ -154,3 +161,54 @@ class NamelessWeight(FFN):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return self.secret(self.inner(x))
+
+
+class ReadsOrder(Position):
+    """Adds a bias that follows the order, where it should follow the position."""
+
+    has_bias = True
+
+    def bias(self, context: Context) -> Tensor:
+        ahead = context.key.order[:, None, :] - context.query.order[:, :, None]
+        return -0.1 * ahead.abs()[:, None].to(context.dtype)
+
+
+class CausalByPosition(Pattern):
+    """Compares positions, where causality is a matter of order."""
+
+    causal = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        return (key.position[:, None, :] <= query.position[:, :, None])[:, None]
+
+
+class FirstOfBatch(Activation):
+    """Lets the first sequence read the last one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:1] + x[-1:], x[1:]]).relu()
+
+
+class AlwaysDropout(Activation):
+    """Drops in evaluation too."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.dropout = dims.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x.relu(), self.dropout, training=True)
+
+
+class CoarseNorm(Norm):
+    """Takes its statistics in half precision."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x if x.dtype == torch.float64 else x.bfloat16()
+        return (wide / wide.pow(2).mean(-1, keepdim=True).sqrt()).to(x.dtype)

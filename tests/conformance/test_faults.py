@@ -15,6 +15,11 @@ FAULTS = [
     ("norm", "FutureNorm", {}, "facts_hold"),
     ("pattern", "LeakyPattern", {}, "causality"),
     ("pattern", "LeakyPattern", {}, "facts_hold"),
+    ("position", "ReadsOrder", {}, "encodings_see_positions"),
+    ("pattern", "CausalByPosition", {}, "encodings_see_positions"),
+    ("activation", "FirstOfBatch", {}, "rows_are_apart"),
+    ("activation", "AlwaysDropout", {}, "evaluation_is_exact"),
+    ("norm", "CoarseNorm", {}, "half_the_digits"),
     ("position", "UnusedParameter", {}, "gradients_everywhere"),
     ("position", "GlobalRandom", {}, "reproducible"),
     ("position", "SeesPadding", {}, "padding_is_invisible"),
@@ -44,5 +49,6 @@ def test_every_law_has_a_planted_fault() -> None:
 
 
 def test_a_weight_without_a_role_cannot_be_initialised(base: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"every parameter must declare its role, but `.*secret.weight` does not"):
-        examine(with_fault(base, "ffn", "NamelessWeight", {}), "ffn")
+    found = {verdict.law: verdict for verdict in examine(with_fault(base, "ffn", "NamelessWeight", {}), "ffn")}
+    assert found["builds"].holds is False
+    assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["builds"].message

@@ -130,6 +130,7 @@ class Composer:
             key, _, value = override.partition("=")
             resolved[key.lstrip("+")] = json.loads(value) if value[:1] in "0123456789[{" else value
         resolved["data_seed"] = resolved["seed"]
+        resolved["data"] = "d4"
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
@@ -142,9 +143,6 @@ class Composer:
 
     def environment_class(self, resolved: dict[str, Any]) -> dict[str, Any]:
         return {"device": "cpu"}
-
-    def data_fingerprint(self, resolved: dict[str, Any]) -> str:
-        return "d4"
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from swapformer.errors import UsageError
 from swapformer.study.config import check, compose, identity, trial_id
 from swapformer.training.assemble import build_model
+from swapformer.training.fit import fit
 
 COPY = ["task=copy", "model.num_layers=4", "model.d_model=32", "model.num_heads=4"]
 
@@ -40,7 +42,27 @@ class TestLayerOverrides:
         assert [layer.attention.head_dim for layer in stack.layers] == [8, 4, 8, 8]
         assert type(stack.layers[1].block.sublayers[0].before).__name__ == "RMSNorm"
         # rope with 4 heads is shared by two layers, rope with 8 heads and alibi stand alone
-        assert [type(position).__name__ for position in stack.positions] == ["Rotary", "Rotary", "ALiBi"]
+        assert list(stack.positions) == ["Rotary", "Rotary_2", "ALiBi"]
+
+    def test_an_embedded_position_is_shared_whatever_the_heads_of_a_layer(self) -> None:
+        config = composed("model/position=learned", "model.layers=[{at: 1, num_heads: 8}]")
+        check(config)
+        assert list(build_model(config, 11).stack.positions) == ["Learned"]
+
+    @pytest.mark.parametrize("override", ["model/position=learned", "model/position=sinusoidal"])
+    def test_an_embedded_position_cannot_differ_between_layers(self, override: str) -> None:
+        with pytest.raises(UsageError, match="is there for every layer"):
+            check(composed(override, "model.layers=[{at: 1, position: none}]"))
+
+    def test_a_rotation_fits_the_heads_of_its_layer(self) -> None:
+        config = composed("model.layers=[{at: 1, head_dim: 16}]")
+        widths = {name: part.width for name, part in build_model(config, 11).stack.positions.items()}
+        assert widths == {"Rotary": 8, "Rotary_2": 16}
+
+    def test_weights_of_a_position_start_equal_whatever_other_layers_have(self) -> None:
+        base = build_model(composed("model/position=t5"), 11).state_dict()
+        arm = build_model(composed("model/position=t5", "model.layers=[{at: 0, position: alibi}]"), 11).state_dict()
+        assert torch.equal(base["stack.positions.T5.table.weight"], arm["stack.positions.T5.table.weight"])
 
     @pytest.mark.parametrize(
         ("override", "message"),
@@ -67,7 +89,7 @@ class TestLayerOverrides:
         (["model/position=learned", "model.max_len=20"], r"table of 20 rows \(model.max_len\).*raise model.max_len"),
         (["trainer.devices=2"], r"runs on one device"),
         (["budget.steps=0"], r"`budget.steps` must be a whole number of at least 1"),
-        (["model.ffn.width=0"], r"`width` of a feed-forward layer must be at least 1"),
+        (["model.ffn.width=0"], r"`width` of a feed-forward layer must be a whole number of at least 1, but it is 0"),
         (["model.dropout=1.0"], r"`dropout` must lie in"),
         (["model/kernel=sdpa", "model.kernel.backend=warp"], r"must be one of auto, math"),
         (["trainer.precision=16-mixed"], r"set optim.fused=false"),
@@ -75,9 +97,28 @@ class TestLayerOverrides:
         (["trainer.accelerator=tpu"], r"`trainer.accelerator` must be one of cpu, gpu"),
         (["model.num_heads=many"], r"`model.num_heads` must be a whole number of at least 1, but it is 'many'"),
         (["model.num_layers=2.5"], r"`model.num_layers` must be a whole number"),
-        (["optim.lr=fast"], r"'<=' not supported"),
+        (["optim.lr=fast"], r"`optim.lr` must be a number, but it is 'fast'"),
         (["optim.lr=-1"], r"Invalid learning rate: -1"),
-        (["schedule.warmup_steps=-1"], r"`schedule.warmup_steps` must be at least 0, but it is -1"),
+        (["model/pattern=full"], r"no place may see a later one.*allow=\[future\]"),
+        (["model.layers=[{at: 0, pattern: full}]"], r"no place may see a later one"),
+        (["allow=[past]"], r"`allow` may list future, but not 'past'"),
+        (["+model.dropuot=0.3"], r"`model` has no key 'dropuot'.*did you mean 'dropout'"),
+        (["+trainer.max_epochs=3"], r"`trainer` has no key 'max_epochs'"),
+        (["model.ffn.expansion=0"], r"`width` of a feed-forward layer"),
+        (["model.ffn.width=3.5"], r"`width` of a feed-forward layer must be a whole number"),
+        (["trainer.accumulate_grad_batches=64"], r"batch_size=32 cannot be cut into"),
+        (["model.norm.eps=-1"], r"`eps` must be above 0"),
+        (["model.init.std=abc"], r"`std` must be above 0, but it is 'abc'"),
+        (["model.placement.before=abc"], r"`before` must be true or false"),
+        (["model.bias=null"], r"`bias` must be true or false"),
+        (["trainer.deterministic=banana"], r"`trainer.deterministic` must be true or false"),
+        (["model/norm=none", "model/placement=post"], r"norm=none leaves nothing to place"),
+        (["model.layers=[{at: 0, placement: inside, placement.final: false}]"], r"must be the same for all of them"),
+        (["model/position=t5", "model.position.buckets=33", "model.position.bidirectional=true"], r"an even number"),
+        (["model.layers=[{at: 0, 3: x}]"], r"not '3'"),
+        (["schedule.final=-1"], r"`schedule.final` must lie in \[0, 1\], but it is -1"),
+        (["schedule.warmup_steps=1.5"], r"`schedule.warmup_steps` must be a whole number"),
+        (["schedule.warmup_steps=-1"], r"`schedule.warmup_steps` must be a whole number of at least 0, but it is -1"),
         (["trainer.gradient_clip_val=-1"], r"`trainer.gradient_clip_val` must be a number of at least 0"),
         (["seed=zero"], r"`seed` must be a whole number"),
         (["model.layers=[{at: 0, num_heads: 7}]"], r"7 does not divide 32"),
@@ -86,6 +127,10 @@ class TestLayerOverrides:
 def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check(composed(*overrides))
+
+
+def test_a_study_of_the_leak_may_let_a_decoder_see_the_future() -> None:
+    check(composed("model/pattern=full", "allow=[future]"))
 
 
 class TestIdentity:
@@ -122,3 +167,16 @@ class TestIdentity:
         module._source_hash.cache_clear()
         assert identity(config)["foreign_parts"] != before
         sys.modules.pop("outside_part")
+
+    def test_changed_data_make_another_trial_and_are_noticed_in_training(self, tmp_path: Path) -> None:
+        path = tmp_path / "text.txt"
+        path.write_text("the quick brown fox jumps over the lazy dog. " * 200)
+        before = compose(["task=text", f"task.path={path}"])
+        path.write_text("the quick brown fox jumps over the lazy cat. " * 200)
+        after = compose(["task=text", f"task.path={path}"])
+        assert trial_id(before) != trial_id(after)
+        with pytest.raises(UsageError, match="the data have changed since this trial was named"):
+            fit(before, tmp_path / "trial")
+
+    def test_a_probe_of_the_users_own_does_not_rename_a_trial(self) -> None:
+        assert trial_id(composed("+probes.mine._target_=outside.Probe")) == trial_id(composed())

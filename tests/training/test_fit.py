@@ -173,6 +173,25 @@ def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: py
     assert "the training loss is nan at step 1" in str(outcome.reason)
 
 
+@pytest.mark.parametrize("step", [21, 22, 23])
+def test_a_loss_that_breaks_in_the_last_steps_is_not_a_finished_trial(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """23 steps and a row of history every 5: the last full row is at 20."""
+    original = Checkpoints.on_train_batch_end
+
+    def breaking(self: Checkpoints, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == step:
+            with torch.no_grad():
+                next(iter(trainer.lightning_module.parameters())).fill_(math.nan)
+        original(self, trainer, *args)
+
+    monkeypatch.setattr(Checkpoints, "on_train_batch_end", breaking)
+    outcome = fit(tiny(), tmp_path)
+    assert outcome.status == "diverged"
+    assert outcome.metrics == {}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
     number: signal.Signals, whole: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -219,6 +238,12 @@ def test_the_history_holds_training_and_validation_in_order(whole: tuple[Path, O
     assert rows[0] == ["step", "name", "value"]
     assert [row[0] for row in rows if row[1] == "train/loss"] == ["5", "10", "15", "20"]
     assert [row[0] for row in rows if row[1] == "val/loss"] == ["6", "12", "18"]
+
+
+def test_the_history_holds_the_rate_that_the_step_used(whole: tuple[Path, Outcome]) -> None:
+    """Warm-up over 50 steps to 1e-3: step n, counted from 1, has n/51 of it."""
+    rates = {int(row[0]): float(row[2]) for row in history(whole[0]) if row[1] == "train/lr"}
+    assert rates == pytest.approx({n: 1e-3 * n / 51 for n in (5, 10, 15, 20)})
 
 
 def test_bf16_trains(tmp_path: Path) -> None:

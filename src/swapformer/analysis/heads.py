@@ -6,22 +6,24 @@ import torch
 from torch import Tensor
 
 
-def head_similarity(weights_BHQK: Tensor) -> Tensor:
-    """Cosine similarity between the attention maps of every two heads, [H, H].
+def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> tuple[Tensor, int]:
+    """Cosine similarity between the attention maps of every two heads: its sum over queries [H, H], and their number.
 
-    s(a, b) = mean over sequences and queries of w_a·w_b / (‖w_a‖ ‖w_b‖), with w_a head a's weights over the keys of one
-    query. Between 0, where no two heads look at the same place, and 1, where all look alike. A query that sees one
-    key has similarity 1 whatever its heads have learned, so the first query of a causal model is left out, as is every
-    query that sees nothing.
+    s(a, b) = w_a·w_b / (‖w_a‖ ‖w_b‖) for one query, with w_a head a's weights over the keys. Between 0, where no two
+    heads look at the same place, and 1, where all look alike. A query with weight on one key alone, the same for all
+    heads, says nothing of what they learned: the first query of a causal model is left out, as is every query that sees
+    nothing.
 
     Args:
-        weights_BHQK: attention weights of one layer, at least two queries.
+        weights_BHQK: attention weights of one layer.
+        counted_BQ: queries that count, bool; padding should not. None for all.
     """
-    norms = weights_BHQK.norm(dim=-1)
-    seen = (weights_BHQK > 0).sum(dim=-1).amax(dim=1) > 1  # [B, Q]
-    unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)[..., None]
+    several = (weights_BHQK > 0).sum(dim=-1).amax(dim=1) > 1  # [B, Q]
+    counted = several if counted_BQ is None else several & counted_BQ
+    norms = weights_BHQK.norm(dim=-1, keepdim=True)
+    unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)
     similarity_BQHH = torch.einsum("bhqk,bgqk->bqhg", unit, unit)
-    return similarity_BQHH[seen].mean(dim=0)
+    return similarity_BQHH[counted].sum(dim=0), int(counted.sum())
 
 
 def mean_over_pairs(matrix_HH: Tensor) -> float | None:

@@ -15,7 +15,7 @@ def facts_hold(subject: Subject) -> None:
     """Every fact that position, pattern, score and normaliser state is what they do."""
     layer = subject.layers[0]
     _pattern_facts(layer.pattern(), subject)
-    _position_facts(layer.position().double(), subject)
+    _position_facts(subject)
     _norm_facts(subject)
     if layer.part("score").is_dot:
         score = layer.part("score")
@@ -65,7 +65,9 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
         )
 
 
-def _position_facts(position: Position, subject: Subject) -> None:
+def _position_facts(subject: Subject) -> None:
+    model = subject.perturbed()
+    position: Position = next(iter(model.stack.positions.values()))  # type: ignore[union-attr, operator]
     heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
     tokens = places()
     context = Context(tokens, tokens, dtype=torch.float64)
@@ -74,14 +76,16 @@ def _position_facts(position: Position, subject: Subject) -> None:
     found = (position.bias(context) is not None, position.scores(q, k, context) is not None)
     require(stated == found, f"has_bias, has_scores are stated as {stated}, but are {found}.")
     x = torch.randn(1, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
+    adds = not torch.equal(position.embed(x, tokens), x)
+    require(adds == position.embeds, f"embeds is stated as {position.embeds}, but `embed` changes its input: {adds}.")
     require(
-        not any(part.reads and bool((part.embed(x, tokens) != x).any()) for part in position.encodings()),
+        not any(part.reads and part.embeds for part in position.encodings()),
         "what is added to the embeddings must not depend on the heads, or layers with different heads add it more than "
         "once: state `reads = ()`.",
     )
     if subject.slot != "position":
         return
-    model, inputs, shift = subject.perturbed(), ids(), 5
+    inputs, shift = ids(), 5
     room = position.limit is None or position.limit >= LENGTH + shift
     if room:
         gap = (run(model, inputs) - run(model, inputs, places(LENGTH, start=shift))).abs().max().item()

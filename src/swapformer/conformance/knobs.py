@@ -52,6 +52,20 @@ def _replaced(settings: Mapping[str, Any], path: Path, other: Any) -> dict[str, 
     return {str(path[0]): changed[str(path[0])]}
 
 
+def variants(subject: Subject) -> Iterator[Subject]:
+    """The subject with each of its part's settings changed in turn to another value that the part accepts."""
+    settings = subject.config["model"][subject.slot]
+    for path, value in _leaves(settings):
+        for other in _alternatives(value):
+            changed = subject.changed(**_replaced(settings, path, other))
+            try:
+                changed.perturbed()
+            except ValueError:
+                continue
+            yield changed
+            break
+
+
 def _alternatives(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
@@ -66,7 +80,7 @@ def _alternatives(value: Any) -> Iterator[Any]:
 def differ(one: Subject, other: Subject) -> bool:
     """Whether two subjects can be told apart in some condition; a refused setting cannot be seen."""
     for condition in (_at_start, _perturbed, _far, _drawn, _trained):
-        seen = condition(one)
+        seen = one.once(condition.__name__, lambda condition=condition: condition(one))
         try:
             changed = condition(other)
         except ValueError:

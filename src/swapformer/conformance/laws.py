@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from swapformer.conformance.facts import facts_hold
-from swapformer.conformance.knobs import no_dead_knob
+from swapformer.conformance.knobs import no_dead_knob, variants
 from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, places, require, run
+from swapformer.model.context import Tokens
+from swapformer.model.position import Position
+from swapformer.random import stream
 
 Law = Callable[[Subject], str | None]
 
@@ -45,6 +49,75 @@ def causality(subject: Subject) -> str | None:
         f"later tokens must not change earlier logits, but they do by {gap:.2g}: the future leaks.",
     )
     return None
+
+
+def _shuffled(length: int) -> Tokens:
+    """Places in order, whose positions are a fixed permutation."""
+    order = torch.randperm(length, generator=stream("shuffled positions"))
+    return places(length, position=order[None])
+
+
+def encodings_see_positions(subject: Subject) -> str | None:
+    """Positions are what encodings see and order is what causality sees: each alone, never the other.
+
+    Permuting the positions changes logits (unless there is no encoding), and lets no later token change an earlier
+    logit; moving the whole order changes nothing.
+    """
+    model, inputs = subject.perturbed(), ids()
+    plain, shuffled = run(model, inputs), run(model, inputs, _shuffled(LENGTH))
+    moved = replace(places(), order=torch.arange(LENGTH)[None] + 7, consecutive=False)
+    gap = (run(model, inputs, moved) - plain).abs().max().item()
+    anchored = any(layer.pattern().anchored for layer in subject.layers)
+    require(
+        anchored or gap < TIGHT, f"moving every place of the order must change nothing, but it does by {gap:.2g}."
+    )
+    if subject.causal:
+        changed = inputs.clone()
+        changed[:, LENGTH // 2 :] = (changed[:, LENGTH // 2 :] + 1) % VOCABULARY
+        leak = (run(model, changed, _shuffled(LENGTH)) - shuffled)[:, : LENGTH // 2].abs().max().item()
+        require(leak < TIGHT, f"causality must follow the order, not the position, but the future leaks by {leak:.2g}.")
+    positions = [layer.position() for layer in subject.layers]
+    if not any(position.sees_positions and type(position) is not Position for position in positions):
+        return None
+    gap = (shuffled - plain).abs().max().item()
+    require(gap > 1e-6, "permuting the positions must change logits, but does not: read `tokens.position`.")
+    return None
+
+
+def rows_are_apart(subject: Subject) -> None:
+    """Changing one sequence of a batch leaves the others' logits alone, in evaluation."""
+    model, inputs = subject.perturbed(), ids(3)
+    for row in range(3):
+        changed = inputs.clone()
+        changed[row] = (changed[row] + 1) % VOCABULARY
+        others = torch.arange(3) != row
+        gap = (run(model, inputs) - run(model, changed))[others].abs().max().item()
+        require(gap < TIGHT, f"sequences of a batch must not see each other, but one changes others by {gap:.2g}.")
+
+
+def evaluation_is_exact(subject: Subject) -> None:
+    """In evaluation a model draws nothing: dropout is off, and two runs are bit-equal."""
+    model, inputs = subject.perturbed(), ids()
+    dropped = Subject(
+        {**subject.config, "model": {**subject.config["model"], "dropout": 0.5}}, subject.slot
+    ).perturbed()
+    once = run(model, inputs)
+    require(torch.equal(run(model, inputs), once), "two evaluations must be bit-equal: something draws at random.")
+    gap = (run(dropped, inputs) - once).abs().max().item()
+    require(gap < TIGHT, f"dropout must be off in evaluation, but it changes logits by {gap:.2g}.")
+
+
+def half_the_digits(subject: Subject) -> None:
+    """Logits in float32 are those in float64 to float32's precision, and those in bfloat16 are finite."""
+    model, inputs = copy.deepcopy(subject.perturbed()), ids()
+    exact = run(model, inputs)
+    gap = ((run(model.float(), inputs) - exact).abs().max() / exact.abs().max()).item()
+    require(gap < 1e-3, f"float32 must agree with float64, but logits differ by {gap:.2g} of the largest.")
+    half = run(model.bfloat16(), inputs)
+    require(half.dtype == torch.bfloat16, f"a bfloat16 model must give bfloat16 logits, but gives {half.dtype}.")
+    require(half.isfinite().all(), "logits must be finite in bfloat16.")
+    gap = ((half.double() - exact).abs().mean() / exact.abs().mean()).item()
+    require(gap < 0.3, f"bfloat16 must be near float64, but logits differ by {gap:.2g} of their mean size.")
 
 
 def gradients_everywhere(subject: Subject) -> None:
@@ -115,12 +188,8 @@ def instances_are_apart(subject: Subject) -> None:
     before = run(model, inputs)
     sizes = {"num_heads": 2, "head_dim": None}
     other = Subject({**subject.config, "model": {**subject.config["model"], **sizes}}, subject.slot)
-    numbers = {
-        key: value * 2
-        for key, value in subject.config["model"][subject.slot].items()
-        if isinstance(value, float) and value > 1
-    }
-    run(other.changed(**numbers).perturbed(), inputs)
+    for variant in variants(other):
+        run(variant.perturbed(), inputs)
     require(
         torch.equal(run(model, inputs), before),
         "another instance must not disturb this one: keep no state in the class.",
@@ -132,6 +201,10 @@ LAWS: Mapping[str, Law] = {
     for law in (
         builds,
         causality,
+        encodings_see_positions,
+        rows_are_apart,
+        evaluation_is_exact,
+        half_the_digits,
         gradients_everywhere,
         reproducible,
         padding_is_invisible,
@@ -161,10 +234,13 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         slot: the slot whose part is in question.
     """
     verdicts = []
+    subject = Subject(config, slot)
     for name, law in LAWS.items():
         try:
-            reason = law(Subject(config, slot))
+            reason = law(subject)
             verdicts.append(Verdict(name, True if reason is None else None, reason or ""))
         except BrokenLaw as broken:
             verdicts.append(Verdict(name, False, str(broken)))
+        except Exception as error:
+            verdicts.append(Verdict(name, False, f"{type(error).__name__} where nothing should be raised: {error}"))
     return verdicts

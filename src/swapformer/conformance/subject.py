@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.random import stream
 from swapformer.training.assemble import build_model, build_plan
+
+Made = TypeVar("Made")
 
 VOCABULARY = 11
 LENGTH = 24
@@ -44,7 +46,7 @@ class Subject:
 
     config: Mapping[str, Any]
     slot: str
-    memo: dict[str, Any] = field(default_factory=dict, compare=False)
+    _memo: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
@@ -63,8 +65,21 @@ class Subject:
         return build_model(self.config, VOCABULARY).double()
 
     def perturbed(self) -> nn.Module:
-        """The model with wide weights, so that branches that start at zero take part. Evaluation mode."""
-        model = self.build()
+        """The model with wide weights, so that branches that start at zero take part. Evaluation mode.
+
+        One model for all laws: a law that changes it takes a copy.
+        """
+        return self.once("perturbed", lambda: self._perturb(self.build()))
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made once for each name."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        made: Made = self._memo[name]
+        return made
+
+    @staticmethod
+    def _perturb(model: nn.Module) -> nn.Module:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=stream("perturb", name), dtype=torch.float64)

@@ -48,10 +48,26 @@ class Dims:
 
     def __post_init__(self) -> None:
         for name in ("d_model", "num_layers", "num_heads", "head_dim", "max_len", "vocab_size"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but it is {value}.")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a whole number of at least 1, but it is {value!r}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1), but it is {self.dropout}.")
+        require_presence(bias=self.bias)
+
+
+def require_presence(**flags: object) -> None:
+    """Raise ValueError unless each flag, by name, is true or false: a word or a number would count as true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"`{name}` must be true or false, but it is {value!r}.")
+
+
+def require_positive(**numbers: float) -> None:
+    """Raise ValueError unless each number, by name, is above zero."""
+    for name, value in numbers.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise ValueError(f"`{name}` must be above 0, but it is {value!r}.")
 
 
 def head_width(d_model: int, num_heads: int) -> int:

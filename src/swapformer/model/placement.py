@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_presence
 
 
 class Placement:
@@ -11,7 +11,11 @@ class Placement:
     Post (Vaswani et al. 2017, arXiv:1706.03762) is after; pre (Xiong et al. 2020, arXiv:2002.04745) before + final;
     sandwich (Ding et al. 2021, arXiv:2105.13290) before + inside + final; peri (Kim et al. 2025, arXiv:2502.02732) adds
     embed; OLMo-2 (2024, arXiv:2501.00656) is inside + final.
+
+    Raises:
+        ValueError: if one of them is neither true nor false.
     """
 
     def __init__(self, dims: Dims, *, embed: bool, before: bool, inside: bool, after: bool, final: bool) -> None:
+        require_presence(embed=embed, before=before, inside=inside, after=after, final=final)
         self.embed, self.before, self.inside, self.after, self.final = embed, before, inside, after, final

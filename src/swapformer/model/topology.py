@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -11,6 +14,7 @@ from torch.nn import functional
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.context import Context, Tokens
+from swapformer.model.dims import require_positive, require_presence
 from swapformer.model.ffn import FFN
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import LayerPlan, ModelPlan
@@ -54,7 +58,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(layer) for layer in plan.layers)
         self._position_of_layer = [layer.position() for layer in plan.layers]
         self._distinct = list(dict.fromkeys(self._position_of_layer))
-        self.positions = nn.ModuleList(self._distinct)
+        self.positions = nn.ModuleDict(_named(self._distinct))
         self._encodings = list(dict.fromkeys(part for position in self._distinct for part in position.encodings()))
         first, last = plan.layers[0], plan.layers[-1]
         self.embed_norm = first.norm() if first.placement().embed else None
@@ -102,7 +106,31 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-class Decoder(nn.Module):
+def _named(positions: Sequence[Position]) -> dict[str, Position]:
+    """Positions by class and place among those of their class, so that another class renames none of their weights."""
+    counts: Counter[str] = Counter()
+    named = {}
+    for position in positions:
+        name = type(position).__name__
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name}_{counts[name]}"] = position
+    return named
+
+
+class Topology(nn.Module, ABC):
+    """Base of the slot: token ids [B, T] and what their places are → logits [B, T, V].
+
+    Facts:
+        predicts_next: the target of a place is the next token, which no place may see.
+    """
+
+    predicts_next: bool = False
+
+    @abstractmethod
+    def forward(self, ids: Tensor, tokens: Tokens | None = None) -> Tensor: ...
+
+
+class Decoder(Topology):
     """Next-token model: token ids [B, T] → logits [B, T, V] (Radford et al. 2018/2019, GPT).
 
     logits = W · stack(embedding_scale · E[ids] + positions); the head W has no bias.
@@ -113,9 +141,13 @@ class Decoder(nn.Module):
         embedding_scale: factor on the token embeddings before positions are added; √d_model in Vaswani et al. 2017.
     """
 
+    predicts_next: bool = True
+
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
         super().__init__()
         dims = plan.dims
+        require_presence(tie_embeddings=tie_embeddings)
+        require_positive(embedding_scale=embedding_scale)
         self.embedding_scale = embedding_scale
         self.embedding = Embedding(dims.vocab_size, dims.d_model, Role.TOKEN_EMBEDDING)
         self.stack = Stack(plan)

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from swapformer.model.attention import MultiHead
+from swapformer.model.attention import Attention
+from swapformer.model.context import Context
 from swapformer.task.base import Task
 
 
@@ -36,14 +37,18 @@ class Probe(ABC):
 
 
 @contextmanager
-def watch_attention(model: nn.Module, see: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call `see(layer, weights [B, H, Q, K])` for every attention of a forward, by the reference kernel."""
-    attentions = [module for module in model.modules() if isinstance(module, MultiHead)]
+def watch_attention(model: nn.Module, see: Callable[[int, Tensor, Context], None]) -> Iterator[None]:
+    """Call `see(layer, weights [B, H, Q, K], context)` for every attention of a forward, by the reference kernel.
+
+    An attention that never forms weights is passed over.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
 
     def hook(layer: int) -> Callable[..., None]:
         def show(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            assert isinstance(module, MultiHead)
-            see(layer, module.weights(*args, **kwargs))
+            assert isinstance(module, Attention)
+            if (weights := module.weights(*args, **kwargs)) is not None:
+                see(layer, weights, kwargs["context"])
 
         return show
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from statistics import fmean
 
-import torch
 from torch import Tensor, nn
 
 from swapformer.analysis.heads import head_similarity, mean_over_pairs
+from swapformer.model.context import Context
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
@@ -22,23 +22,37 @@ class HeadSimilarity(Probe):
 
     Args:
         batches: validation batches at the training length.
+
+    Raises:
+        ValueError: if there are none.
     """
 
     def __init__(self, *, batches: int) -> None:
+        if batches < 1:
+            raise ValueError(f"`batches` of head_similarity must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def measure(self, model: nn.Module, task: Task) -> Finding:
         source = next(item for item in task.evaluation("val") if item.name == "")
-        matrices: dict[int, list[Tensor]] = {}
+        found: dict[int, list[tuple[Tensor, int]]] = {}
 
-        def see(layer: int, weights: Tensor) -> None:
-            matrices.setdefault(layer, []).append(head_similarity(weights.double()))
+        def see(layer: int, weights: Tensor, context: Context) -> None:
+            padding = context.query.padding
+            found.setdefault(layer, []).append(head_similarity(weights.double(), None if padding is None else ~padding))
 
         with watch_attention(model, see):
             for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
                 model(batch.inputs, tokens_of(batch))
-        layers = [torch.stack(found).mean(dim=0) for _, found in sorted(matrices.items())]
+        layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]
         metrics = {"probe/head_similarity": fmean(present)} if present else {}
         return Finding(metrics, {"layers": [matrix.tolist() for matrix in layers], "means": means})
+
+
+def _mean(sums: list[tuple[Tensor, int]]) -> Tensor:
+    """The mean over all counted queries of all batches."""
+    total, count = sums[0][0].clone(), sums[0][1]
+    for matrix, number in sums[1:]:
+        total, count = total + matrix, count + number
+    return total / count

@@ -77,10 +77,10 @@ def answer(
         log.warning("arm %s is impossible and left out: %s", arm, reason)
     store.prepare()
     write_manifest(plan, store, provenance)
-    if plan.spec.claims and not quiet:
-        print(f"swapformer: {decidable(plan.spec)}", file=sys.stderr, flush=True)
     progress = Progress(plan.trials, store, quiet)
     start = launch(progress)
+    if plan.spec.claims and not quiet:
+        print(f"swapformer: {decidable(plan.spec)}", file=sys.stderr, flush=True)
     with progress:
         run(plan.trials, store, start, progress.tick)
     write_manifest(plan, store, provenance)

@@ -12,12 +12,13 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from torch import nn
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, suggest
 from swapformer.model.init import Init
-from swapformer.model.plan import LayerPlan
+from swapformer.model.layers import origin_of
+from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_plan
+from swapformer.training.assemble import SLOTS, build_plan, factory
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -40,6 +41,20 @@ WHOLE_NUMBERS = {
 NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout": 0.0}
 """Keys that hold numbers, and the least of each."""
 
+KEYS = {
+    "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
+         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow"),
+    "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers"),
+    "budget": ("steps",),
+    "eval": ("every", "batches", "final_batches"),
+    "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
+                "deterministic", "threads"),
+}  # fmt: skip
+"""What each node may hold: a key that nothing reads is an error."""
+
+ALLOWANCES = ("future",)
+"""What `allow` may list: combinations that are refused unless they are what a study is about."""
+
 ACCELERATORS = ("cpu", "gpu")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 
@@ -47,30 +62,38 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 def check(config: Mapping[str, Any], task: Task) -> None:
     """Refuse a configuration that cannot work.
 
-    The parts of every distinct layer, the schedule and the optimiser are made without memory, so that what a part says
-    of its own settings, and what it states as a fact, is all that the rules need.
+    The model, the schedule and the optimiser are made without memory, so that what a part says of its own settings, and
+    what it states as a fact, is all that the rules need.
 
     Raises:
         UsageError: naming both sides and what would work.
     """
-    if problems := [*_numbers(config), *_training(config)]:
+    if problems := [*_keys(config), *_numbers(config), *_training(config)]:
         raise UsageError(" ".join(problems))
     try:
         with torch.device("meta"):
             _make_optimiser(config)
             plan = build_plan(config, task.vocab_size)
-            init = instantiate(config["model"]["init"])(plan.dims)
             problems = [problem for layer in plan.layers for problem in _layer(layer, task)]
-            problems += _initialisation(init, plan.layers, config["model"]["topology"])
-            problems += _positions(plan.layers, task)
-            problems += _streams(plan.layers)
-            problems += unused(config["model"], plan.layers)
+            problems += [*_embeddings(plan.layers), *_positions(plan.layers, task), *_streams(plan.layers)]
+            problems += [*_topology(config, plan), *unused(config["model"], plan.layers)]
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise UsageError(str(error)) from error
     if problems:
         raise UsageError(" ".join(dict.fromkeys(problems)))
+
+
+def _keys(config: Mapping[str, Any]) -> Iterator[str]:
+    for node, known in KEYS.items():
+        for key in config[node] if node else config:
+            if key not in known:
+                place = f"`{node}`" if node else "the configuration"
+                yield f"{place} has no key {key!r}, so nothing would read it{suggest(str(key), known)}"
+    for word in config["allow"]:
+        if word not in ALLOWANCES:
+            yield f"`allow` may list {', '.join(ALLOWANCES)}, but not {word!r}."
 
 
 def _numbers(config: Mapping[str, Any]) -> Iterator[str]:
@@ -82,20 +105,56 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _training(config: Mapping[str, Any]) -> Iterator[str]:
-    trainer = config["trainer"]
+    trainer, optim = config["trainer"], config["optim"]
     for key, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS)):
         if trainer[key] not in known:
             yield f"`trainer.{key}` must be one of {', '.join(known)}, but it is {trainer[key]!r}."
-    if trainer["precision"] == "16-mixed" and config["optim"].get("fused"):
+    flags = (("trainer.deterministic", trainer["deterministic"]), ("optim.fused", optim.get("fused", False)))
+    for name, flag in flags:
+        if not isinstance(flag, bool):
+            yield f"`{name}` must be true or false, but it is {flag!r}."
+    if not isinstance(optim["lr"], int | float):
+        yield f"`optim.lr` must be a number, but it is {optim['lr']!r}."
+    if trainer["precision"] == "16-mixed" and optim.get("fused"):
         yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
     if trainer["devices"] != 1:
         yield f"a trial runs on one device, but trainer.devices={trainer['devices']}; run trials side by side instead."
+    rows, parts = config["task"].get("batch_size"), trainer["accumulate_grad_batches"]
+    if isinstance(rows, int) and isinstance(parts, int) and parts > rows:
+        yield f"a batch of task.batch_size={rows} cannot be cut into trainer.accumulate_grad_batches={parts} parts."
 
 
 def _make_optimiser(config: Mapping[str, Any]) -> None:
     """What optimiser and schedule say of their settings."""
     instantiate(config["schedule"])
     instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+
+
+def _topology(config: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
+    model = factory(config["model"]["topology"])(plan)
+    init = factory(config["model"]["init"])(plan.dims)
+    for name, parameter in model.named_parameters():
+        init.std(origin_of(name, parameter))
+    yield from _initialisation(init, plan.layers, config["model"]["topology"])
+    future = model.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
+    if future and "future" not in config["allow"]:
+        yield (
+            "a decoder predicts each next token, so no place may see a later one, but its pattern lets it; use "
+            "model/pattern=causal, or window with after=0; to study the leak itself, add allow=[future]."
+        )
+    ends = {(layer.placement().embed, layer.placement().final) for layer in plan.layers}
+    if len(ends) > 1:
+        yield "placement's `embed` and `final` stand outside the layers: they must be the same for all of them."
+
+
+def _embeddings(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    distinct = list(dict.fromkeys(layer.position() for layer in layers))
+    if len({frozenset(part for part in position.encodings() if part.embeds) for position in distinct}) > 1:
+        names = " and ".join(type(position).__name__ for position in distinct)
+        yield (
+            f"a position that is added to the embeddings is there for every layer, but the layers have {names}; give "
+            "all layers the same, or use rope, alibi, t5 or none where they differ."
+        )
 
 
 def _layer(layer: LayerPlan, task: Task) -> Iterator[str]:
@@ -116,6 +175,9 @@ def _layer(layer: LayerPlan, task: Task) -> Iterator[str]:
         )
     if (refusal := attention.refuses(position)) is not None:
         yield f"{refusal}."
+    placement = layer.placement()
+    if not norm.normalises and (placement.embed or placement.inside or placement.after or not placement.before):
+        yield "norm=none leaves nothing to place, so every placement would be the same model; use model/placement=pre."
     if position.limit is not None and position.limit < task.max_length:
         yield (
             f"{type(position).__name__} positions have a table of {position.limit} rows (model.max_len), but the task "
@@ -181,11 +243,6 @@ def _streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
             yield (
                 f"residual {name} computes every branch without a graph, through which the balancing loss of "
                 f"{type(layer.ffn()).__name__} could not act; use model/ffn=mlp or glu, or another residual."
-            )
-        if layer.ffn().has_auxiliary_loss:
-            yield (
-                f"residual {name} computes every branch again in the backward pass, when the auxiliary loss of ffn "
-                f"{type(layer.ffn()).__name__} is already spent; use model/ffn=mlp or glu, or another residual."
             )
         if layer.norm().crosses_places:
             yield (

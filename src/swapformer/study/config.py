@@ -21,7 +21,7 @@ from swapformer.paths import conf_dir
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
 from swapformer.task.base import Task
-from swapformer.training.assemble import SLOTS, build_task
+from swapformer.training.assemble import build_task
 
 RESULTS_EPOCH = 1
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
@@ -63,7 +63,9 @@ def finalise(composed: DictConfig) -> Config:
     config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
-    task = task_of(resolved)
+    task = build_task(resolved)
+    resolved["data"] = task.fingerprint()
+    _TASKS[_task_key(resolved)] = task
     model = resolved["model"]
     if model["max_len"] is None:
         model["max_len"] = task.max_length
@@ -94,23 +96,19 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a configuration; the same object for the same settings."""
-    return _task(json.dumps(config["task"], sort_keys=True))
+    """The task of a configuration, as it was when the configuration was composed."""
+    key = _task_key(config)
+    if key not in _TASKS:
+        _TASKS[key] = build_task(config)
+    return _TASKS[key]
 
 
-@lru_cache(maxsize=16)
-def _task(settings: str) -> Task:
-    return build_task({"task": json.loads(settings)})
+_TASKS: dict[str, Task] = {}
 
 
-@lru_cache(maxsize=16)
-def _fingerprint(settings: str) -> str:
-    return _task(settings).fingerprint()
-
-
-def data_fingerprint(config: Mapping[str, Any]) -> str:
-    """sha256 of the data that the task's settings name."""
-    return _fingerprint(json.dumps(config["task"], sort_keys=True))
+def _task_key(config: Mapping[str, Any]) -> str:
+    """Settings and data: a file that has changed makes another task."""
+    return json.dumps([config["task"], config["data"]], sort_keys=True)
 
 
 def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,14 +123,15 @@ def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(config: Mapping[str, Any]) -> Config:
-    """Everything that can change a trial's result, and nothing else."""
+    """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
     task = {key: value for key, value in config["task"].items() if key != "path"}
+    parts = {key: config[key] for key in (*_CHANGES_RESULT, "task")}
     return {
         **{key: config[key] for key in _CHANGES_RESULT},
         "task": task,
-        "data": data_fingerprint(config),
+        "data": config["data"],
         "environment": environment_class(config),
-        "foreign_parts": {target: _source_hash(target) for target in sorted(set(_foreign_targets(config)))},
+        "foreign_parts": {target: _source_hash(target) for target in sorted(set(_foreign_targets(parts)))},
         "results_epoch": RESULTS_EPOCH,
     }
 
@@ -158,7 +157,7 @@ def _foreign_targets(node: object) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _source_hash(target: str) -> str:
-    """sha256 of the source file that defines a class."""
+    """sha256 of the source file that defines a class; what that file imports from elsewhere is not in it."""
     module, _, name = target.rpartition(".")
     try:
         path = inspect.getsourcefile(getattr(importlib.import_module(module), name))
@@ -167,9 +166,3 @@ def _source_hash(target: str) -> str:
     assert path is not None, f"{target} has no source file"
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
-
-
-def options(slot: str) -> list[str]:
-    """The names of a model slot's options."""
-    assert slot in SLOTS, f"{slot} is not a slot"
-    return sorted(path.stem for path in (conf_dir() / "model" / slot).glob("*.yaml"))

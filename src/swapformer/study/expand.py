@@ -26,7 +26,6 @@ class Composer(Protocol):
     def check(self, config: Config) -> None: ...
     def trial_id(self, config: Config) -> str: ...
     def environment_class(self, config: Config) -> dict[str, Any]: ...
-    def data_fingerprint(self, config: Config) -> str: ...
     def task_of(self, config: Config) -> Any: ...
 
 
@@ -99,7 +98,7 @@ def make_trial(config: Config, composer: Composer | None = None) -> Trial:
         id=composer.trial_id(config),
         config=config,
         environment=composer.environment_class(config),
-        data=composer.data_fingerprint(config),
+        data=config["data"],
         results_epoch=composer.RESULTS_EPOCH,
     )
 

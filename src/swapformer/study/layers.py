@@ -37,7 +37,8 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node]) ->
                 f"every entry of `model.layers` needs `at` and what to change there, but one is {override!r}."
             )
         chosen = _range(override["at"], len(layers))
-        for key, value in sorted(((k, v) for k, v in override.items() if k != "at"), key=lambda item: "." in item[0]):
+        changes = [(str(key), value) for key, value in override.items() if key != "at"]
+        for key, value in sorted(changes, key=lambda change: "." in change[0]):
             for index in chosen:
                 _apply(layers[index], model, key, value, load)
     for layer in layers:
@@ -70,7 +71,7 @@ def _apply(layer: Node, model: Mapping[str, Any], key: str, value: object, load:
 def _range(at: object, count: int) -> Sequence[int]:
     """The layers that `at` names."""
     try:
-        if isinstance(at, int):
+        if isinstance(at, int) and not isinstance(at, bool):
             chosen: Sequence[int] = [range(count)[at]]
         else:
             words = str(at).split(":")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from torch import nn
 
 from swapformer.model.dims import Dims, head_width
@@ -51,6 +52,19 @@ def build_task(config: Config) -> Task:
     return task
 
 
+def factory(node: Config) -> Callable[..., Any]:
+    """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
+    assert node["_partial_"], "a part's node makes a factory"
+    settings = {key: _setting(value) for key, value in node.items() if not key.startswith("_")}
+    return partial(get_object(node["_target_"]), **settings)
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return factory(value) if "_target_" in value else {key: _setting(held) for key, held in value.items()}
+    return [_setting(held) for held in value] if isinstance(value, list) else value
+
+
 def build_dims(model: Config, vocab_size: int) -> Dims:
     """The sizes that a `model` node states, with the width of a head worked out."""
     width = model["head_dim"]
@@ -69,23 +83,24 @@ def build_dims(model: Config, vocab_size: int) -> Dims:
 def build_plan(config: Config, vocab_size: int) -> ModelPlan:
     """One factory per slot and layer; layers that override nothing share theirs."""
     model = config["model"]
-    base = {slot: instantiate(model[slot]) for slot in LAYER_SLOTS}
+    base = {slot: factory(model[slot]) for slot in LAYER_SLOTS}
     shared: dict[Any, Any] = {}
 
     def layer(index: int, overrides: Config) -> LayerPlan:
-        slots = {slot: instantiate(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
+        slots = {slot: factory(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
         sizes = {name: value for name, value in overrides.items() if name in LAYER_SIZES}
         return LayerPlan(replace(build_dims({**model, **sizes}, vocab_size), layer=index), slots, shared)
 
     layers = model["layers"] or [{}] * model["num_layers"]
-    return ModelPlan(build_dims(model, vocab_size), tuple(layer(index, overrides) for index, overrides in enumerate(layers)))
+    plans = tuple(layer(index, overrides) for index, overrides in enumerate(layers))
+    return ModelPlan(build_dims(model, vocab_size), plans)
 
 
 def build_model(config: Config, vocab_size: int) -> nn.Module:
     """The model of a trial, its weights drawn from the trial's seed on the CPU."""
     plan = build_plan(config, vocab_size)
-    model: nn.Module = instantiate(config["model"]["topology"])(plan)
-    initialise(model, instantiate(config["model"]["init"])(plan.dims), config["seed"])
+    model: nn.Module = factory(config["model"]["topology"])(plan)
+    initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"])
     return model
 
 

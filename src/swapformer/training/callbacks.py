@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
+from torch.optim import Optimizer
 
 from swapformer.training.history import History
 from swapformer.training.signals import Stop
@@ -25,8 +26,9 @@ class Interrupted(Exception):
 class Watch(Callback):
     """Writes the history and ends a trial that diverges.
 
-    Every `log_every` steps the mean training loss since the last row is written and judged: it must be finite and at
-    most `divergence` times the loss of the first step.
+    Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
+    them. It is judged then, and after the first and the last step: it must be finite and at most `divergence` times
+    the loss of the first step.
 
     Args:
         path: the history's file.
@@ -38,18 +40,22 @@ class Watch(Callback):
         self.path, self.log_every, self.divergence, self.accumulate = path, log_every, divergence, accumulate
         self.first: float | None = None
         self.total: Any = 0.0
-        self.last_loss = math.nan
+        self.last_loss = self.rate = math.nan
         self.history: History
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.history = History(self.path, trainer.global_step)
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        self.rate = optimizer.param_groups[0]["lr"]
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self.total = self.total + pl_module.loss_share
         step = trainer.global_step
-        if (batch_idx + 1) % self.accumulate or not (step % self.log_every == 0 or self.first is None):
+        due = step % self.log_every == 0 or step == trainer.max_steps or self.first is None
+        if (batch_idx + 1) % self.accumulate or not due:
             return
         loss = float(self.total) / (step - (step - 1) // self.log_every * self.log_every)
         if self.first is None:
@@ -60,8 +66,7 @@ class Watch(Callback):
             raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            rate = trainer.optimizers[0].param_groups[0]["lr"]
-            self.history.write(step, {"train/loss": loss, "train/lr": rate})
+            self.history.write(step, {"train/loss": loss, "train/lr": self.rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":

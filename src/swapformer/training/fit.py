@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import sys
 import warnings
@@ -66,12 +67,14 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
 
     Raises:
         CorruptCheckpoint: if that file cannot be read.
-        UsageError: if the trial asks for a GPU and there is none.
+        UsageError: if the trial asks for a GPU and there is none, or its data are no longer what they were.
     """
     if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
         raise UsageError("trainer.accelerator=gpu needs a CUDA device, but this machine has none; use trainer=cpu.")
     torch.set_num_threads(config["trainer"]["threads"])
     task = build_task(config)
+    if task.fingerprint() != config["data"]:
+        raise UsageError("the data have changed since this trial was named by them; start the command again.")
     model = build_model(config, task.vocab_size)
     module = Trial(model, task, config)
     checkpoint = directory / "checkpoints" / "last.ckpt"
@@ -86,6 +89,8 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
             if final:
                 module.final = True
                 trainer.validate(module, verbose=False)
+                if not math.isfinite(module.results["val/loss"]):
+                    raise Diverged(f"the validation loss is {module.results['val/loss']} after training")
         except Diverged as error:
             status, reason = "diverged", str(error)
         except Interrupted as error:

@@ -38,6 +38,11 @@ def tokens_of(batch: Batch) -> Tokens:
     )
 
 
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Half precision is widened before a softmax; float64 stays."""
+    return logits.float() if logits.element_size() < 4 else logits
+
+
 class Trial(lightning.LightningModule):
     """Trains `model` on `task` and evaluates it on the task's fixed sets.
 
@@ -68,7 +73,7 @@ class Trial(lightning.LightningModule):
         logits = self(share.batch)
         self.tokens_seen += share.batch.targets.numel()
         total = functional.cross_entropy(
-            logits.flatten(0, 1).float(), share.batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"
+            at_least_float32(logits).flatten(0, 1), share.batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"
         )
         loss = total / share.targets
         self.loss_share = loss.detach()
@@ -92,7 +97,7 @@ class Trial(lightning.LightningModule):
         ]
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.collections[dataloader_idx].update(self(batch).float(), batch.targets)
+        self.collections[dataloader_idx].update(at_least_float32(self(batch)), batch.targets)
 
     def on_validation_epoch_end(self) -> None:
         self.results = {

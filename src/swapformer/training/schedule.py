@@ -7,18 +7,20 @@ from abc import ABC, abstractmethod
 
 
 class Schedule(ABC):
-    """Linear warm-up to 1 over `warmup_steps`, then `after(progress)` with progress from 0 to 1 at the last step.
+    """Linear warm-up to 1 over `warmup_steps`, then `after(progress)`; progress would be 1 one step after the last.
 
     Args:
         warmup_steps: optimiser steps of the warm-up; the first has factor 1/(warmup_steps + 1).
 
     Raises:
-        ValueError: if it is negative.
+        ValueError: if it is not a whole number of at least 0.
     """
 
     def __init__(self, *, warmup_steps: int) -> None:
-        if warmup_steps < 0:
-            raise ValueError(f"`schedule.warmup_steps` must be at least 0, but it is {warmup_steps}.")
+        if not isinstance(warmup_steps, int) or warmup_steps < 0:
+            raise ValueError(
+                f"`schedule.warmup_steps` must be a whole number of at least 0, but it is {warmup_steps!r}."
+            )
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, steps: int) -> float:
@@ -32,6 +34,12 @@ class Schedule(ABC):
         """The factor after the warm-up."""
 
 
+def _share(final: float) -> float:
+    if not 0 <= final <= 1:
+        raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
+    return final
+
+
 class Constant(Schedule):
     """1 after the warm-up."""
 
@@ -43,12 +51,15 @@ class Linear(Schedule):
     """1 − (1 − final) · progress.
 
     Args:
-        final: the factor at the end.
+        final: the factor at the end, from 0 to 1.
+
+    Raises:
+        ValueError: if it lies outside.
     """
 
     def __init__(self, *, warmup_steps: int, final: float) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        self.final = final
+        self.final = _share(final)
 
     def after(self, progress: float) -> float:
         return 1 - (1 - self.final) * progress
@@ -58,12 +69,15 @@ class Cosine(Schedule):
     """final + (1 − final) · ½(1 + cos(π · progress)) (Loshchilov & Hutter 2016, arXiv:1608.03983).
 
     Args:
-        final: the factor at the end.
+        final: the factor at the end, from 0 to 1.
+
+    Raises:
+        ValueError: if it lies outside.
     """
 
     def __init__(self, *, warmup_steps: int, final: float) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        self.final = final
+        self.final = _share(final)
 
     def after(self, progress: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))

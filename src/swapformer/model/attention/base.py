@@ -27,6 +27,10 @@ class Attention(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, context: Context, position: Position) -> Tensor: ...
 
+    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor | None:
+        """The attention weights [B, H, Q, K] of an input; None for an attention that never forms them."""
+        return None
+
     def refuses(self, position: Position) -> str | None:
         """Why this attention cannot work with such a position encoding, and what would; None if it can."""
         return None

@@ -58,7 +58,7 @@ class MultiHead(Attention):
     ) -> None:
         super().__init__()
         groups = dims.num_heads if num_kv_heads is None else num_kv_heads
-        if groups < 1 or dims.num_heads % groups:
+        if not isinstance(groups, int) or groups < 1 or dims.num_heads % groups:
             raise ValueError(
                 f"`num_kv_heads` must divide `num_heads`, but {groups} does not divide {dims.num_heads}; "
                 f"try one of {[g for g in range(1, dims.num_heads + 1) if dims.num_heads % g == 0]}."

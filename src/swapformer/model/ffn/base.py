@@ -44,6 +44,10 @@ class Nothing(FFN):
 
 def hidden_width(width: int | None, default: float) -> int:
     """F: the width that is set, else the default rounded to a whole number."""
-    if width is not None and width < 1:
-        raise ValueError(f"`width` of a feed-forward layer must be at least 1, but it is {width}.")
-    return round(default) if width is None else width
+    chosen = round(default) if width is None else width
+    if not isinstance(chosen, int) or chosen < 1:
+        raise ValueError(
+            f"the `width` of a feed-forward layer must be a whole number of at least 1, but it is {chosen}; "
+            "set `width`, or a larger `expansion`."
+        )
+    return chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 
@@ -31,6 +31,7 @@ class GPT2(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:
@@ -48,6 +49,7 @@ class ZeroBranch(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 
@@ -21,6 +21,7 @@ class Xavier(Init):
 
     def __init__(self, dims: Dims, *, gain: float) -> None:
         super().__init__(dims)
+        require_positive(gain=gain)
         self.gain = gain
 
     def std(self, origin: Origin) -> float:
@@ -37,6 +38,7 @@ class Kaiming(Init):
 
     def __init__(self, dims: Dims, *, gain: float, table_std: float) -> None:
         super().__init__(dims)
+        require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
 
     def std(self, origin: Origin) -> float:
@@ -55,6 +57,7 @@ class Orthogonal(Init):
 
     def __init__(self, dims: Dims, *, gain: float, table_std: float) -> None:
         super().__init__(dims)
+        require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
 
     def std(self, origin: Origin) -> float:
@@ -81,6 +84,7 @@ class Natural(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin
 
@@ -31,6 +31,7 @@ class Normal(Init):
 
     def __init__(self, dims: Dims, *, std: float) -> None:
         super().__init__(dims)
+        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:

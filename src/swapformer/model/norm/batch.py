@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 
@@ -35,6 +35,8 @@ class BatchNorm(Norm):
         super().__init__()
         if not 0 < momentum <= 1:
             raise ValueError(f"`momentum` of batchnorm must lie in (0, 1], but it is {momentum}.")
+        require_positive(eps=eps)
+        require_presence(affine=affine)
         self.eps, self.momentum = eps, momentum
         self.weight = gain(dims.d_model, start=1.0) if affine else None
         self.bias = shift(dims.d_model) if affine and dims.bias else None

@@ -16,12 +16,14 @@ class Pattern(ABC):
         full: every place sees every place.
         causal: no place sees a later one.
         plain_causal: exactly “every earlier place and itself”, for which kernels have a fast path.
+        anchored: what is allowed depends on how far places are from the beginning, not only from each other.
         tags: names of the channels of Tokens that it reads, which the task must supply.
     """
 
     full: bool = False
     causal: bool = False
     plain_causal: bool = False
+    anchored: bool = False
     tags: tuple[str, ...] = ()
 
     @abstractmethod
@@ -46,6 +48,7 @@ class Both(Pattern):
     def __init__(self, first: Pattern, second: Pattern) -> None:
         self.first, self.second = first, second
         self.causal = first.causal or second.causal
+        self.anchored = first.anchored or second.anchored
         self.tags = tuple(dict.fromkeys(first.tags + second.tags))
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
@@ -61,6 +64,7 @@ class Either(Pattern):
     def __init__(self, first: Pattern, second: Pattern) -> None:
         self.first, self.second = first, second
         self.causal = first.causal and second.causal
+        self.anchored = first.anchored or second.anchored
         self.tags = tuple(dict.fromkeys(first.tags + second.tags))
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:

@@ -34,7 +34,8 @@ class AllOf(Pattern):
 
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
         self.whole = reduce(and_, _build(patterns, dims))
-        self.causal, self.plain_causal, self.tags = self.whole.causal, self.whole.plain_causal, self.whole.tags
+        self.causal, self.plain_causal = self.whole.causal, self.whole.plain_causal
+        self.anchored, self.tags = self.whole.anchored, self.whole.tags
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
         return self.whole.allowed(query, key)
@@ -52,7 +53,8 @@ class AnyOf(Pattern):
 
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
         self.whole = reduce(or_, _build(patterns, dims))
-        self.causal, self.plain_causal, self.tags = self.whole.causal, self.whole.plain_causal, self.whole.tags
+        self.causal, self.plain_causal = self.whole.causal, self.whole.plain_causal
+        self.anchored, self.tags = self.whole.anchored, self.whole.tags
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
         return self.whole.allowed(query, key)
@@ -79,6 +81,7 @@ class PerHead(Pattern):
             )
         self.repeats = dims.num_heads // len(self.patterns)
         self.causal = all(pattern.causal for pattern in self.patterns)
+        self.anchored = any(pattern.anchored for pattern in self.patterns)
         self.tags = tuple(dict.fromkeys(tag for pattern in self.patterns for tag in pattern.tags))
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:

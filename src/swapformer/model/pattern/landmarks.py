@@ -28,6 +28,8 @@ class Longformer(Pattern):
         ValueError: if a number is negative.
     """
 
+    anchored = True
+
     def __init__(self, dims: Dims, *, before: int, after: int = 0, places: Sequence[int]) -> None:
         if min(before, after, *places, 0) < 0:
             raise ValueError(
@@ -60,6 +62,8 @@ class BigBird(Pattern):
     Raises:
         ValueError: if `block` is below 1 or another number negative.
     """
+
+    anchored = True
 
     def __init__(
         self,

@@ -146,6 +146,7 @@ class Fixed(Pattern):
     """
 
     causal = True
+    anchored = True
 
     def __init__(self, dims: Dims, *, stride: int, summary: int) -> None:
         _check_stride(stride)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Tokens
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position, wide
 
@@ -25,6 +25,7 @@ class Sinusoidal(Position):
         ValueError: if `d_model` is odd.
     """
 
+    embeds = True
     relative = False
     reads = ()
 
@@ -32,6 +33,7 @@ class Sinusoidal(Position):
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even `d_model`, but it is {dims.d_model}; make it even.")
+        require_positive(base=base)
         self.base, self.amplitude = base, amplitude
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
@@ -52,6 +54,7 @@ class Learned(Position):
         ValueError: for a position beyond the table.
     """
 
+    embeds = True
     relative = False
     reads = ()
 
@@ -84,6 +87,7 @@ class LearnedInterpolated(Position):
         ValueError: if the table has fewer than 2 rows.
     """
 
+    embeds = True
     relative = False
     reads = ()
 

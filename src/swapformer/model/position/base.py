@@ -18,21 +18,25 @@ class Position(nn.Module):
     weights = normaliser(mask(scale · (raw(q, k) + scores) + bias)), with q and k rotated and x embedded before.
 
     Facts:
+        embeds: `embed` adds something, once, to the embeddings that all layers read.
         relative: logits depend on positions through differences only (shifting every position changes nothing).
         has_scores: `scores` adds a content-dependent term.
         has_bias: `bias` adds a content-free term.
         limit: positions it can encode, counted from 0; None for no limit.
         drawn_from: the positions of a batch are drawn, in order, from 0 … drawn_from − 1; None for those they have.
+        sees_positions: what it computes depends on the positions of places; false for one that counts contents.
         reads: the sizes it depends on; layers that agree in them share one instance. What it adds to the embeddings
             may depend on none, for otherwise layers with different heads would add it more than once.
         combines: names of the settings that are encodings themselves.
     """
 
+    embeds: bool = False
     relative: bool = True
     has_scores: bool = False
     has_bias: bool = False
     limit: int | None = None
     drawn_from: int | None = None
+    sees_positions: bool = True
     reads: ClassVar[tuple[str, ...]] = ("num_heads", "head_dim")
     combines: ClassVar[tuple[str, ...]] = ()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
 
@@ -38,6 +38,7 @@ class ALiBi(Position):
 
     def __init__(self, dims: Dims, *, decay: float) -> None:
         super().__init__(dims)
+        require_positive(decay=decay)
         self.slopes = alibi_slopes(dims.num_heads, decay)
 
     def bias(self, context: Context) -> Tensor:
@@ -68,10 +69,12 @@ class T5(Position):
     def __init__(self, dims: Dims, *, buckets: int, max_distance: int, bidirectional: bool) -> None:
         super().__init__(dims)
         exact = buckets // (4 if bidirectional else 2)
-        if exact < 1 or max_distance <= exact:
+        require_presence(bidirectional=bidirectional)
+        parts = 4 if bidirectional else 2
+        if buckets < parts or buckets % (parts // 2) or max_distance <= exact:
             raise ValueError(
-                f"t5 needs at least {4 if bidirectional else 2} buckets and a `max_distance` above the {exact} exact "
-                f"ones, but buckets={buckets} and max_distance={max_distance}."
+                f"t5 needs at least {parts} buckets, an even number where it is bidirectional, and a `max_distance` "
+                f"above the {exact} exact ones, but buckets={buckets} and max_distance={max_distance}."
             )
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
         self.table = Embedding(buckets, dims.num_heads, Role.POSITION_BIAS)

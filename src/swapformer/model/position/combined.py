@@ -33,6 +33,8 @@ class Sum(Position):
                 "choose position=randomized with the sum as its encoding."
             )
         self.first, self.second = first, second
+        self.embeds = first.embeds or second.embeds
+        self.sees_positions = first.sees_positions or second.sees_positions
         self.relative = first.relative and second.relative
         self.has_scores = first.has_scores or second.has_scores
         self.has_bias = first.has_bias or second.has_bias
@@ -86,6 +88,7 @@ class Randomized(Position):
         if encoding.drawn_from is not None:
             raise ValueError("the encoding inside randomized draws positions itself; leave one of the two out.")
         self.encoding, self.drawn_from = encoding, drawn_from
+        self.embeds, self.sees_positions = encoding.embeds, encoding.sees_positions
         self.relative, self.limit = encoding.relative, encoding.limit
         self.has_scores, self.has_bias = encoding.has_scores, encoding.has_bias
 

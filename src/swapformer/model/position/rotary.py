@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context, Tokens
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.position.base import Position, wide
 
 Table = tuple[Tensor, Tensor]
@@ -33,7 +33,8 @@ class Rotation:
     def __init__(self, dims: Dims, *, fraction: float, interleaved: bool) -> None:
         if not 0 < fraction <= 1:
             raise ValueError(f"`fraction` of rope must lie in (0, 1], but it is {fraction}.")
-        self.width = int(dims.head_dim * fraction)
+        require_presence(interleaved=interleaved)
+        self.width = int(dims.head_dim * fraction + 1e-9)
         if self.width < 2 or self.width % 2:
             raise ValueError(
                 f"rope turns pairs, so fraction · head_dim must be even, but {fraction:g} · {dims.head_dim} gives "
@@ -102,6 +103,7 @@ class Rotary(Position):
 
     def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool) -> None:
         super().__init__(dims)
+        require_positive(base=base)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base = base
 

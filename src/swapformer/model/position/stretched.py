@@ -12,12 +12,14 @@ from swapformer.model.position.rotary import Rotation
 
 
 def checked_factor(factor: float) -> float:
+    """The factor of a stretch, or ValueError."""
     if factor < 1:
         raise ValueError(f"`factor` says how many times longer sequences become, at least 1, but it is {factor}.")
     return factor
 
 
 def checked_length(length: int) -> int:
+    """The length of training, or ValueError."""
     if length < 1:
         raise ValueError(f"`original_len` is the length of training, at least 1, but it is {length}.")
     return length

@@ -1,0 +1,17 @@
+"""Options of the test run."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--refresh-golden` writes the golden files anew; what then differs is for the diff to show."""
+    parser.addoption("--refresh-golden", action="store_true", help="write tests/golden anew (see CONTRIBUTING.md)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One thread: the tests' tensors are so small that waiting for a second one costs more than it does."""
+    import torch
+
+    torch.set_num_threads(1)

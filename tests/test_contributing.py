@@ -1,0 +1,150 @@
+"""CONTRIBUTING's walk, done as it says: its files are written, its commands run, what it promises is checked."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs import small
+from swapformer.conformance import LAWS, BrokenLaw, examine
+from swapformer.conformance.subject import Subject
+
+GUIDE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
+PART = "my_parts/clipped.py"
+
+
+def walk() -> str:
+    """The section that a user follows."""
+    return GUIDE.read_text(encoding="utf-8").split("## Add a part in five minutes")[1].split("\n## ")[0]
+
+
+def files() -> dict[str, str]:
+    """Name → content of the blocks that stand under a file's name."""
+    return dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", walk(), re.M | re.S))
+
+
+def commands() -> list[list[str]]:
+    """The words of each line of the walk's shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", walk(), re.M | re.S)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+def write(place: Path, content: dict[str, str]) -> None:
+    for name, text in content.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text, encoding="utf-8")
+
+
+def run(words: list[str], place: Path) -> str:
+    """What a `swapformer …` command of the walk prints when a user types it in `place`."""
+    assert words[0] == "swapformer", words
+    done = subprocess.run(
+        [sys.executable, "-m", "swapformer.cli", *words[1:]],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder with the walk's files in it."""
+    place = tmp_path_factory.mktemp("walk")
+    write(place, files())
+    return place
+
+
+def records(place: Path) -> dict[str, dict[str, Any]]:
+    """The store's records, by id."""
+    return {path.parent.name: json.loads(path.read_text()) for path in (place / "runs/trials").glob("*/record.json")}
+
+
+def targets(place: Path) -> list[str]:
+    """The position encoding of every trial in the store."""
+    configs = [yaml.safe_load(path.read_text()) for path in (place / "runs/trials").glob("*/config.yaml")]
+    return sorted(config["model"]["position"]["_target_"].rpartition(".")[2] for config in configs)
+
+
+def test_the_walk_has_the_files_and_commands_that_are_checked_here() -> None:
+    assert list(files()) == [PART, "conf/model/position/clipped.yaml", "test_clipped.py", "my_study.yaml"]
+    assert [words[:3] for words in commands()] == [
+        ["python", "-m", "pytest"],
+        ["swapformer", "train", "-m"],
+        ["swapformer", "study", "my_study.yaml"],
+    ]
+
+
+def test_a_part_of_the_users_own_is_swept_and_stands_in_the_report(place: Path) -> None:
+    """The sweep and then the study, which shares the sweep's trials: both are one story, told once."""
+    _, sweep, study = commands()
+    printed = run(sweep, place)
+    assert "rope" in printed and "clipped" in printed
+    assert (place / "runs/studies/first_look/report/report.html").is_file()
+    swept = records(place)
+    assert [record["status"] for record in swept.values()] == ["finished"] * 4
+    assert targets(place) == ["Clipped", "Clipped", "Rotary", "Rotary"]
+
+    run(study, place)
+    assert records(place) == swept, "the study trains nothing: its trials are the sweep's"
+    folder = place / "runs/studies/my_study"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert list(manifest["arms"]) == ["rope", "clipped"] and manifest["impossible"] == []
+    assert {cell["trial"] for cell in manifest["cells"]} == set(swept)
+    page = (folder / "report/report.html").read_text()
+    assert "it is as good at trained lengths" in page and "clipped" in page
+    assert "clipped" in (folder / "report/results.csv").read_text()
+
+
+def small_with(module: str) -> dict[str, Any]:
+    """The small model of the laws' tests with the class `Clipped` of a module in it, set by the walk's YAML."""
+    config = small()
+    node = yaml.safe_load(files()["conf/model/position/clipped.yaml"])
+    config["model"]["position"] = {**node, "_target_": f"{module}.Clipped"}
+    return config
+
+
+def test_the_part_obeys_every_law(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(place)
+    verdicts = examine(small_with("my_parts.clipped"), "position")
+    assert {verdict.law: verdict.message for verdict in verdicts if not verdict.holds} == {}
+    assert [verdict.law for verdict in verdicts] == list(LAWS), "each law was asked"
+
+
+def test_the_walks_own_test_passes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `python -m pytest test_clipped.py` runs, without the seconds of another process."""
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.chdir(place)
+    importlib.import_module("test_clipped").test_clipped_obeys_every_law()
+
+
+@pytest.mark.parametrize(
+    ("right", "spoiled", "law", "message"),
+    [
+        ("self.reach = reach", "self.reach = 8", "no_dead_knob", "`reach` must change something"),
+        ("has_bias = True", "has_bias = False", "facts_hold", "has_bias, has_scores are stated as (False, False)"),
+    ],
+    ids=["ignores-its-setting", "hides-its-bias"],
+)
+def test_a_spoiled_edit_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, spoiled: str, law: str, message: str
+) -> None:
+    """The two edits that the walk proposes, and the laws that it says will notice them."""
+    assert f"`{spoiled}`" in walk() and f"`{law}`" in walk() and files()[PART].count(right) == 1
+    module = f"spoiled_{law}"
+    write(tmp_path, {f"{module}.py": files()[PART].replace(right, spoiled)})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BrokenLaw, match=re.escape(message)):
+        LAWS[law](Subject(small_with(module), "position"))

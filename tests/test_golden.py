@@ -1,0 +1,140 @@
+"""What must not drift: each study's resolved baseline, and the losses of tiny trials.
+
+The numbers come from this program itself, of the commit that last refreshed them:
+`python -m pytest tests/test_golden.py --refresh-golden`. They prove nothing right; they show what changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from swapformer.study.config import RESULTS_EPOCH, compose
+from swapformer.study.expand import expand
+from swapformer.study.spec import load, shipped
+from swapformer.training.fit import fit
+
+GOLDEN = Path(__file__).parent / "golden"
+LOSSES = GOLDEN / "losses.json"
+REFRESH = "`python -m pytest tests/test_golden.py --refresh-golden`"
+
+TOLERANCE = 2e-5
+"""Relative difference that another processor's rounding may explain after so few steps in float32.
+
+Other vector instructions (ATEN_CPU_CAPABILITY) move these losses by less than 1e-6, GELU's tanh form by 3e-5.
+"""
+
+SMALL = [
+    *("model.d_model=32", "model.num_layers=2", "model.num_heads=4", "task.batch_size=8"),
+    *("budget.steps=16", "schedule.warmup_steps=4", "eval.every=8", "eval.batches=1", "eval.final_batches=2"),
+    *("log_every=4", "divergence=100", "optim.lr=5e-3", "seed=3"),
+]  # and weights drawn wide, so that a change anywhere shows in the loss
+TRIALS = {
+    "copy_alibi_post": ["task=copy", "task.lengths=[2,6]", "task.eval_lengths=[8]", "model/position=alibi",
+                        "model/placement=post", "model/activation=relu", "model/init=xavier", "model.init.gain=2"],
+    "addition_t5_glu": ["task=addition", "model/position=t5", "model/ffn=glu", "model/activation=silu",
+                        "model/norm=rmsnorm", "model/residual=scaled", "model.bias=false", "model.init.std=0.3",
+                        "schedule=linear"],
+    "text_learned_gqa_dropout": ["task=text", "task.block=24", "task.eval_lengths=[32]", "model/position=learned",
+                                 "model/attention=gqa", "model.dropout=0.1", "model.init.std=0.2",
+                                 "trainer.accumulate_grad_batches=2"],
+    "reversed_sinusoidal_parallel": ["task=addition_reversed", "model/position=sinusoidal", "model/block=parallel",
+                                     "model/placement=sandwich", "model/residual=rezero", "model/init=torch",
+                                     "model.topology.tie_embeddings=false", "schedule=constant"],
+    "copy_rope_window_layers": ["task=copy_repeat", "task.lengths=[2,6]", "task.eval_lengths=[]",
+                                "model/position=rope_interleaved", "model/kernel=reference", "model/init=normal",
+                                "model.init.std=0.2", "model/placement=inside",
+                                'model.layers=[{at: 0, pattern: window, num_heads: 2}]'],
+}  # fmt: skip
+
+
+@pytest.fixture
+def refresh(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--refresh-golden"))
+
+
+def baseline(study: str) -> dict[str, Any]:
+    """The resolved config of a study's baseline at scale cpu, first seed.
+
+    Without the store's place, and without the hash of its data, which differs with Python's version.
+    """
+    spec = load(study, "cpu")
+    arm = {spec.baseline: spec.arms[spec.baseline]}
+    config = expand(replace(spec, arms=arm, seeds=spec.seeds[:1])).shared_config
+    return {key: value for key, value in config.items() if key not in ("runs_dir", "data")}
+
+
+@pytest.mark.parametrize("study", sorted(shipped()))
+def test_a_studys_resolved_baseline_is_the_committed_one(study: str, refresh: bool) -> None:
+    """A default that changes shows here, as a diff, before it changes an answer without a word."""
+    file, found = GOLDEN / f"{study}.yaml", baseline(study)
+    if refresh:
+        file.write_text(yaml.safe_dump(found, sort_keys=True, allow_unicode=True), encoding="utf-8")
+    assert file.is_file(), f"{study} has no golden baseline yet; write it with {REFRESH}"
+    golden = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert found == golden, f"the baseline of {study} is no longer the committed one; if that is meant, {REFRESH}"
+
+
+def test_every_golden_baseline_belongs_to_a_study() -> None:
+    assert {file.stem for file in GOLDEN.glob("*.yaml")} == set(shipped())
+
+
+def losses(name: str, place: Path) -> dict[str, float]:
+    """Every loss that a golden trial measures: `step name` → value, and the final evaluation's."""
+    overrides = [*SMALL, *TRIALS[name]]
+    if "task=text" in overrides:
+        text = place / "text.txt"
+        words = [f"{(7 * n * n + 3 * n) % 97} bottles of {'ale' if n % 3 else 'beer'};" for n in range(1500)]
+        text.write_text("\n".join(words), encoding="utf-8")
+        overrides.append(f"task.path={text}")
+    outcome = fit(compose(overrides), place)
+    assert outcome.status == "finished", outcome.reason
+    with (place / "metrics.csv").open(newline="") as file:
+        found = {f"{row['step']} {row['name']}": float(row["value"]) for row in csv.DictReader(file)}
+    found |= {f"final {metric}": value for metric, value in outcome.metrics.items()}
+    return {key: value for key, value in sorted(found.items()) if "loss" in key and "_se" not in key}
+
+
+def moved(found: dict[str, float], golden: dict[str, float]) -> list[str]:
+    """What differs between the losses found and the golden ones, one line each."""
+    return [
+        f"{key}: {golden.get(key)} → {found.get(key)}"
+        for key in sorted(found.keys() | golden.keys())
+        if found.get(key) != pytest.approx(golden.get(key), rel=TOLERANCE)
+    ]
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_tiny_trials_losses_are_the_golden_ones(
+    name: str, refresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of RESULTS_EPOCH: numbers that move without it would be mixed with older ones in the store."""
+    monkeypatch.setenv("SWAPFORMER_CACHE", str(tmp_path / "cache"))
+    golden = json.loads(LOSSES.read_text()) if LOSSES.exists() else {"results_epoch": 0, "losses": {}}
+    found = losses(name, tmp_path)
+    known = golden["losses"].get(name)
+    changed = [] if known is None else moved(found, known)
+    if refresh and (not changed or golden["results_epoch"] < RESULTS_EPOCH):
+        known, changed = found, []
+        fresh = {"results_epoch": golden["results_epoch"], "losses": {**golden["losses"], name: found}}
+        LOSSES.write_text(json.dumps(fresh, indent=1, sort_keys=True) + "\n")
+    assert known is not None, f"{name} has no golden losses yet; write them with {REFRESH}"
+    assert not changed, "\n".join(
+        ["losses moved: raise RESULTS_EPOCH and refresh, or find what changed", f"({REFRESH})", *changed]
+    )
+
+
+def test_the_golden_losses_are_of_this_results_epoch(refresh: bool) -> None:
+    """Runs after the trials, and closes a refresh."""
+    golden = json.loads(LOSSES.read_text())
+    if refresh:
+        golden = {"results_epoch": RESULTS_EPOCH, "losses": {name: golden["losses"][name] for name in TRIALS}}
+        LOSSES.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
+    assert golden["results_epoch"] == RESULTS_EPOCH, f"RESULTS_EPOCH was raised: refresh the losses, {REFRESH}"
+    assert set(golden["losses"]) == set(TRIALS)

@@ -1,0 +1,399 @@
+"""The house's own rules, read from its sources: who may know whom, what a part looks like, what is written down."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import swapformer
+from configs import every_part
+from swapformer.paths import conf_dir
+from swapformer.study.expand import expand
+from swapformer.study.spec import load, shipped
+from swapformer.training.assemble import SLOTS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(swapformer.__file__).parent
+STANDARD = frozenset(sys.stdlib_module_names)
+
+ROOMS = {
+    "model": {"random"},
+    "task": {"random", "errors"},
+    "analysis": set(),
+    "training": {"model", "task", "random", "errors"},
+    "probes": {"model", "task", "analysis", "training"},
+    "conformance": {"model", "training", "random"},
+    "report": {"errors"},
+    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console"},
+}
+"""What each room may import of swapformer beside itself: from left to right, and never back."""
+
+OUTSIDE = {
+    "model": {"torch", "entmax"},
+    "task": {"torch", "torchmetrics", "numpy"},
+    "analysis": {"torch", "numpy"},
+    "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
+}
+"""What these rooms may import of other packages, the standard library aside."""
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def sources(room: str) -> list[Path]:
+    found = sorted((PACKAGE / room).rglob("*.py"))
+    assert found, f"the room {room} is empty"
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of the modules that a file imports anywhere in it; relative imports are not used in this house."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None and node.level == 0, f"{path}: imports name their module in full"
+            if node.module == "swapformer":
+                yield from (f"swapformer.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+class TestImports:
+    @pytest.mark.parametrize("room", ROOMS)
+    def test_run_one_way(self, room: str) -> None:
+        allowed = ROOMS[room] | {room}
+        wrong = [
+            f"{path.relative_to(PACKAGE)} imports {name}"
+            for path in sources(room)
+            for name in imports(path)
+            if name.split(".")[0] == "swapformer" and name.split(".")[1] not in allowed
+        ]
+        assert not wrong, "\n".join(wrong)
+
+    @pytest.mark.parametrize("room", OUTSIDE)
+    def test_bring_in_only_what_the_room_is_made_of(self, room: str) -> None:
+        """Above all: no Hydra, Lightning, omegaconf or W&B in a model, no torch in a report."""
+        allowed = OUTSIDE[room] | STANDARD | {"swapformer"}
+        wrong = [
+            f"{path.relative_to(PACKAGE)} imports {name}"
+            for path in sources(room)
+            for name in imports(path)
+            if name.split(".")[0] not in allowed
+        ]
+        assert not wrong, "\n".join(wrong)
+
+    def test_the_rooms_have_no_way_back(self) -> None:
+        """The table itself: sorted by what they need, every room comes after those it imports."""
+        done: set[str] = set()
+        while rest := ROOMS.keys() - done:
+            ready = {room for room in rest if ROOMS[room] & ROOMS.keys() <= done}
+            assert ready, f"{sorted(rest)} import each other"
+            done |= ready
+
+    def test_of_the_report_bring_no_torch(self) -> None:
+        """Measured in a process of its own, since what it imports could import torch in turn."""
+        heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb'}"
+        code = f"import sys, swapformer.report.build; print(sorted({heavy} & set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
+
+
+HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
+"""What is handed to a slot's parts beside the sizes and the parts that they use."""
+
+NOT_CHOSEN = {
+    "swapformer.model.pattern.Both": "what `a & b` makes",
+    "swapformer.model.pattern.Either": "what `a | b` makes",
+}
+"""Classes of a slot that are made by other parts and so have no YAML."""
+
+
+def nodes() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(slot, option, content) of every part's YAML."""
+    for slot, option in every_part():
+        yield slot, option, yaml.safe_load((conf_dir() / "model" / slot / f"{option}.yaml").read_text())
+
+
+def within(node: object) -> Iterator[str]:
+    """The targets of a node and of all nodes in it."""
+    if isinstance(node, dict):
+        yield from (value for key, value in node.items() if key == "_target_")
+        for value in node.values():
+            yield from within(value)
+
+
+def base_of(slot: str) -> type:
+    """The slot's base: the class that bears its name, such as `QKNorm` for qk_norm."""
+    module = import_module(f"swapformer.model.{slot}")
+    found = [
+        value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and name.lower() == slot.replace("_", "") and in_slot(value, slot)
+    ]
+    assert found, f"swapformer.model.{slot} must define the slot's base, a class with the slot's name"
+    return found[0]
+
+
+def in_slot(value: type, slot: str) -> bool:
+    home = f"swapformer.model.{slot}"
+    return value.__module__ == home or value.__module__.startswith(f"{home}.")
+
+
+def classes(slot: str) -> list[type]:
+    """The parts that the slot's module makes public, its base aside."""
+    module, base = import_module(f"swapformer.model.{slot}"), base_of(slot)
+    return [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, base) and value is not base and in_slot(value, slot)
+    ]
+
+
+class TestParts:
+    def test_are_found_in_every_slot(self) -> None:
+        assert {slot for slot, *_ in nodes()} == set(SLOTS)
+
+    @pytest.mark.parametrize(("slot", "option", "node"), list(nodes()))
+    def test_a_yaml_names_a_class_of_its_slot_and_holds_exactly_its_settings(
+        self, slot: str, option: str, node: dict[str, Any]
+    ) -> None:
+        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused."""
+        module, _, name = node["_target_"].rpartition(".")
+        assert module == f"swapformer.model.{slot}"
+        assert (node["_partial_"], node["_convert_"]) == (True, "all")
+        part = getattr(import_module(module), name)
+        first, *rest = inspect.signature(part).parameters.values()
+        assert first.name == ("plan" if slot == "topology" else "dims")
+        assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in rest)
+        given = set(getattr(part, "uses", ())) | HANDED.get(slot, set())
+        settings = {parameter.name for parameter in rest} - given
+        chosen = {key.partition("@")[2] for entry in node.get("defaults", ()) if entry != "_self_" for key in entry}
+        assert chosen == set(getattr(part, "combines", ()))
+        assert {key for key in node if not key.startswith("_") and key != "defaults"} | chosen == settings
+        assert {key for key in node if key.startswith("_")} == {"_target_", "_partial_", "_convert_"}
+
+    @pytest.mark.parametrize(("slot", "option"), every_part())
+    def test_settings_are_plain_typed_values(self, slot: str, option: str) -> None:
+        """Parts that a part is made of aside: those are nodes of their own."""
+        node = yaml.safe_load((conf_dir() / "model" / slot / f"{option}.yaml").read_text())
+        part = getattr(import_module(f"swapformer.model.{slot}"), node["_target_"].rpartition(".")[2])
+        for name, parameter in inspect.signature(part).parameters.items():
+            if name in node and not list(within(node[name])):
+                words = set(re.findall(r"\w+", str(parameter.annotation)))
+                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (part, parameter)
+
+    @pytest.mark.parametrize(
+        "slot",
+        [*SLOTS],
+    )
+    def test_are_abstract_or_final(self, slot: str) -> None:
+        """A part inherits from its slot's base and from nothing else of the slot."""
+        base = base_of(slot)
+        assert {parent.__module__.split(".")[0] for parent in base.__bases__} <= {"torch", "abc", "builtins"}
+        assert {part.__qualname__: part.__bases__ for part in classes(slot) if part.__bases__ != (base,)} == {}
+
+    @pytest.mark.parametrize("slot", [slot for slot in SLOTS if slot != "topology"])
+    def test_have_a_yaml(self, slot: str) -> None:
+        """A class that no YAML names cannot be swept, and no law is held against it."""
+        named = {target for own, _, node in nodes() if own == slot for target in within(node)}
+        found = {f"swapformer.model.{slot}.{part.__qualname__}" for part in classes(slot)}
+        assert found - NOT_CHOSEN.keys() <= named
+
+
+ASKED = {
+    ("plan.py", "partial"): "a factory with or without settings, not a part",
+    ("layers.py", "Origin"): "an attribute of unknown type, checked before it is believed",
+    ("block.py", "Sublayer"): "narrows what nn.ModuleList returns; no decision hangs on it",
+    ("topology.py", "Layer"): "narrows what nn.ModuleList returns; no decision hangs on it",
+}
+"""The `isinstance` of model/: file and class, and why it is no question about a part."""
+
+
+def asked(path: Path) -> Iterator[str]:
+    """The classes that a file asks for: by isinstance, issubclass, `case Class():` or a comparison of types."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                yield ast.unparse(node.args[1])
+        elif isinstance(node, ast.MatchClass):
+            yield ast.unparse(node.cls)
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            yield from (ast.unparse(side) for side in sides if re.match(r"type\(|.*\.__class__", ast.unparse(side)))
+
+
+MUTATORS = {"append", "add", "extend", "insert", "setdefault", "update", "pop", "popitem", "clear", "remove", "discard"}
+CONTAINERS = {"dict", "list", "set", "defaultdict", "OrderedDict", "Counter", "deque", "WeakKeyDictionary"}
+
+
+def empty_container(value: ast.expr | None) -> bool:
+    """Whether an expression makes a container that waits to be filled."""
+    if isinstance(value, ast.Dict | ast.List | ast.Set):
+        return not (value.keys if isinstance(value, ast.Dict) else value.elts)
+    return isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in CONTAINERS
+
+
+def state_outside_instances(path: Path) -> Iterator[str]:
+    """Where a file keeps, or could keep, something between instances."""
+    module = tree(path)
+    owners: list[ast.Module | ast.ClassDef] = [
+        module,
+        *(node for node in ast.walk(module) if isinstance(node, ast.ClassDef)),
+    ]
+    names = set()
+    for owner in owners:
+        for node in owner.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+                if empty_container(node.value):
+                    yield f"line {node.lineno}: {ast.unparse(node)}"
+    for node in ast.walk(module):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if re.search(r"\b(lru_cache|cache)\b", ast.unparse(decorator)):
+                    yield f"line {node.lineno}: @{ast.unparse(decorator)} {node.name}"
+        written = None
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+            written = node.func.value
+        if isinstance(written, ast.Name) and written.id in names:
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+class TestModel:
+    def test_never_asks_which_part_it_has(self) -> None:
+        """Parts state facts, and one function for each rule reads them; plain values may be asked; ASKED: what else."""
+        found = {(path.name, name) for path in sources("model") for name in asked(path)}
+        about_values = {
+            (file, names)
+            for file, names in found
+            if all(isinstance(getattr(builtins, word, None), type) for word in re.findall(r"\w+", names))
+        }
+        assert found - about_values == ASKED.keys()
+
+    def test_keeps_nothing_outside_its_instances(self) -> None:
+        wrong = [f"{path.name}, {place}" for path in sources("model") for place in state_outside_instances(path)]
+        assert not wrong, "\n".join(wrong)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "CACHE = {}",
+            "CACHE: dict[str, int] = dict()",
+            "class A:\n    cache: ClassVar[dict] = {}",
+            "T = {1: 2}\ndef f(x): T[x] = 3",
+            "T = [1]\ndef f(x): T.append(x)",
+            "@lru_cache(maxsize=None)\ndef f(x): return x",
+            "@functools.cache\ndef f(x): return x",
+            "x = 1\ndef f():\n    global x\n    x = 2",
+        ],
+    )
+    def test_the_rule_against_state_can_fail(self, line: str, tmp_path: Path) -> None:
+        (tmp_path / "part.py").write_text(line)
+        assert list(state_outside_instances(tmp_path / "part.py"))
+
+
+def undocumented(path: Path) -> Iterator[str]:
+    """Public classes and functions of a module, and the module itself, that say nothing."""
+    if tree(path).body and ast.get_docstring(tree(path)) is None:
+        yield str(path.relative_to(PACKAGE))
+    for node in tree(path).body:
+        public = isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        if public and ast.get_docstring(node) is None:
+            yield f"{path.relative_to(PACKAGE)}: {node.name}"
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "bench"])
+def test_public_names_have_docstrings(room: str) -> None:
+    assert [name for path in sources(room) for name in undocumented(path)] == []
+
+
+class TestStudies:
+    @pytest.mark.parametrize("name", sorted(shipped()))
+    def test_have_a_readme_and_three_scales(self, name: str) -> None:
+        folder = ROOT / "experiments" / name
+        content = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
+        assert {"smoke", "cpu", "gpu"} <= set(content["scales"])
+        assert content["question"] and content["claims"]
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        assert text.startswith("# ") and f"swapformer study {name}" in text
+
+    @pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
+    @pytest.mark.parametrize("name", sorted(shipped()))
+    def test_every_arm_is_possible_at_every_scale(self, name: str, scale: str) -> None:
+        """Composed, checked and numbered, not trained; the gpu scale needs no GPU for that."""
+        spec = load(name, scale)
+        plan = expand(replace(spec, seeds=spec.seeds[:1]))
+        assert plan.impossible == {}
+        assert {cell.arm for cell in plan.cells} == set(plan.spec.arms)
+
+    def test_every_folder_of_experiments_is_one(self) -> None:
+        folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
+        assert folders == set(shipped())
+
+
+PLACES = re.compile(r"(conf|src|tests|experiments|docs|\.ci)/|[\w.-]+/$|(Makefile|[A-Z]+\.md|[\w-]+\.(toml|txt))$")
+"""What among the words in backticks is a path of this repository."""
+ELSEWHERE = re.compile(r"runs/|results/|my_|conf/model/position/clipped\.yaml|(?!constraints)[a-z_]+\.txt$")
+"""What is made by commands, or where the user works."""
+
+
+def named_paths(text: str) -> set[str]:
+    """Paths that a page names: the targets of its links, and its words in backticks that look like one."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    links = {link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link}
+    words = {word for word in re.findall(r"`([^`\s]+)`", prose) if PLACES.match(word) and not ELSEWHERE.match(word)}
+    return links | words
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_paths_that_a_page_names_exist(page: str) -> None:
+    """`NN_name` and `<…>` stand for any name; a room of the package may be named without the way to it."""
+    missing = []
+    found = named_paths((ROOT / page).read_text(encoding="utf-8"))
+    for name in sorted(found):
+        pattern = re.sub(r"NN_name|<[^>]*>", "*", name).rstrip("/")
+        if not any(next(start.glob(pattern), None) for start in (ROOT, PACKAGE)):
+            missing.append(name)
+    assert len(found) > 8, "the pattern finds what a page names"
+    assert missing == []
+
+
+def test_no_file_names_a_place_outside_the_repository() -> None:
+    """Paths of the machine that a file was made on help nobody else."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout, so there is no list of what belongs to the repository")
+    strange = ("/" + "work/", "shared" + "/corpora", "/home" + "/", str(ROOT))
+    wrong = []
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            text = (ROOT / name).read_text(encoding="utf-8", errors="ignore")
+            wrong += [f"{name} holds {word}" for word in strange if word in text]
+    assert wrong == []
