@@ -68,9 +68,7 @@ def encodings_see_positions(subject: Subject) -> str | None:
     moved = replace(places(), order=torch.arange(LENGTH)[None] + 7, consecutive=False)
     gap = (run(model, inputs, moved) - plain).abs().max().item()
     anchored = any(layer.pattern().anchored for layer in subject.layers)
-    require(
-        anchored or gap < TIGHT, f"moving every place of the order must change nothing, but it does by {gap:.2g}."
-    )
+    require(anchored or gap < TIGHT, f"moving every place of the order must change nothing, but it does by {gap:.2g}.")
     if subject.causal:
         changed = inputs.clone()
         changed[:, LENGTH // 2 :] = (changed[:, LENGTH // 2 :] + 1) % VOCABULARY

@@ -34,7 +34,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="swapformer check", description="Hold a part to the laws that all parts obey.")
+    parser = argparse.ArgumentParser(
+        prog="swapformer check", description="Hold a part to the laws that all parts obey."
+    )
     parser.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
     parser.add_argument("overrides", nargs="*", help="as for swapformer train; settings of your class: base=10.0")
     parser.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
@@ -49,7 +51,8 @@ def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str
         group, _, _ = part.partition("=")
         name = group.removeprefix("model/")
         if name not in SLOTS or not group.startswith("model/"):
-            raise UsageError(f"a part is named by its slot, such as model/position=alibi, but {part!r} is not{suggest(name, SLOTS)}")
+            hint = suggest(name, SLOTS)
+            raise UsageError(f"a part is named by its slot, such as model/position=alibi, but {part!r} is not{hint}")
         with explained([*overrides, part]):
             return name, compose([*SMALL, part, *overrides])
     if slot is None:

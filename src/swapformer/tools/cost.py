@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from torch import nn
 
 from swapformer.analysis.cost import Cost, count, parameters_by_role
@@ -17,7 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
-from swapformer.training.assemble import build_plan, count_parameters
+from swapformer.training.assemble import build_plan, count_parameters, factory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -28,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     with explained(options.overrides):
         config = compose(options.overrides)
     check(config)
+    if options.batch < 1:
+        raise UsageError(f"`--batch` must be at least 1, but it is {options.batch}.")
     lengths = _lengths(options.lengths) or [task_of(config).train_length]
     report = measure(config, task_of(config).vocab_size, options.batch, lengths, options.dtype)
     print(json.dumps(report, indent=1) if options.json else _text(report))
@@ -38,11 +39,12 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
     """The costs of a resolved configuration as plain data.
 
     Raises:
-        UsageError: for a length beyond what a position encoding can encode.
+        UsageError: for a length beyond what a position encoding can encode, and for parts whose work depends on the
+            data.
     """
     with torch.device("meta"):
         plan = build_plan(config, vocabulary)
-        model: nn.Module = instantiate(config["model"]["topology"])(plan).to(DTYPES[dtype])
+        model: nn.Module = factory(config["model"]["topology"])(plan).to(DTYPES[dtype])
     limits = [layer.position().limit for layer in plan.layers]
     for limit in limits:
         if limit is not None and limit < max(lengths):
@@ -52,7 +54,13 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
             )
     widths = [layer.attention().cache_width for layer in plan.layers]
     elements = None if None in widths else sum(width for width in widths if width is not None)
-    costs: list[Cost] = [count(model, vocabulary, batch, length, elements) for length in lengths]
+    try:
+        costs: list[Cost] = [count(model, vocabulary, batch, length, elements) for length in lengths]
+    except (NotImplementedError, RuntimeError) as error:
+        raise UsageError(
+            f"what this model does depends on the data ({str(error).splitlines()[0][:120]}), so it cannot be counted "
+            "without any; use parts that treat all places alike, such as model/ffn=mlp for moe."
+        ) from error
     return {
         "parameters": count_parameters(model),
         "by_role": parameters_by_role(model, lambda name, parameter: str(origin_of(name, parameter).role)),

@@ -14,8 +14,8 @@ from swapformer.model.pattern.base import Pattern, steps_ahead
 class Function(Pattern):
     """Any importable rule(query, key) → bool [B|1, H|1, Q, K], named in a YAML by its dotted name.
 
-    It counts as anchored and not causal, whatever the rule does: combine it with Causal where the future must stay hidden, as the
-    preset `function` does. What it needs beyond the two Tokens are its keywords, set beside its name.
+    It counts as anchored and not causal, whatever the rule does: combine it with Causal where the future must stay
+    hidden, as the preset `function` does. What it needs beyond the two Tokens are its keywords, set beside its name.
 
     Args:
         rule: the function; every place must see at least one.

@@ -1,0 +1,117 @@
+"""Rules of parts that cannot go together: each reads facts and names both sides and what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer.model.init import Init
+from swapformer.model.plan import LayerPlan
+from swapformer.task.base import Task
+
+
+def embeddings(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """What is added to the embeddings is there for every layer."""
+    distinct = list(dict.fromkeys(layer.position() for layer in layers))
+    if len({frozenset(part for part in position.encodings() if part.embeds) for position in distinct}) > 1:
+        names = " and ".join(type(position).__name__ for position in distinct)
+        yield (
+            f"a position that is added to the embeddings is there for every layer, but the layers have {names}; give "
+            "all layers the same, or use rope, alibi, t5 or none where they differ."
+        )
+
+
+def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
+    """What the parts of one layer cannot do together."""
+    position, attention = layer.position(), layer.attention()
+    norm, ffn, pattern = layer.norm(), layer.ffn(), layer.pattern()
+    layer.block(branches=2 if ffn.present else 1)
+    if norm.crosses_places and pattern.causal:
+        yield (
+            f"norm {type(norm).__name__} takes its statistics over all places in training, so that the future would "
+            f"leak into the causal pattern {type(pattern).__name__}; use model/norm=layernorm, rmsnorm, scalenorm or "
+            "dyt, or a pattern that is not causal (model/pattern=full)."
+        )
+    if missing := [tag for tag in layer.pattern().tags if tag not in task.tags]:
+        yield (
+            f"the pattern {type(layer.pattern()).__name__} needs the tags {', '.join(missing)}, but the task "
+            f"{type(task).__name__} supplies {', '.join(task.tags) or 'none'}; choose a task that tags its places so, "
+            "or model/pattern=causal, window or another one without tags."
+        )
+    if (refusal := attention.refuses(position)) is not None:
+        yield f"{refusal}."
+    placement = layer.placement()
+    if not norm.normalises and (placement.embed or placement.inside or placement.after or not placement.before):
+        yield "norm=none leaves nothing to place, so every placement would be the same model; use model/placement=pre."
+    if position.limit is not None and position.limit < task.max_length:
+        yield (
+            f"{type(position).__name__} positions have a table of {position.limit} rows (model.max_len), but the task "
+            f"has sequences of {task.max_length} places; raise model.max_len, shorten the task's evaluation lengths, "
+            "or use model/position=rope, alibi, t5 or none."
+        )
+
+
+def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
+    """What a scheme of initialisation takes for granted."""
+    name = type(init).__name__
+    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().normalises}
+    if init.without_norm and norms:
+        yield (
+            f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
+            "or model/init=gpt2, xavier or deepnorm."
+        )
+    if init.zero_head and topology.get("tie_embeddings"):
+        yield (
+            f"init {name} starts the head at zero, so it cannot be the embedding table; set "
+            "model.topology.tie_embeddings=false, or use another model/init."
+        )
+
+
+def positions(layers: Sequence[LayerPlan], task: Task) -> Iterator[str]:
+    """A batch has one position for each of its places, so all layers must have them drawn alike, or not at all."""
+    drawn = {layer.position().drawn_from: layer.position() for layer in layers}
+    if len(drawn) > 1:
+        ranges = ", ".join(f"{type(position).__name__} from {size or 'nothing'}" for size, position in drawn.items())
+        yield (
+            f"all layers see the same positions, but they would be drawn differently: {ranges}; use "
+            "model/position=randomized in all layers or in none."
+        )
+    for size, position in drawn.items():
+        if size is not None and size < task.max_length:
+            yield (
+                f"{type(position).__name__} draws different positions for all places of a sequence from {size}, but "
+                f"the task has sequences of {task.max_length} places; raise model.position.drawn_from."
+            )
+        if size is not None and position.limit is not None and position.limit < size:
+            yield (
+                f"{type(position).__name__} draws positions from {size}, but its encoding has a table of "
+                f"{position.limit} rows (model.max_len); set model.max_len={size} or lower model.position.drawn_from."
+            )
+
+
+def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """All layers share one stream, and one that is walked backwards must be found again from what comes after."""
+    residuals = [layer.residual() for layer in layers]
+    streams = {residual.keeps: type(residual).__name__ for residual in residuals}
+    if len(streams) > 1:
+        kinds = ", ".join(f"{name} keeps {stream}" for stream, name in streams.items())
+        yield f"all layers share one stream, but their residuals differ: {kinds}; use one of them in all layers."
+    for layer, residual in zip(layers, residuals, strict=True):
+        if not residual.recomputes:
+            continue
+        name = type(residual).__name__
+        if layer.placement().after:
+            yield (
+                f"residual {name} cannot be walked back through a norm after the sum; use model/placement=pre or "
+                "sandwich, or another residual."
+            )
+        if layer.ffn().has_auxiliary_loss:
+            yield (
+                f"residual {name} computes every branch without a graph, through which the balancing loss of "
+                f"{type(layer.ffn()).__name__} could not act; use model/ffn=mlp or glu, or another residual."
+            )
+        if layer.norm().crosses_places:
+            yield (
+                f"residual {name} computes every branch twice, which would count a batch twice in the running averages "
+                f"of {type(layer.norm()).__name__}; use model/norm=layernorm or rmsnorm, or another residual."
+            )

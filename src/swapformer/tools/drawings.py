@@ -1,0 +1,125 @@
+"""What each slot's parts look like: figures of one panel or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from swapformer.model.context import Context, Tokens
+from swapformer.model.layers import origin_of
+from swapformer.model.plan import LayerPlan
+from swapformer.random import stream
+from swapformer.tools.panels import Panel, by_head, curves, figure, image
+from swapformer.training.assemble import build_model, build_plan
+
+VOCABULARY, LENGTH, PLACES = 64, 128, 64
+
+Config = Mapping[str, Any]
+
+
+def _layer(config: Config) -> LayerPlan:
+    return build_plan(config, VOCABULARY).layers[0]
+
+
+@torch.no_grad()
+def position(config: Config) -> Figure:
+    """Logits of equal queries and keys against distance, and how alike two places are after `embed`."""
+    part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))  # type: ignore[operator, union-attr]
+    dims = _layer(config).dims
+    tokens = Tokens.of(LENGTH)
+    context = Context(tokens, tokens)
+    ones = torch.ones(1, dims.num_heads, LENGTH, dims.head_dim)
+    q, k = part.rotate(ones, ones, context)
+    scores, bias = part.scores(q, k, context), part.bias(context)
+    logits = (q @ k.mT + (0.0 if scores is None else scores)) * dims.head_dim**-0.5 - dims.head_dim**0.5
+    last_HT = (logits if bias is None else logits + bias)[0, :, -1].flip(-1)
+    panels: list[Panel] = []
+    if not part.embeds or float(last_HT.abs().max()) > 1e-4:
+        lines = by_head(torch.arange(LENGTH), last_HT)
+        panels += [curves(lines, "logit of the last query, equal content", "distance to the key, places", "logit")]
+    if part.embeds:
+        added = nn.functional.normalize(part.embed(torch.zeros(1, LENGTH, dims.d_model), tokens)[0], dim=-1)
+        panels += [image(added @ added.T, "cosine of what is added to two places", "place", "place")]
+    return figure(*panels)
+
+
+def pattern(config: Config) -> Figure:
+    """What each place may attend to, and how many places that is; tags change every eight places, from 0 to 2."""
+    part = _layer(config).pattern()
+    tag = (torch.arange(PLACES) // 8 % 3)[None]
+    tokens = Tokens.of(PLACES, tags=dict.fromkeys(part.tags, tag))
+    allowed = part.allowed(tokens, tokens)
+    dense = torch.ones(1, 1, PLACES, PLACES) if allowed is None else allowed.float()
+    share = f"{'mean over heads; ' if dense.shape[1] > 1 else ''}{dense.mean():.0%} of all pairs"
+    counts = by_head(torch.arange(PLACES), dense[0].sum(-1))
+    return figure(
+        image(dense[0].mean(0), share, "key", "query"),
+        curves(counts, "keys that a query sees", "query", "keys"),
+    )
+
+
+def activation(config: Config) -> Figure:
+    """The function and its derivative."""
+    x = torch.linspace(-4, 4, 801, requires_grad=True)
+    y = _layer(config).part("activation")(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    x, y = x.detach(), y.detach()
+    return figure(
+        curves({"f": (x, y)}, "function", "x", "f(x)"),
+        curves({"f′": (x, slope)}, "derivative", "x", "f′(x)"),
+    )
+
+
+@torch.no_grad()
+def normaliser(config: Config) -> Figure:
+    """Weights of sixteen random logits, sharpened and flattened; and the weight of one logit against three zeros."""
+    part = _layer(config).part("normaliser")
+    logits = torch.randn(16, generator=stream("show", "normaliser")).sort(descending=True).values
+    weights = {scale: part(scale * logits[None, None, None])[0, 0, 0] for scale in (0.5, 1.0, 2.0)}
+    lines = {f"logits × {scale:g}": (torch.arange(16), line) for scale, line in weights.items()}
+    x = torch.linspace(-6, 6, 241)
+    against = part(torch.stack([x, *torch.zeros(3, 241)], dim=-1)[None, None])[0, 0, :, 0]
+    return figure(
+        curves(lines, "weights of sixteen logits, sorted", "key", "weight"),
+        curves({"w": (x, against)}, "weight of one logit against three zeros", "logit", "weight"),
+    )
+
+
+@torch.no_grad()
+def init(config: Config) -> Figure:
+    """Deviation of the weights by role and layer, and of the stream by layer for random tokens."""
+    model = build_model(config, VOCABULARY).eval()
+    found: dict[str, list[float]] = {}
+    for name, parameter in model.named_parameters():
+        role = origin_of(name, parameter).role
+        if role.is_matrix and ".layers." in name:
+            found.setdefault(str(role), []).append(float(parameter.std()))
+    lines = {name: (torch.arange(1, len(values) + 1), torch.tensor(values)) for name, values in found.items()}
+    deviations: list[float] = []
+    hook = partial(_note, deviations)
+    for layer in model.stack.layers:  # type: ignore[union-attr]
+        layer.register_forward_hook(hook)
+    model(torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init")))
+    depth = torch.arange(1, len(deviations) + 1)
+    return figure(
+        curves(lines, "deviation of the weights", "layer", "standard deviation"),
+        curves({"": (depth, torch.tensor(deviations))}, "deviation of the stream", "layer", "standard deviation"),
+    )
+
+
+def _note(found: list[float], _module: nn.Module, _given: Any, out: Tensor) -> None:
+    found.append(float(out.std()))
+
+
+DRAWINGS: Mapping[str, Callable[[Config], Figure]] = {
+    "position": position,
+    "pattern": pattern,
+    "activation": activation,
+    "normaliser": normaliser,
+    "init": init,
+}

@@ -1,0 +1,87 @@
+"""`swapformer cost`: numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study.config import compose, task_of
+from swapformer.tools.cost import main, measure
+from swapformer.training.assemble import build_model, count_parameters
+
+GPT = ["task=copy", "model.num_layers=3", "model.d_model=64", "model.num_heads=4", "model.max_len=64"]
+
+
+def cost(*overrides: str, batch: int = 1, lengths: tuple[int, ...] = (32,), dtype: str = "float32") -> dict[str, Any]:
+    config = compose([*GPT, *overrides])
+    return measure(config, task_of(config).vocab_size, batch, lengths, dtype)
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
+def test_operations_are_those_of_the_closed_form(kernel: str) -> None:
+    """A GPT's matrices: 12·L·D² weights and the head's V·D, each used once for each token; QKᵀ and AV beside them."""
+    batch, length, width, layers = 2, 32, 64, 3
+    config = compose([*GPT, f"model/kernel={kernel}"])
+    vocabulary = task_of(config).vocab_size
+    found = measure(config, vocabulary, batch, [length], "float32")["lengths"][0]
+    weights = 2 * batch * length * (12 * layers * width**2 + vocabulary * width)
+    forward = weights + 4 * batch * length**2 * width * layers
+    assert found["forward"] == forward
+    if kernel == "reference":
+        assert found["backward"] == 2 * forward
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    config = compose(GPT)
+    report = cost()
+    assert report["parameters"] == count_parameters(build_model(config, task_of(config).vocab_size))
+    assert sum(report["by_role"].values()) == report["parameters"]["total"]
+
+
+@pytest.mark.parametrize(
+    ("attention", "elements"),
+    [
+        (["model/attention=mha"], 33_554_432),
+        (["model/attention=gqa", "model.attention.num_kv_heads=4"], 16_777_216),
+        (["model/attention=mqa"], 4_194_304),
+    ],
+    ids=["mha", "gqa", "mqa"],
+)
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
+    attention: list[str], elements: int, dtype: str, size: int
+) -> None:
+    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1."""
+    sizes = ["model.num_layers=1", "model.d_model=512", "model.num_heads=8", "model.max_len=1024"]
+    report = cost(*sizes, *attention, batch=32, lengths=(1024,), dtype=dtype)
+    assert report["lengths"][0]["kv_cache"] == elements * size
+
+
+def test_a_kernel_that_keeps_no_weights_keeps_less() -> None:
+    kept = [cost(f"model/kernel={kernel}")["lengths"][0]["activations"] for kernel in ("sdpa", "reference")]
+    assert kept[0] < kept[1]
+
+
+def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GPT, "--lengths", "16,32", "--batch", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["batch"] == 2 and [entry["length"] for entry in report["lengths"]] == [16, 32]
+    assert main([*GPT]) == 0
+    assert "parameters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "16,x"], "whole numbers"),
+        (["model/position=learned", "--lengths", "4096"], "position table"),
+        (["model/ffn=moe"], "depends on the data"),
+    ],
+    ids=["no-number", "beyond-the-table", "routed"],
+)
+def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        main([*GPT, *arguments])
