@@ -77,7 +77,7 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--lengths", "16,x"], "whole numbers"),
-        (["model/position=learned", "--lengths", "4096"], "position table"),
+        (["model/position=learned", "--lengths", "4096"], "table of 64 rows"),
         (["model/ffn=moe"], "depends on the data"),
     ],
     ids=["no-number", "beyond-the-table", "routed"],

@@ -23,7 +23,7 @@ _SIGNS = {True: "✓ holds  ", False: "✗ broken ", None: "· n/a    "}
 
 def main(arguments: Sequence[str]) -> int:
     """Print each law with pass or fail and what to do; 1 if one is broken."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     slot, config = _subject(options.part, options.slot, options.overrides)
     verdicts = examine(config, slot)
     if options.json:

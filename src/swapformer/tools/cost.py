@@ -23,7 +23,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 def main(arguments: Sequence[str]) -> int:
     """Print parameters by role and, for each length, operations and bytes; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     with explained(options.overrides):
         config = compose(options.overrides)
     check(config)

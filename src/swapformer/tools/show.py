@@ -17,7 +17,7 @@ SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the part and print the file's path."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     slot = options.part.partition("=")[0].removeprefix("model/")
     if slot not in DRAWINGS or not options.part.startswith("model/") or "=" not in options.part:
         raise UsageError(
