@@ -212,7 +212,7 @@ class TestSum:
         )
         model = build_model(config, 11)
         stack = model.stack
-        first, second = stack.positions
+        first, second = stack.positions.values()
         assert first.first is second.first
         assert first.second is not second.second
         assert [type(encoding).__name__ for encoding in stack._encodings] == ["Learned", "T5", "T5"]

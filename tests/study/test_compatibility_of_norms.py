@@ -39,7 +39,7 @@ def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
         ["+preset=fixup"],
         ["+preset=deepnorm"],
         ["model/init=t_fixup", "model/norm=none"],
-        ["model/norm=batchnorm", "model/pattern=full"],
+        ["model/norm=batchnorm", "model/pattern=full", "allow=[future]"],
         ["model/ffn=none"],
         ["model/qk_norm=rmsnorm_width", "model/attention=mqa"],
     ],

@@ -56,7 +56,7 @@ class TestLayerOverrides:
 
     def test_a_rotation_fits_the_heads_of_its_layer(self) -> None:
         config = composed("model.layers=[{at: 1, head_dim: 16}]")
-        widths = {name: part.width for name, part in build_model(config, 11).stack.positions.items()}
+        widths = {name: part.rotation.width for name, part in build_model(config, 11).stack.positions.items()}
         assert widths == {"Rotary": 8, "Rotary_2": 16}
 
     def test_weights_of_a_position_start_equal_whatever_other_layers_have(self) -> None:

@@ -20,10 +20,10 @@ class Decay(Position):
 
     def __init__(self, dims, *, rate: float) -> None:
         super().__init__(dims)
-        self.rate = rate
+        self.rate, self.heads = rate, dims.num_heads
 
     def bias(self, context):
-        return -self.rate * context.distance.abs()[:, None].to(context.dtype).expand(-1, {heads}, -1, -1)
+        return -self.rate * context.distance.abs()[:, None].to(context.dtype).expand(-1, self.heads, -1, -1)
 """
 
 
@@ -42,13 +42,13 @@ def test_a_part_of_ours_holds_everywhere(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_class_of_the_users_own_is_checked_in_its_slot(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "right_decay.py").write_text(OWN.format(fact=True, heads=4))
+    (own / "right_decay.py").write_text(OWN.format(fact=True))
     assert main(["right_decay.Decay", "--slot", "position", "rate=0.5"]) == 0
     assert "✗" not in capsys.readouterr().out
 
 
 def test_a_broken_class_ends_with_1_and_the_laws_name(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "false_decay.py").write_text(OWN.format(fact=False, heads=4))
+    (own / "false_decay.py").write_text(OWN.format(fact=False))
     assert main(["false_decay.Decay", "--slot", "position", "rate=0.5"]) == 1
     broken = [line for line in capsys.readouterr().out.splitlines() if line.startswith("✗")]
     assert any("facts_hold" in line and "has_bias" in line for line in broken)

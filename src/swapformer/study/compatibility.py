@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from swapformer.errors import UsageError, suggest
+from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.study.rules import embeddings, initialisation, layer_rules, positions, streams
@@ -134,7 +135,7 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
     model = factory(config["model"]["topology"])(plan)
     init = factory(config["model"]["init"])(plan.dims)
     for name, parameter in model.named_parameters():
-        init.std(origin_of(name, parameter))
+        deviation(init, origin_of(name, parameter))
     yield from initialisation(init, plan.layers, config["model"]["topology"])
     future = model.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
     if future and "future" not in config["allow"]:

@@ -78,12 +78,13 @@ def activation(config: Config) -> Figure:
 @torch.no_grad()
 def normaliser(config: Config) -> Figure:
     """Weights of sixteen random logits, sharpened and flattened; and the weight of one logit against three zeros."""
-    part = _layer(config).part("normaliser")
+    layer = _layer(config)
+    part, heads = layer.part("normaliser"), (1, layer.dims.num_heads, -1, -1)
     logits = torch.randn(16, generator=stream("show", "normaliser")).sort(descending=True).values
-    weights = {scale: part(scale * logits[None, None, None])[0, 0, 0] for scale in (0.5, 1.0, 2.0)}
+    weights = {scale: part((scale * logits[None, None, None]).expand(heads))[0, 0, 0] for scale in (0.5, 1.0, 2.0)}
     lines = {f"logits × {scale:g}": (torch.arange(16), line) for scale, line in weights.items()}
     x = torch.linspace(-6, 6, 241)
-    against = part(torch.stack([x, *torch.zeros(3, 241)], dim=-1)[None, None])[0, 0, :, 0]
+    against = part(torch.stack([x, *torch.zeros(3, 241)], dim=-1).expand(heads))[0, 0, :, 0]
     return figure(
         curves(lines, "weights of sixteen logits, sorted", "key", "weight"),
         curves({"w": (x, against)}, "weight of one logit against three zeros", "logit", "weight"),

@@ -52,7 +52,7 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
     for name, parameter in model.named_parameters():
         origin = origin_of(name, parameter)
         parameter.fill_(origin.start)
-        std = _std(init, origin)
+        std = deviation(init, origin)
         if not std:
             continue
         stacked = origin.slices is not None
@@ -62,7 +62,8 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
             part.add_(init.shape(origin, noise) if origin.role.is_matrix else std * noise)
 
 
-def _std(init: Init, origin: Origin) -> float:
+def deviation(init: Init, origin: Origin) -> float:
+    """The standard deviation that a scheme gives a parameter, whatever its kind."""
     if origin.role is Role.GAIN:
         return 0.0
     return init.bias_std(origin) if origin.role is Role.BIAS else init.std(origin)
