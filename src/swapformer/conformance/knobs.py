@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def _alternatives(value: Any) -> Iterator[Any]:
 def differ(one: Subject, other: Subject) -> bool:
     """Whether two subjects can be told apart in some condition; a refused setting cannot be seen."""
     for condition in (_at_start, _perturbed, _far, _drawn, _trained):
-        seen = one.once(condition.__name__, lambda condition=condition: condition(one))
+        seen = one.once(condition.__name__, partial(condition, one))
         try:
             changed = condition(other)
         except ValueError:
