@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--rounds", type=int, default=5, help="times that each side is measured")
+    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1")
     common.add_argument("--force", action="store_true", help="measure on a loaded machine too")
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     launcher = verbs.add_parser("launcher", parents=[common], help="the local launcher against one cold start a trial")
     launcher.add_argument("--trials", type=int, default=20)
     launcher.add_argument("--steps", type=int, default=600, help="optimiser steps of a trial, which set its length")
-    launcher.set_defaults(measure=_launcher, rounds=1)
+    launcher.set_defaults(measure=_launcher)
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
@@ -50,16 +50,16 @@ def _parser() -> argparse.ArgumentParser:
 def _step(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.step import overhead
 
-    return [overhead(options.overrides, options.rounds)]
+    return [overhead(options.overrides, options.rounds or 5)]
 
 
 def _launcher(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import throughput
 
-    return [throughput(options.trials, options.steps, options.rounds)]
+    return [throughput(options.trials, options.steps, options.rounds or 1)]
 
 
 def _start(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import fixed_cost, help_time
 
-    return [fixed_cost(options.rounds), help_time(options.rounds)]
+    return [fixed_cost(options.rounds or 5), help_time(options.rounds or 5)]
