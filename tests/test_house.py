@@ -30,12 +30,12 @@ PACKAGE = Path(swapformer.__file__).parent
 STANDARD = frozenset(sys.stdlib_module_names)
 
 ROOMS = {
-    "model": {"random"},
-    "task": {"random", "errors"},
+    "model": {"random", "interface"},
+    "task": {"random", "errors", "interface"},
     "analysis": set(),
-    "training": {"model", "task", "random", "errors"},
+    "training": {"model", "task", "random", "errors", "interface"},
     "probes": {"model", "task", "analysis", "training"},
-    "conformance": {"model", "training", "random"},
+    "conformance": {"model", "training", "random", "interface"},
     "report": {"errors"},
     "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console"},
 }
