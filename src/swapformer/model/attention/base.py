@@ -18,10 +18,12 @@ class Attention(nn.Module, ABC):
 
     Facts:
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
+        caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
         crosses: whether it can read a memory, which cross-attention needs.
     """
 
     cache_width: int | None = None
+    caches: bool = False
     crosses: bool = True
 
     uses: ClassVar[tuple[str, ...]] = ()
