@@ -86,6 +86,8 @@ class Format:
         harmless: keys of config.json that do not change what is computed in evaluation.
         rules: where weights are.
         prefix: of the names of weights that files of a model without its head leave out.
+        beside: names of weights that never have it.
+        biased: it always has biases, so that a model without any gets zeros.
         ignored: patterns of names of weights that are no parameters.
         unread: leaves of our `model` node that do not change what is computed in evaluation.
         flat: config.json with nested or old keys translated, before it is read.
@@ -101,6 +103,8 @@ class Format:
     harmless: tuple[str, ...]
     rules: tuple[Rule, ...]
     prefix: str
+    beside: tuple[str, ...] = ()
+    biased: bool = False
     ignored: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     flat: Callable[[Config], Config] = as_it_is

@@ -52,5 +52,7 @@ GPT2 = Format(
         *module("lm_head", "head", kinds=("weight",)),
     ),
     prefix="transformer.",
+    beside=("lm_head.weight",),
+    biased=True,
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
 )  # fmt: skip

@@ -24,7 +24,8 @@ def flat(config: Config) -> Config:
 
 def nested(config: Config) -> dict[str, Any]:
     """Both spellings of the rotary base, for old and new readers."""
-    return {**config, "rope_parameters": {"rope_type": "default", "rope_theta": config["rope_theta"]}}
+    base = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    return {**config, "rope_parameters": {"rope_type": "default", **base}}
 
 
 LLAMA = Format(
@@ -67,6 +68,7 @@ LLAMA = Format(
         *module("lm_head", "head", kinds=("weight",)),
     ),
     prefix="model.",
+    beside=("lm_head.weight",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,
