@@ -133,7 +133,9 @@ def test_plain_and_reversed_addition_are_paired_sum_by_sum() -> None:
 
 def test_a_batch_moves_with_all_its_parts() -> None:
     ids = torch.arange(6).view(2, 3)
-    batch = Batch(ids, ids, padding=ids > 3, document=ids, position=ids, tags={"speaker": ids}).to("meta")
+    batch = Batch(inputs=ids, targets=ids, padding=ids > 3, document=ids, position=ids, tags={"speaker": ids}).to(
+        "meta"
+    )
     tensors = [batch.inputs, batch.targets, batch.padding, batch.document, batch.position, batch.tags["speaker"]]
     assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
-    assert Batch(ids, ids).to("cpu").padding is None
+    assert Batch(inputs=ids, targets=ids).to("cpu").padding is None

@@ -49,8 +49,10 @@ class LinearAttention(Attention):
     def refuses(self, position: Position) -> str | None:
         return refusal_of_terms(position, "linear")
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        read = x if memory is None else memory
+        projected = self.query(x), self.key(read), self.value(read)
+        q, k, v = (split_heads(y, self.head_dim) for y in projected)
         q, k = (functional.elu(wide(y)) + 1 for y in (q, k))
         k = without_padding(k, context)
         turned = position.rotate(q, k, context)

@@ -78,8 +78,8 @@ class MultiHead(Attention):
         self.plan = Plan(score, normaliser, pattern)
         self.dropout = nn.Dropout(dims.dropout)
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = self._project(x, context, position)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        q, k, v = self._project(x, context, position, memory)
         dropout = self.dropout_p if self.training else 0.0
         mixed = self.kernel(q, k, v, self.plan, position, context, dropout)
         if self.masked_heads:
@@ -87,20 +87,24 @@ class MultiHead(Attention):
         heads = mixed.transpose(1, 2).flatten(2)
         return self.dropout(self.out(heads if self.gate is None else heads * self.gate(x).sigmoid()))
 
-    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor:
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _ = self._project(x, context, position)
+        q, k, _ = self._project(x, context, position, memory)
         return Reference.weights(q, k, self.plan, position, context)
 
     def refuses(self, position: Position) -> str | None:
         refusal = self.kernel.refuses(self.plan, position)
         return None if refusal is None else f"{refusal}; use model/kernel=auto or reference"
 
-    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(
+        self, x: Tensor, context: Context, position: Position, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group."""
-        projected = [project(x) for project in (self.query, self.key, self.value)]
+        read = x if memory is None else memory
+        projected = [self.query(x), self.key(read), self.value(read)]
         if self.filters:
-            projected = [_convolve(y, taps, context.query) for y, taps in zip(projected, self.filters, strict=True)]
+            places = (context.query, context.key, context.key)
+            projected = [_convolve(*each) for each in zip(projected, self.filters, places, strict=True)]
         q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
         q, k, v = self.qk_norm(q, k, v)
         q, k = position.rotate(q, k, context)

@@ -61,8 +61,10 @@ class Performer(Attention):
     def refuses(self, position: Position) -> str | None:
         return refusal_of_terms(position, "performer")
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        read = x if memory is None else memory
+        projected = self.query(x), self.key(read), self.value(read)
+        q, k, v = (split_heads(y, self.head_dim) for y in projected)
         q, k = position.rotate(q, k, context)
         scale = self.head_dim**-0.25
         log_q, log_k = log_features(wide(q) * scale, wide(k) * scale, self.directions)
