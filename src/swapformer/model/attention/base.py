@@ -18,9 +18,16 @@ class Attention(nn.Module, ABC):
 
     Facts:
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
+        causal_safe: under a causal pattern no place sees a later one; an attention that is not refuses every pattern
+            but the full one.
+        limit: positions it can mix, counted from 0; None for no limit.
+        signed: its weights are implied by what it computes and may be negative, so they are no distribution.
     """
 
     cache_width: int | None = None
+    causal_safe: ClassVar[bool] = True
+    limit: int | None = None
+    signed: ClassVar[bool] = False
 
     uses: ClassVar[tuple[str, ...]] = ()
 
@@ -28,7 +35,7 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, context: Context, position: Position) -> Tensor: ...
 
     def weights(self, x: Tensor, context: Context, position: Position) -> Tensor | None:
-        """The attention weights [B, H, Q, K] of an input; None for an attention that never forms them."""
+        """The weights [B, H, Q, K] whose product with the values is the heads' output; None for one that has none."""
         return None
 
     def refuses(self, position: Position) -> str | None:
