@@ -234,7 +234,7 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         slot: the slot whose part is in question.
     """
     verdicts = []
-    subject = Subject(config, slot)
+    subject = Subject.fitting(config, slot)
     for name, law in LAWS.items():
         try:
             reason = law(subject)

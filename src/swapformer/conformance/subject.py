@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+from hydra.utils import get_object
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,12 +19,14 @@ from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.training.assemble import build_model, build_plan
+from swapformer.training.assemble import FULL, build_model, build_plan
 
 Made = TypeVar("Made")
 
 VOCABULARY = 11
 LENGTH = 24
+
+CAUSAL = {"_target_": "swapformer.model.pattern.Causal", "_partial_": True, "_convert_": "all"}
 
 
 class BrokenLaw(AssertionError):
@@ -48,6 +51,15 @@ class Subject:
     config: Mapping[str, Any]
     slot: str
     _memo: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def fitting(cls, config: Mapping[str, Any], slot: str) -> Subject:
+        """The subject among companions that its part can work with: an attention that states that it is not causal-safe
+        has the full pattern, the only one that it takes.
+        """
+        subject = cls(config, slot)
+        part = get_object(config["model"][slot]["_target_"])
+        return subject if getattr(part, "causal_safe", True) else subject.with_option("pattern", FULL)
 
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""

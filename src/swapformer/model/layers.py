@@ -27,6 +27,7 @@ class Role(StrEnum):
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
+    LANDMARK = "landmark"  # sums keys or values over places
     ATTENTION_OUT = "attention_out"  # last matrix of the attention branch
     FFN_IN = "ffn_in"
     FFN_GATE = "ffn_gate"

@@ -50,6 +50,13 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
             f"has sequences of {task.max_length} places; raise model.max_len, shorten the task's evaluation lengths, "
             "or use model/position=rope, alibi, t5 or none."
         )
+    reach = task.max_length if position.drawn_from is None else position.drawn_from
+    if attention.limit is not None and attention.limit < reach:
+        yield (
+            f"{type(attention).__name__} attention has a table of {attention.limit} rows (model.max_len), but "
+            f"positions reach to {reach}; set model.max_len={reach}, shorten the task's evaluation lengths, or use "
+            "model/attention=nystrom, linear or mha."
+        )
 
 
 def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
