@@ -53,7 +53,7 @@ def _weights(attention: Attention, subject: Subject) -> None:
     layer, padding = subject.layers[0], torch.arange(LENGTH)[None] >= LENGTH - 3
     tokens = places(padding=padding)
     context = Context(tokens, tokens, dtype=torch.float64)
-    position: Any = next(iter(model.stack.positions.values()))
+    position: Any = next(iter(subject.perturbed().stack.positions.values()))
     x = torch.randn(2, LENGTH, layer.dims.d_model, generator=stream("weights"), dtype=torch.float64)
     with torch.no_grad():
         weights = attention.weights(x, context, position)
