@@ -16,7 +16,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
-from swapformer.study.rules import embeddings, initialisation, layer_rules, positions, streams
+from swapformer.study.rules import devices, embeddings, initialisation, layer_rules, positions, streams
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
@@ -76,6 +76,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
             _make_optimiser(config)
             plan = build_plan(config, task.vocab_size)
             problems = [problem for layer in plan.layers for problem in layer_rules(layer, task)]
+            problems += devices(plan.layers, config["trainer"]["accelerator"])
             problems += [*embeddings(plan.layers), *positions(plan.layers, task), *streams(plan.layers)]
             problems += [*_topology(config, plan), *unused(config["model"], plan.layers)]
     except InstantiationException as error:

@@ -27,6 +27,8 @@ class Position(nn.Module):
         sees_positions: what it computes depends on the positions of places; false for one that counts contents.
         reads: the sizes it depends on; layers that agree in them share one instance. What it adds to the embeddings
             may depend on none, for otherwise layers with different heads would add it more than once.
+        pairwise: what it adds to a pair depends on that pair alone, so that any block of queries and keys can be asked
+            for; false for one that counts what lies between.
         combines: names of the settings that are encodings themselves.
     """
 
@@ -37,6 +39,7 @@ class Position(nn.Module):
     limit: int | None = None
     drawn_from: int | None = None
     sees_positions: bool = True
+    pairwise: bool = True
     reads: ClassVar[tuple[str, ...]] = ("num_heads", "head_dim")
     combines: ClassVar[tuple[str, ...]] = ()
 

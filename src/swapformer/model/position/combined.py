@@ -38,6 +38,7 @@ class Sum(Position):
         self.relative = first.relative and second.relative
         self.has_scores = first.has_scores or second.has_scores
         self.has_bias = first.has_bias or second.has_bias
+        self.pairwise = first.pairwise and second.pairwise
         self.drawn_from = first.drawn_from
         self.limit = min((part.limit for part in (first, second) if part.limit is not None), default=None)
 
@@ -91,6 +92,7 @@ class Randomized(Position):
         self.embeds, self.sees_positions = encoding.embeds, encoding.sees_positions
         self.relative, self.limit = encoding.relative, encoding.limit
         self.has_scores, self.has_bias = encoding.has_scores, encoding.has_bias
+        self.pairwise = encoding.pairwise
 
     def encodings(self) -> tuple[Position, ...]:
         return self.encoding.encodings()
