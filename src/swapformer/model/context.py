@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from swapformer.model.cache import Cache
     from swapformer.model.pattern import Pattern
     from swapformer.model.position import Position
 
@@ -106,12 +107,16 @@ class Context:
         query: the places that ask, Q of them.
         key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
+        cache: where attention keeps what it will need of these places when others follow; None where none will.
     """
 
-    def __init__(self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32, cache: Cache | None = None
+    ) -> None:
         self.query = query
         self.key = key
         self.dtype = dtype
+        self.cache = cache
         self._memo: dict[object, object] = {}
 
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
@@ -140,6 +145,19 @@ class Context:
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
         """A block of this context, by index: what parts derive from it is the same block of what they derive here."""
         return Context(self.query.at(queries), self.key.at(keys), self.dtype)
+
+    def latest(self, keys: int) -> Context:
+        """These queries against the last `keys` keys."""
+        if keys == len(self.key):
+            return self
+        return self.once(("latest", keys), lambda: self.at(slice(None), slice(-keys, None)))
+
+    @property
+    def here(self) -> Context:
+        """The places that ask against themselves, without those that were read before."""
+        return (
+            self if self.query is self.key else self.once("here", lambda: Context(self.query, self.query, self.dtype))
+        )
 
     def mask(self, pattern: Pattern) -> Tensor | None:
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""

@@ -64,7 +64,7 @@ class Pieces:
     def __init__(self, x: Tensor, blocks: list[Block], landmarks: list[int]) -> None:
         order = in_turn(blocks, x.device)
         by_lane = x if order is None else x.index_select(2, order)
-        self.runs = by_lane.split([len(block.queries) for block in blocks], dim=2)
+        self.runs = torch.split(by_lane, [len(block.queries) for block in blocks], dim=2)
         self.landmarks = {place: x[:, :, [place]] for place in landmarks}
 
     def seen(self, block: Block) -> Tensor:

@@ -44,7 +44,8 @@ class Flex(Kernel):
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         assert dropout == 0, "flex has no dropout; `refuses` says so"
-        attend = self._fused if q.is_cuda else flex_attention
+        unfused: Callable[..., Any] = flex_attention
+        attend = self._fused if q.is_cuda else unfused
         mask = context.once(("flex", plan.pattern), lambda: _block_mask(plan.pattern, context))
         bias = context.once(("flex", position, q.dtype), lambda: _bias(position, context, q.dtype))
         return attend(q, k, v, score_mod=_adding(bias), block_mask=mask, scale=float(plan.score.scale))
