@@ -1,8 +1,11 @@
 """Attention variants."""
 
 from swapformer.model.attention.base import Attention
+from swapformer.model.attention.delta import GatedDeltaNet
+from swapformer.model.attention.latent import MLA
 from swapformer.model.attention.linear import LinearAttention
+from swapformer.model.attention.mamba import Mamba2
 from swapformer.model.attention.multihead import MultiHead
 from swapformer.model.attention.performer import Performer
 
-__all__ = ["Attention", "LinearAttention", "MultiHead", "Performer"]
+__all__ = ["MLA", "Attention", "GatedDeltaNet", "LinearAttention", "Mamba2", "MultiHead", "Performer"]
