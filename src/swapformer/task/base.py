@@ -56,6 +56,12 @@ class Batch(Places):
     source: Places | None = None
 
     @property
+    def places(self) -> int:
+        """Places that are read, those of a source among them."""
+        rows, length = self.inputs.shape[:2]
+        return rows * length + (0 if self.source is None else self.source.inputs.shape[:2].numel())
+
+    @property
     def answers(self) -> dict[str, Tensor]:
         """The targets of every answer by name."""
         return {MAIN: self.targets, **self.labels}
