@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -88,6 +90,8 @@ class SDPA(Kernel):
     Raises:
         ValueError: for another backend.
     """
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("auto", *_BACKENDS)}
 
     def __init__(self, dims: Dims, *, backend: str) -> None:
         if backend != "auto" and backend not in _BACKENDS:

@@ -17,9 +17,15 @@ class Attention(nn.Module, ABC):
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
 
     Facts:
+        sees_order: it tells places by their order itself (a convolution, a recurrence), beside position and pattern.
+        anchored: it counts places from the row's beginning or by its length (segments, blocks, a projection of places).
+        isotropic: with a rotary encoding it sees distances alone; false where what meets is no product of what turns.
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
     """
 
+    sees_order: bool = False
+    anchored: bool = False
+    isotropic: bool = True
     cache_width: int | None = None
 
     uses: ClassVar[tuple[str, ...]] = ()
