@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
+from swapformer.model.attention import Attention, MultiHead
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
@@ -287,17 +288,20 @@ class FalseAnchor(Pattern):
         return ((back >= 0) & (back < 4))[:, None]
 
 
-class TellsPlacesApart(FFN):
-    """Treats odd and even places of a row differently, whatever position encoding and pattern say."""
+class SecretlyOrdered(Attention):
+    """Mixes near places more than far ones by itself, and does not say that it sees the order."""
 
-    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+    uses = MultiHead.uses
+
+    def __init__(self, dims: Dims, *, pattern: Pattern, **parts: Any) -> None:
         super().__init__()
-        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
-        self.activation = activation
+        self.heads, self.pattern = MultiHead(dims, pattern=pattern, **parts), pattern
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        odd = torch.arange(x.shape[1]) % 2
-        return self.activation(self.inner(x)) * (1 + odd[:, None])
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        steps = (context.key.order[:, None, :] - context.query.order[:, :, None]).abs()
+        near, mask = 0.5**steps, context.mask(self.pattern)
+        near = near.to(x.dtype) if mask is None else near.to(x.dtype) * mask[:, 0]
+        return self.heads(x, context, position, memory) + near @ x
 
 
 class CountsPadding(FFN):
@@ -467,3 +471,89 @@ class FalseHead(Init):
 
     def std(self, origin: Origin) -> float:
         return 0.0 if origin.role is Role.HEAD else 0.02
+
+
+class CountsFromFirst(Position):
+    """Counts queries from the first of those handed over, which a cache makes another one."""
+
+    has_bias = True
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.heads = dims.num_heads
+
+    def bias(self, context: Context) -> Tensor:
+        query, key = (tokens.position - tokens.position[:, :1] for tokens in (context.query, context.key))
+        steps = (key[:, None, :] - query[:, :, None]).abs()[:, None]
+        return -0.1 * steps.to(context.dtype).expand(-1, self.heads, -1, -1)
+
+
+class MeanOfAll(Attention):
+    """Says nothing of it, but lets every place see the mean of all."""
+
+    uses = ("pattern",)
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class TakesCausal(Attention):
+    """Says that it is not causal-safe, and yet takes a causal pattern."""
+
+    uses = ("pattern",)
+    causal_safe = False
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class Boundless(Attention):
+    """Says that it ends at some position, and yet goes on."""
+
+    limit = 100
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+
+class ShowsTheFuture(Attention):
+    """Attends to nothing but itself, and shows weights for all places."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return x.new_ones(len(x), self.num_heads, x.shape[1], x.shape[1])
+
+
+class HidesItsSign(Attention):
+    """Attends to nothing but itself, with a weight below zero that it does not state."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(-x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
+        return -one.expand(len(x), self.num_heads, -1, -1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, gradients, ids, loss_of, require, run
+from swapformer.model.topology import Topology
 from swapformer.random import stream
 
 STEP = 1e-7
@@ -84,7 +85,7 @@ def gradients_are_derivatives(subject: Subject) -> None:
     require(False, f"the loss must change as its gradient says, by {told:.8g}, but it does by {seen:.8g}.")
 
 
-def _quotient(model: nn.Module, inputs: Tensor, directions: dict[str, Tensor]) -> float:
+def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:
     """(loss at w + STEP·d − loss at w − STEP·d) / (2·STEP), with the same randomness; the weights stay."""
     losses = []
     for sign in (1, -1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swapformer.conformance.differences import differ
-from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, places, require, run
+from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, places, refusal, require, run
 from swapformer.options import default_option, option, options
 
 NEUTRAL = {
@@ -38,12 +38,16 @@ def does_something(subject: Subject) -> str | None:
 
 
 def used_parts_matter(subject: Subject) -> str | None:
-    """Of each slot that the part takes parts of (`uses`), some other option changes something."""
+    """Of each slot that the part takes parts of (`uses`), some other option changes something, or all are refused."""
     slots = [slot for slot in getattr(subject.part, "uses", ()) if slot not in _KEPT_BY_USERS]
     for slot in slots:
-        others = (subject.with_model(**{slot: node}) for node in options(slot).values())
+        others = [
+            subject.with_model(**{slot: node})
+            for node in options(slot).values()
+            if node != subject.config["model"][slot]
+        ]
         require(
-            any(differ(subject, other) for other in others),
+            any(differ(subject, other) for other in others) or all(map(refusal, others)),
             f"the part takes a {slot}, but no other option of model/{slot} changes anything: use it, or leave it out "
             "of `uses`.",
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from swapformer.conformance.subject import LENGTH, TIGHT, Subject, gradients, ids, places, require, run
+from swapformer.model.topology import Topology
 from swapformer.options import options
 
 MET_BY_KERNELS = ("kernel", "attention", "score", "normaliser", "pattern", "position", "qk_norm")
@@ -36,7 +36,7 @@ def _refused(subject: Subject) -> bool:
     return layer.attention().refuses(layer.position()) is not None
 
 
-def _compared(name: str, fast: nn.Module, slow: nn.Module, subject: Subject) -> bool:
+def _compared(name: str, fast: Topology, slow: Topology, subject: Subject) -> bool:
     """Whether a kernel runs here; raises BrokenLaw if it is not the reference."""
     inputs = ids()
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)

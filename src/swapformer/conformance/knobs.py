@@ -10,7 +10,7 @@ from typing import Any
 from hydra.utils import get_object
 
 from swapformer.conformance.differences import differ
-from swapformer.conformance.subject import Subject, require
+from swapformer.conformance.subject import Subject, refusal, require
 
 UNKNOWN = "no_such_word"
 """A word that no part takes for a choice."""
@@ -40,7 +40,7 @@ class Knob:
         if isinstance(value, bool):
             yield not value
         elif value is None:
-            yield from (1, 3, 16)
+            yield from (1, 3, 16, True)
         elif isinstance(value, str):
             yield from ([word for word in self.choices if word != value] if self.choices else [f"{value}_2"])
         elif isinstance(value, list):
@@ -79,16 +79,16 @@ def words_are_known(subject: Subject) -> str | None:
     """Of a word's declared `choices` each is accepted, and any other word is refused by an error that names them."""
     words = [knob for knob in knobs_of(subject) if isinstance(knob.value, str)]
     for knob in words:
-        refusal = _refusal(knob.turned(subject, UNKNOWN))
+        unknown = refusal(knob.turned(subject, UNKNOWN))
         require(
-            bool(knob.choices) == (refusal is not None),
-            f"`{knob.name}` takes {'any word' if refusal is None else 'some words only'}, but its class declares "
+            bool(knob.choices) == (unknown is not None),
+            f"`{knob.name}` takes {'any word' if unknown is None else 'some words only'}, but its class declares "
             f"{'choices = ' + str(tuple(knob.choices)) if knob.choices else 'no choices'}: refuse what is not among "
             "them, and declare `choices = {setting: words}`.",
         )
-        refused = [word for word in knob.choices if _refusal(knob.turned(subject, word)) is not None]
+        refused = [word for word in knob.choices if refusal(knob.turned(subject, word)) is not None]
         require(not refused, f"`{knob.name}` must accept each of its choices, but refuses {', '.join(refused)}.")
-        unnamed = [word for word in knob.choices if word not in str(refusal)]
+        unnamed = [word for word in knob.choices if word not in str(unknown)]
         require(not unnamed, f"the error about an unknown `{knob.name}` must name all choices, but not {unnamed}.")
     return None if words else "no setting is a word"
 
@@ -98,7 +98,7 @@ def variants(subject: Subject) -> Iterator[Subject]:
     for knob in knobs_of(subject):
         for other in knob.alternatives():
             changed = knob.turned(subject, other)
-            if _refusal(changed) is None:
+            if refusal(changed) is None:
                 yield changed
                 break
 
@@ -119,12 +119,3 @@ def _knobs(node: Any, path: tuple[str | int, ...], choices: Mapping[str, Sequenc
             yield from _knobs(value, (*path, index), choices)
     else:
         yield Knob(path, node, choices.get(str(path[-1]), ()))
-
-
-def _refusal(subject: Subject) -> ValueError | None:
-    """What the part says against its settings; None if it takes them."""
-    try:
-        subject.perturbed()
-    except ValueError as refusal:
-        return refusal
-    return None

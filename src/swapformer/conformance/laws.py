@@ -32,6 +32,7 @@ from swapformer.conformance.order import (
 )
 from swapformer.conformance.randomness import evaluation_is_exact, reproducible, reseeding
 from swapformer.conformance.subject import BrokenLaw, Subject
+from swapformer.conformance.writing import cache_changes_nothing
 
 Law = Callable[[Subject], str | None]
 
@@ -56,6 +57,7 @@ LAWS: Mapping[str, Law] = {
         gradients_everywhere,
         gradients_are_derivatives,
         kernel_equals_reference,
+        cache_changes_nothing,
         beyond_max_len,
         does_something,
         used_parts_matter,
@@ -83,7 +85,7 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         slot: the slot whose part is in question.
     """
     verdicts = []
-    subject = Subject(config, slot)
+    subject = Subject.fitting(config, slot)
     for name, law in LAWS.items():
         try:
             reason = law(subject)

@@ -2,7 +2,10 @@
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.linear import LinearAttention
+from swapformer.model.attention.linformer import Linformer
 from swapformer.model.attention.multihead import MultiHead
+from swapformer.model.attention.nystrom import Nystrom
 from swapformer.model.attention.performer import Performer
+from swapformer.model.attention.reformer import Reformer
 
-__all__ = ["Attention", "LinearAttention", "MultiHead", "Performer"]
+__all__ = ["Attention", "LinearAttention", "Linformer", "MultiHead", "Nystrom", "Performer", "Reformer"]
