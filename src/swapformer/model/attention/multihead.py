@@ -74,6 +74,8 @@ class MultiHead(Attention):
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.gate = Linear(dims.d_model, width, Role.GATE, bias=False) if output_gate else None
         self.filters = nn.ParameterList() if convolution is None else filters(convolution, width, shared, shared)
+        self.isotropic = score.isotropic
+        self.sees_order = convolution is not None and convolution > 1
         self.masked_heads = _existing(masked_heads, dims.num_heads)
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern

@@ -39,6 +39,7 @@ class Nystrom(Attention):
     """
 
     uses = ("pattern",)
+    sees_order = True
     causal_safe = False
     signed = True
 
