@@ -44,7 +44,7 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
     """
     with torch.device("meta"):
         plan = build_plan(config, vocabulary)
-        model: nn.Module = factory(config["model"]["topology"])(plan).to(DTYPES[dtype])
+        model: nn.Module = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
     for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
