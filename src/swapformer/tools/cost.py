@@ -46,7 +46,7 @@ def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[i
     """
     with torch.device("meta"):
         plan = build_plan(config, asked)
-        model: Topology = factory(config["model"]["topology"])(plan).to(DTYPES[dtype])
+        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
     for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
