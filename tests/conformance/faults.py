@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
+from swapformer.model.attention import Attention
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
@@ -212,3 +213,87 @@ class CoarseNorm(Norm):
     def forward(self, x: Tensor) -> Tensor:
         wide = x if x.dtype == torch.float64 else x.bfloat16()
         return (wide / wide.pow(2).mean(-1, keepdim=True).sqrt()).to(x.dtype)
+
+
+class CountsKeys(Position):
+    """Takes the number of a query among those handed over for its position, which a cache makes wrong."""
+
+    has_bias = True
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+
+    def bias(self, context: Context) -> Tensor:
+        query, key = (torch.arange(len(tokens), dtype=context.dtype) for tokens in (context.query, context.key))
+        return -(query[:, None] - key).abs()[None, None]
+
+
+class MeanOfAll(Attention):
+    """Says nothing of it, but lets every place see the mean of all."""
+
+    uses = ("pattern",)
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class TakesCausal(Attention):
+    """Says that it is not causal-safe, and yet takes a causal pattern."""
+
+    uses = ("pattern",)
+    causal_safe = False
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class Boundless(Attention):
+    """Says that it ends at some position, and yet goes on."""
+
+    limit = 100
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+
+class ShowsTheFuture(Attention):
+    """Attends to nothing but itself, and shows weights for all places."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return x.new_ones(len(x), self.num_heads, x.shape[1], x.shape[1])
+
+
+class HidesItsSign(Attention):
+    """Attends to nothing but itself, with a weight below zero that it does not state."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(-x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
+        return -one.expand(len(x), self.num_heads, -1, -1)

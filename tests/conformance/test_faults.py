@@ -25,9 +25,15 @@ FAULTS = [
     ("position", "SeesPadding", {}, "padding_is_invisible"),
     ("position", "SeesDocuments", {}, "documents_are_apart"),
     ("kernel", "IgnoresBias", {}, "kernel_equals_reference"),
+    ("position", "CountsKeys", {}, "cache_changes_nothing"),
     ("position", "SharedTable", {"base": 7.0}, "instances_are_apart"),
     ("position", "FalseFact", {}, "facts_hold"),
     ("position", "AddedTwice", {}, "facts_hold"),
+    ("attention", "MeanOfAll", {}, "causality"),
+    ("attention", "TakesCausal", {}, "facts_hold"),
+    ("attention", "Boundless", {}, "facts_hold"),
+    ("attention", "ShowsTheFuture", {}, "facts_hold"),
+    ("attention", "HidesItsSign", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
 ]
 

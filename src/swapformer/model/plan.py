@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from swapformer.interface import Interface
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.norm import Norm
-from swapformer.model.pattern import Pattern
+from swapformer.model.pattern import Full, Pattern
 from swapformer.model.placement import Placement
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
@@ -59,10 +60,10 @@ class LayerPlan:
             self._shared[key] = factory(dims, **parts)
         return self._shared[key]
 
-    def _user(self, slot: str) -> Any:
+    def _user(self, slot: str, pattern: Pattern) -> Any:
         """A part built from the parts that it uses."""
         uses: tuple[str, ...] = getattr(_target(self._slots[slot]), "uses", ())
-        return self.part(slot, **{name: self.pattern() if name == "pattern" else self.part(name) for name in uses})
+        return self.part(slot, **{name: pattern if name == "pattern" else self.part(name) for name in uses})
 
     def position(self) -> Position:
         return self._shared_part("position", self._slots["position"], self.position_dims)
@@ -71,10 +72,14 @@ class LayerPlan:
         return self._shared_part("pattern", self._slots["pattern"], self.dims)
 
     def attention(self) -> Attention:
-        return self._user("attention")
+        return self._user("attention", self.pattern())
+
+    def cross_attention(self) -> Attention:
+        """Attention to a source, every place of which may be seen."""
+        return self._user("attention", Full(self.dims))
 
     def ffn(self) -> FFN:
-        return self._user("ffn")
+        return self._user("ffn", self.pattern())
 
     def norm(self) -> Norm:
         return self.part("norm")
@@ -113,10 +118,19 @@ class ModelPlan:
     Attributes:
         dims: sizes of the model.
         layers: one plan for each layer, first to last.
+        interface: what goes in and what comes out.
+        encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
     """
 
     dims: Dims
     layers: tuple[LayerPlan, ...]
+    interface: Interface
+    encoder: tuple[LayerPlan, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.layers) == self.dims.num_layers, "a model plan needs one plan for each of its layers"
+
+    @property
+    def stacks(self) -> tuple[tuple[LayerPlan, ...], ...]:
+        """The layers of each stack."""
+        return (self.encoder, self.layers) if self.encoder else (self.layers,)

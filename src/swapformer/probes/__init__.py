@@ -22,7 +22,7 @@ def replay(config: Config, directory: Path) -> None:
     if not wanted:
         return
     task = build_task(config)
-    model = build_model(config, task.vocab_size)
+    model = build_model(config, task.interface)
     checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
     model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
     model.eval()

@@ -11,7 +11,7 @@ from swapformer.model.context import Context
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import tokens_of
+from swapformer.training.module import given
 
 
 class HeadSimilarity(Probe):
@@ -42,7 +42,7 @@ class HeadSimilarity(Probe):
 
         with watch_attention(model, see):
             for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
-                model(batch.inputs, tokens_of(batch))
+                model(*given(batch))
         layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]

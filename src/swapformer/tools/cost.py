@@ -40,18 +40,17 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
     """The costs of a resolved configuration as plain data.
 
     Raises:
-        UsageError: for a length beyond what a position encoding can encode, and for parts whose work depends on the
-            data.
+        UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
+            depends on the data.
     """
     with torch.device("meta"):
         plan = build_plan(config, vocabulary)
         model: nn.Module = factory(config["model"]["topology"])(plan).to(DTYPES[dtype])
-    limits = [layer.position().limit for layer in plan.layers]
-    for limit in limits:
-        if limit is not None and limit < max(lengths):
+    for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
+        if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
-                f"`--lengths` must not exceed the position table of {limit} rows, but {max(lengths)} does; raise "
-                "model.max_len, or use a position encoding without a table."
+                f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
+                f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
     elements, state = _kept([layer.attention() for layer in plan.layers])
     try:

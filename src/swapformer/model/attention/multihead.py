@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.convolution import convolve, filters
+from swapformer.model.attention.kept import with_kept
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference
@@ -41,6 +42,7 @@ class MultiHead(Attention):
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
+    caches = True
 
     def __init__(
         self,
@@ -78,35 +80,55 @@ class MultiHead(Attention):
         self.plan = Plan(score, normaliser, pattern)
         self.dropout = nn.Dropout(dims.dropout)
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = self._project(x, context, position)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        q, k, v, seen = self._project(x, context, position, memory)
         dropout = self.dropout_p if self.training else 0.0
-        mixed = self.kernel(q, k, v, self.plan, position, context, dropout)
+        mixed = self.kernel(q, k, v, self.plan, position, seen, dropout)
         if self.masked_heads:
             mixed = mixed.index_fill(1, torch.tensor(self.masked_heads, device=mixed.device), 0.0)
         heads = mixed.transpose(1, 2).flatten(2)
         return self.dropout(self.out(heads if self.gate is None else heads * self.gate(x).sigmoid()))
 
-    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor:
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _ = self._project(x, context, position)
-        return Reference.weights(q, k, self.plan, position, context)
+        q, k, _, seen = self._project(x, context, position, memory)
+        return Reference.weights(q, k, self.plan, position, seen)
 
     def refuses(self, position: Position) -> str | None:
         refusal = self.kernel.refuses(self.plan, position)
         return None if refusal is None else f"{refusal}; use model/kernel=auto or reference"
 
-    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor]:
-        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group."""
-        projected = [project(x) for project in (self.query, self.key, self.value)]
-        if self.filters:
-            projected = [convolve(y, taps, context.query) for y, taps in zip(projected, self.filters, strict=True)]
-        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
-        q, k, v = self.qk_norm(q, k, v)
+    def _project(
+        self, x: Tensor, context: Context, position: Position, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Context]:
+        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group.
+
+        The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
+        """
+        q, k, v = self.qk_norm(*self._heads(x, context, memory))
+        k, v, context = with_kept(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
         if self.repeats > 1:
             k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
-        return q, k, v
+        return q, k, v, context
+
+    def _heads(self, x: Tensor, context: Context, memory: Tensor | None) -> Iterator[Tensor]:
+        """q [B, H, Q, E], then k and v [B, G, Q, E] of the places that are read now."""
+        read = x if memory is None else memory
+        projected = [self.query(x), self.key(read), self.value(read)]
+        if self.filters:
+            projected = self._convolved(projected, context, memory)
+        return (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
+
+    def _convolved(self, projected: Sequence[Tensor], context: Context, memory: Tensor | None) -> list[Tensor]:
+        """Queries, keys and values after the convolutions, which see the places kept from before as well."""
+        query, key = context.query, context.query if memory is None else context.key
+        if context.cache is not None and memory is None:
+            width = max(len(taps) for taps in self.filters)
+            projected = context.cache.append((self, "projected"), *projected, last=max(width - 1, 1))
+            query = key = context.latest(projected[0].shape[-2]).key
+        convolved = [convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
+        return convolved if memory is not None else [y[:, -len(context.query) :] for y in convolved]
 
 
 def _existing(heads: Sequence[int], num_heads: int) -> list[int]:

@@ -14,6 +14,10 @@ _CHUNK = 64
 """Places that are matched pair by pair before their sum is carried on; a sum [E, E] is kept for each chunk."""
 
 
+Pair = tuple[Tensor, Tensor]
+"""What belongs to queries and what to keys, [B, H, Q, M] and [B, H, K, M]."""
+
+
 def wide(x: Tensor) -> Tensor:
     """x in float32 or wider, for long sums lose much in fewer digits."""
     return x if x.element_size() >= 4 else x.float()
@@ -24,9 +28,7 @@ def without_padding(k: Tensor, context: Context) -> Tensor:
     return k if context.key.padding is None else k.masked_fill(context.key.padding[:, None, :, None], 0.0)
 
 
-def weighted_mean(
-    features: tuple[Tensor, Tensor], turned: tuple[Tensor, Tensor], v: Tensor, context: Context, pattern: Pattern
-) -> Tensor:
+def weighted_mean(features: Pair, turned: Pair, v: Tensor, context: Context, pattern: Pattern) -> Tensor:
     """Σ_j (t_i·u_j) v_j / Σ_j q_i·k_j over the allowed j, for (q, k) = features and (t, u) = turned, [B, H, T, M].
 
     The pattern is full or plainly causal. A query that sees nothing gets zero.
@@ -42,12 +44,32 @@ def weighted_mean(
     return total / count.masked_fill(count == 0, 1.0)
 
 
+def implied_weights(features: Pair, turned: Pair, context: Context, pattern: Pattern) -> Tensor:
+    """(t_i·u_j) / Σ_j q_i·k_j for the allowed j, else 0, [B, H, Q, K]: what `weighted_mean` multiplies values with."""
+    mask = context.mask(pattern)
+    products, counted = (
+        (q @ k.mT if mask is None else (q @ k.mT).masked_fill(~mask, 0.0)) for q, k in (turned, features)
+    )
+    count = counted.sum(-1, keepdim=True)
+    return products / count.masked_fill(count == 0, 1.0)
+
+
 def require_plain(pattern: Pattern, name: str) -> None:
     """Refuse a pattern that sums over all places, or all earlier ones, cannot follow."""
     if not (pattern.full or pattern.plain_causal):
         raise ValueError(
             f"{name} attention sums over all places or all earlier ones, so it cannot follow the pattern "
             f"{type(pattern).__name__}; use model/pattern=causal or full, or model/attention=mha."
+        )
+
+
+def require_full(pattern: Pattern, name: str) -> None:
+    """Refuse every pattern but the full one: for an attention that mixes all places before any of them asks."""
+    if not pattern.full:
+        raise ValueError(
+            f"{name} attention mixes all places of a row before any of them asks, so it cannot follow the pattern "
+            f"{type(pattern).__name__}; use model/pattern=full where the future may be seen, or "
+            "model/attention=linear, performer, reformer or mha for a causal model."
         )
 
 
