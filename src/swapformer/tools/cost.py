@@ -41,7 +41,7 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
 
     Raises:
         UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
-            depends on the data.
+            depends on the data or a device.
     """
     with torch.device("meta"):
         plan = build_plan(config, vocabulary)
@@ -55,10 +55,11 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
     elements, state = _kept([layer.attention() for layer in plan.layers])
     try:
         costs: list[Cost] = [count(model, vocabulary, batch, length, elements, state) for length in lengths]
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"what this model does depends on the data ({str(error).splitlines()[0][:120]}), so it cannot be counted "
-            "without any; use parts that treat all places alike, such as model/ffn=mlp for moe."
+            f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
+            "be counted without them; use parts that treat all places alike, such as model/ffn=mlp for moe, and "
+            "model/kernel=auto for flex."
         ) from error
     return {
         "parameters": count_parameters(model),

@@ -21,25 +21,25 @@ class Attention(nn.Module, ABC):
     Facts:
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
         state_width: elements that generation keeps of a sequence whatever its length; None where no such state exists.
-        has_auxiliary_loss: whether a forward in training leaves one.
-        shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
         caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
         crosses: whether it can read a memory, which cross-attention needs.
         causal_safe: under a causal pattern no place sees a later one; an attention that is not refuses every pattern
             but the full one.
         limit: positions it can mix, counted from 0; None for no limit.
         signed: its weights are implied by what it computes and may be negative, so they are no distribution.
+        has_auxiliary_loss: whether a forward in training leaves one.
+        shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
     """
 
     cache_width: int | None = None
     state_width: int | None = None
-    has_auxiliary_loss: bool = False
-    shares_values: tuple[int, int] | None = None
     caches: bool = False
     crosses: bool = True
     causal_safe: ClassVar[bool] = True
     limit: int | None = None
     signed: ClassVar[bool] = False
+    has_auxiliary_loss: bool = False
+    shares_values: tuple[int, int] | None = None
 
     uses: ClassVar[tuple[str, ...]] = ()
 
