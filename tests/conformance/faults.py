@@ -215,6 +215,19 @@ class CoarseNorm(Norm):
         return (wide / wide.pow(2).mean(-1, keepdim=True).sqrt()).to(x.dtype)
 
 
+class CountsKeys(Position):
+    """Takes the number of a query among those handed over for its position, which a cache makes wrong."""
+
+    has_bias = True
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+
+    def bias(self, context: Context) -> Tensor:
+        query, key = (torch.arange(len(tokens), dtype=context.dtype) for tokens in (context.query, context.key))
+        return -(query[:, None] - key).abs()[None, None]
+
+
 class MeanOfAll(Attention):
     """Says nothing of it, but lets every place see the mean of all."""
 

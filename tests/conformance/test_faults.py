@@ -25,6 +25,7 @@ FAULTS = [
     ("position", "SeesPadding", {}, "padding_is_invisible"),
     ("position", "SeesDocuments", {}, "documents_are_apart"),
     ("kernel", "IgnoresBias", {}, "kernel_equals_reference"),
+    ("position", "CountsKeys", {}, "cache_changes_nothing"),
     ("position", "SharedTable", {"base": 7.0}, "instances_are_apart"),
     ("position", "FalseFact", {}, "facts_hold"),
     ("position", "AddedTwice", {}, "facts_hold"),

@@ -278,7 +278,7 @@ class TestRandomized:
     def test_positions_that_a_task_gives_keep_their_order(self) -> None:
         batch = self.task.train_batch(0, 0)
         given = torch.arange(batch.inputs.shape[1])[None] // 2
-        moved = placed(Batch(batch.inputs, batch.targets, position=given), 50, 0).position
+        moved = placed(Batch(inputs=batch.inputs, targets=batch.targets, position=given), 50, 0).position
         assert torch.equal(moved.diff() > 0, given.diff() > 0)
 
     def test_a_range_shorter_than_a_sequence_is_refused(self) -> None:

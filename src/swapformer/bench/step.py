@@ -41,7 +41,7 @@ def bare(config: Config) -> float:
     """Milliseconds of a step of a plain PyTorch loop: same module, batches, optimiser, schedule and clipping."""
     torch.set_num_threads(config["trainer"]["threads"])
     task = build_task(config)
-    model = build_model(config, task.vocab_size)
+    model = build_model(config, task.interface)
     optimiser = instantiate(config["optim"])(parameter_groups(model, config["optim"]["weight_decay"]))
     schedule, steps, peak = instantiate(config["schedule"]), config["budget"]["steps"], config["optim"]["lr"]
     since = 0.0

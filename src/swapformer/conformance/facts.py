@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -11,7 +12,6 @@ from swapformer.model.attention import Attention
 from swapformer.model.context import Context
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Causal, Pattern
-from swapformer.model.position import Position
 from swapformer.random import stream
 
 
@@ -31,7 +31,7 @@ def facts_hold(subject: Subject) -> None:
 
 def _attention_facts(subject: Subject) -> None:
     model = subject.perturbed()
-    attention: Attention = model.stack.layers[0].attention  # type: ignore[union-attr, index]
+    attention: Any = model.stack.layers[0].attention
     _weights(attention, subject)
     if subject.slot != "attention":
         return
@@ -53,7 +53,7 @@ def _weights(attention: Attention, subject: Subject) -> None:
     layer, padding = subject.layers[0], torch.arange(LENGTH)[None] >= LENGTH - 3
     tokens = places(padding=padding)
     context = Context(tokens, tokens, dtype=torch.float64)
-    position: Position = next(iter(subject.perturbed().stack.positions.values()))  # type: ignore[union-attr, operator]
+    position: Any = next(iter(subject.perturbed().stack.positions.values()))
     x = torch.randn(2, LENGTH, layer.dims.d_model, generator=stream("weights"), dtype=torch.float64)
     with torch.no_grad():
         weights = attention.weights(x, context, position)
@@ -120,8 +120,8 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
 
 def _position_facts(subject: Subject) -> None:
     model = subject.perturbed()
-    position: Position = next(iter(model.stack.positions.values()))  # type: ignore[union-attr, operator]
-    heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
+    position: Any = next(iter(model.stack.positions.values()))
+    heads, width = subject.layers[0].position_dims.num_heads, subject.layers[0].position_dims.head_dim
     tokens = places()
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)

@@ -71,7 +71,7 @@ def _alternatives(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif value is None:
-        yield from (1, 3, 16)
+        yield from (1, 3, 16, True)
     elif isinstance(value, int):
         yield from (value + 1, value * 2, value // 2)
     else:

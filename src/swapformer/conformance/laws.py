@@ -12,6 +12,7 @@ import torch
 from swapformer.conformance.facts import facts_hold
 from swapformer.conformance.knobs import no_dead_knob, variants
 from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, places, require, run
+from swapformer.conformance.writing import cache_changes_nothing
 from swapformer.model.context import Tokens
 from swapformer.model.position import Position
 from swapformer.random import stream
@@ -208,6 +209,7 @@ LAWS: Mapping[str, Law] = {
         padding_is_invisible,
         documents_are_apart,
         kernel_equals_reference,
+        cache_changes_nothing,
         instances_are_apart,
         facts_hold,
         no_dead_knob,

@@ -10,23 +10,22 @@ from typing import Any, TypeVar
 
 import torch
 from hydra.utils import get_object
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
+from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.training.assemble import build_model, build_plan
+from swapformer.training.assemble import FULL, build_model, build_plan
 
 Made = TypeVar("Made")
 
 VOCABULARY = 11
 LENGTH = 24
 
-
-FULL = {"_target_": "swapformer.model.pattern.Full", "_partial_": True, "_convert_": "all"}
 CAUSAL = {"_target_": "swapformer.model.pattern.Causal", "_partial_": True, "_convert_": "all"}
 
 
@@ -74,11 +73,11 @@ class Subject:
         config["model"][slot] = dict(node)
         return Subject(config, self.slot)
 
-    def build(self) -> nn.Module:
+    def build(self) -> Topology:
         """The model as a trial would start it, in float64."""
         return build_model(self.config, VOCABULARY).double()
 
-    def perturbed(self) -> nn.Module:
+    def perturbed(self) -> Topology:
         """The model with wide weights, so that branches that start at zero take part. Evaluation mode.
 
         One model for all laws: a law that changes it takes a copy.
@@ -93,7 +92,7 @@ class Subject:
         return made
 
     @staticmethod
-    def _perturb(model: nn.Module) -> nn.Module:
+    def _perturb(model: Topology) -> Topology:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=stream("perturb", name), dtype=torch.float64)
@@ -139,17 +138,23 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
     return torch.randint(VOCABULARY, (rows, length), generator=stream("ids", seed))
 
 
-def run(model: nn.Module, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
-    """Logits without gradient."""
-    with torch.no_grad():
-        out: Tensor = model(inputs, tokens or places(inputs.shape[1]))
+def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits; a topology that reads a source gets one of its own, of another length, whatever the inputs."""
+    source = ids(len(inputs), LENGTH // 2, seed=1) if model.reads_source else None
+    out: Tensor = model(inputs, tokens or places(inputs.shape[1]), source, places(LENGTH // 2))
     return out
 
 
-def gradients(model: nn.Module, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits without gradient."""
+    with torch.no_grad():
+        return answer(model, inputs, tokens)
+
+
+def gradients(model: Topology, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Next-token loss and its gradient by parameter; a parameter that gets none is absent."""
     model.zero_grad()
-    logits = model(inputs, places(inputs.shape[1]))
+    logits = answer(model, inputs)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     if (auxiliary := take_auxiliary_loss(model)) is not None:
         loss = loss + auxiliary

@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from torch import nn
 
 from swapformer.errors import UsageError, suggest
 from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
-from swapformer.study.rules import embeddings, initialisation, layer_rules, positions, streams
+from swapformer.model.topology import Topology
+from swapformer.study.rules import devices, embeddings, ends, exchange, initialisation, layer_rules, positions, streams
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
@@ -45,7 +46,9 @@ NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout":
 KEYS = {
     "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
          "divergence", "log_every", "checkpoint_every", "runs_dir", "allow"),
-    "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers"),
+    "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
+              "encoder"),
+    "model.encoder": ("num_layers", "layers"),
     "budget": ("steps",),
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
@@ -74,10 +77,12 @@ def check(config: Mapping[str, Any], task: Task) -> None:
     try:
         with torch.device("meta"):
             _make_optimiser(config)
-            plan = build_plan(config, task.vocab_size)
-            problems = [problem for layer in plan.layers for problem in layer_rules(layer, task)]
-            problems += [*embeddings(plan.layers), *positions(plan.layers, task), *streams(plan.layers)]
-            problems += [*_topology(config, plan), *unused(config["model"], plan.layers)]
+            plan = build_plan(config, task.interface)
+            problems = [problem for stack in plan.stacks for layer in stack for problem in layer_rules(layer, task)]
+            for stack in plan.stacks:
+                problems += devices(stack, config["trainer"]["accelerator"])
+                problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack)]
+            problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -88,7 +93,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def _keys(config: Mapping[str, Any]) -> Iterator[str]:
     for node, known in KEYS.items():
-        for key in config[node] if node else config:
+        for key in reduce(getitem, node.split("."), config) if node else config:
             if key not in known:
                 place = f"`{node}`" if node else "the configuration"
                 yield f"{place} has no key {key!r}, so nothing would read it{suggest(str(key), known)}"
@@ -131,18 +136,24 @@ def _make_optimiser(config: Mapping[str, Any]) -> None:
     instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
-def _topology(config: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
-    model = factory(config["model"]["topology"])(plan)
+def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+    node = config["model"]["topology"]
+    yield from exchange(_target(node), plan, task, config["model"]["encoder"])
+    if _target(node).reads_source and not plan.encoder:
+        return
+    model: Topology = factory(node)(plan)
     init = factory(config["model"]["init"])(plan.dims)
     for name, parameter in model.named_parameters():
         deviation(init, origin_of(name, parameter))
-    yield from initialisation(init, plan.layers, config["model"]["topology"])
-    future = model.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
+    yield from initialisation(init, [layer for stack in plan.stacks for layer in stack], node)
+    future = task.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
     if future and "future" not in config["allow"]:
         yield (
-            "a decoder predicts each next token, so no place may see a later one, but its pattern lets it; use "
-            "model/pattern=causal, or window with after=0; to study the leak itself, add allow=[future]."
+            f"the task {type(task).__name__} predicts each next token, so no place may see a later one, but the "
+            "pattern lets it; use model/pattern=causal, or window with after=0; to study the leak, add allow=[future]."
         )
-    ends = {(layer.placement().embed, layer.placement().final) for layer in plan.layers}
-    if len(ends) > 1:
-        yield "placement's `embed` and `final` stand outside the layers: they must be the same for all of them."
+
+
+def _target(node: Mapping[str, Any]) -> type[Topology]:
+    found: type[Topology] = get_object(node["_target_"])
+    return found

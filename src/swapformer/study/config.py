@@ -21,7 +21,7 @@ from swapformer.paths import conf_dir
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_task
+from swapformer.training.assemble import build_task, encoder_node
 
 RESULTS_EPOCH = 1
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
@@ -70,6 +70,7 @@ def finalise(composed: DictConfig) -> Config:
     if model["max_len"] is None:
         model["max_len"] = task.max_length
     model["layers"] = expand_layers(model, _load_option)
+    model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
     return resolved
 
 

@@ -8,15 +8,22 @@ from typing import Any
 
 import yaml
 
-from swapformer.model.plan import LayerPlan
+from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.paths import conf_dir
+from swapformer.training.assemble import FULL, encoder_node
 
 USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm"), "ffn": ("activation",)}
 """For each slot whose parts are built from others, the slots that they may use."""
 
 
-def unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
+def unused(model: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
     """A complaint for each choice that the attention or feed-forward layer it is meant for does not use."""
+    yield from _unused(model, plan.layers)
+    if plan.encoder:
+        yield from _unused(encoder_node(model), plan.encoder)
+
+
+def _unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
     overrides = model["layers"] or [{}] * len(layers)
     for layer, override in zip(layers, overrides, strict=True):
         nodes = {**model, **override}
@@ -24,7 +31,7 @@ def unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[st
             part = layer.attention() if user == "attention" else layer.ffn()
             for slot in slots:
                 name, default = _default(slot)
-                if slot not in part.uses and nodes[slot] != default:
+                if slot not in part.uses and nodes[slot] not in (default, FULL):
                     chosen = nodes[slot]["_target_"].rpartition(".")[-1]
                     yield (
                         f"{user} {type(part).__name__} does not use a {slot}, so {chosen} with its settings would be "

@@ -5,14 +5,15 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, SupportsIndex
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self, SupportsIndex
 
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError, suggest
+from swapformer.interface import MAIN, Interface
 
 IGNORE = -100
 """The target of a place that carries no loss."""
@@ -21,36 +22,62 @@ Direction = Literal["lower", "higher"]
 Split = Literal["train", "val", "test"]
 
 
-@dataclass(eq=False)
-class Batch:
-    """What a model sees and must answer. B sequences of T tokens; int64 unless said otherwise.
+@dataclass(eq=False, kw_only=True)
+class Places:
+    """Sequences that a model sees: B of T places; int64 unless said otherwise.
 
-    `inputs` [B,T]: token ids. `targets` [B,T]: `targets[:, t]` is what must be predicted at place t (already shifted),
-    IGNORE where there is no loss. `padding` [B,T] bool: True where a place is filler; None where nothing is.
-    `document`, `position` and `tags` [B,T]: what the model's Tokens take besides; None or empty where a task has none.
+    `inputs` [B,T]: token ids, or float32 [B,T,C] where the task's inputs are values. `padding` [B,T] bool: True where a
+    place is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
+    besides; None or empty where a task has none.
     """
 
     inputs: Tensor
-    targets: Tensor
     padding: Tensor | None = None
     document: Tensor | None = None
     position: Tensor | None = None
     tags: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`."""
+    def to(self, device: torch.device | str) -> Self:
+        """The same on `device`."""
+        return replace(self, **{one.name: _moved(getattr(self, one.name), device) for one in fields(self)})
 
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=True)
 
-        return Batch(
-            inputs=self.inputs.to(device, non_blocking=True),
-            targets=self.targets.to(device, non_blocking=True),
-            padding=move(self.padding),
-            document=move(self.document),
-            position=move(self.position),
-            tags={name: tag.to(device, non_blocking=True) for name, tag in self.tags.items()},
-        )
+@dataclass(eq=False, kw_only=True)
+class Batch(Places):
+    """What a model sees and must answer.
+
+    `targets`: of the main answer; for an answer at each place [B,T], `targets[:, t]` is what must be predicted at place
+    t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values, where there
+    is no loss. `labels`: targets of the other answers by name. `source`: a sequence of its own that is read first.
+    """
+
+    targets: Tensor
+    labels: Mapping[str, Tensor] = field(default_factory=dict)
+    source: Places | None = None
+
+    @property
+    def places(self) -> int:
+        """Places that are read, those of a source among them."""
+        rows, length = self.inputs.shape[:2]
+        return rows * length + (0 if self.source is None else self.source.inputs.shape[:2].numel())
+
+    @property
+    def answers(self) -> dict[str, Tensor]:
+        """The targets of every answer by name."""
+        return {MAIN: self.targets, **self.labels}
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, Mapping):
+        return {name: _moved(held, device) for name, held in value.items()}
+    return value if value is None else value.to(device)
+
+
+def scored(targets: Tensor) -> Tensor:
+    """True where a target carries loss."""
+    return ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
 
 
 @dataclass(frozen=True)
@@ -79,6 +106,8 @@ class Task(ABC):
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
     `tags`: names of the channels that its batches tag their places with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
+    `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
+    `predicts_next`: whether a target is the next token, which no place may see.
     """
 
     vocab_size: int
@@ -89,6 +118,14 @@ class Task(ABC):
     tags: Sequence[str] = ()
     tokens: Sequence[str]
     separator: str = ""
+    start_token: int | None = None
+    end_token: int | None = None
+    predicts_next: bool = True
+
+    @property
+    def interface(self) -> Interface:
+        """What goes into a model and what is asked of it: symbols and the next symbol, unless a task says otherwise."""
+        return Interface(self.vocab_size)
 
     @abstractmethod
     def train_batch(self, seed: int, step: int) -> Batch:
@@ -99,8 +136,12 @@ class Task(ABC):
         """The evaluation sets of a split: first the one like training, then one for each other length."""
 
     @abstractmethod
-    def metrics(self) -> MetricCollection:
-        """Fresh metrics, to be updated with (logits [B,T,V], targets [B,T])."""
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
+        """Fresh metrics of an answer, to be updated with (what the model gives, targets); those of MAIN have `loss`.
+
+        An answer at each place gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
+        recorded as `<answer>_<metric>`.
+        """
 
     @abstractmethod
     def fingerprint(self) -> str:

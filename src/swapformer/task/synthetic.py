@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, Task, whole_number
 from swapformer.task.metrics import directions_of, sequence_metrics
@@ -112,7 +113,7 @@ class Synthetic(Task):
             padding=padding if bool(padding.any()) else None,
         )
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
         return sequence_metrics(_METRICS)
 
     def fingerprint(self) -> str:

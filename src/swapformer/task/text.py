@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
+from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task import cache
 from swapformer.task.base import Batch, EvaluationSet, Task, whole_number, whole_numbers
@@ -103,7 +104,7 @@ class Text(Task):
             sets.append(EvaluationSet(name, len(batches), partial(_evaluation_batch, ids, batches, length)))
         return sets
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
         sizes = [
             1 if token == UNKNOWN or self._corpus.vocabulary is None else len(token.encode()) for token in self.tokens
         ]

@@ -75,7 +75,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")
-    model = build_model(config, task.vocab_size)
+    model = build_model(config, task.interface)
     module = Trial(model, task, config)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)

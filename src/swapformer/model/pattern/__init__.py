@@ -4,7 +4,7 @@ A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows wha
 Padding and documents are not a pattern's business: the context adds them to every pattern.
 """
 
-from swapformer.model.pattern.base import Both, Either, Pattern
+from swapformer.model.pattern.base import Both, Either, Pattern, Reach
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
 from swapformer.model.pattern.function import Function
 from swapformer.model.pattern.landmarks import BigBird, Longformer
@@ -26,6 +26,7 @@ __all__ = [
     "Longformer",
     "Pattern",
     "PerHead",
+    "Reach",
     "Strided",
     "TagWindow",
     "TaggedKeys",
