@@ -47,7 +47,8 @@ def attention_alone(attention: str, length: int, *settings: str) -> tuple[int, i
 def test_attentions_by_landmarks_and_buckets_cost_what_their_formulas_say() -> None:
     """Three layers of width D = 64 in H = 4 heads of E = 16, T places; a product [a, b]·[b, c] is 2abc operations.
 
-    Reformer keeps queries and values of every place for generation, the others see the future and cannot generate.
+    For generation Reformer keeps query, value and 4 numbers of buckets of every place and head; the others see the
+    future.
     """
     length, layers, width, heads, size, landmarks = 256, 3, 64, 4, 16, 32
     full = "model/pattern=full"
@@ -60,7 +61,7 @@ def test_attentions_by_landmarks_and_buckets_cost_what_their_formulas_say() -> N
     assert attention_alone("nystrom", length, full) == (nystrom, None)
     # For each of 4 rounds the hash by 8 directions, and q·kᵀ and the weights times v over three chunks of 32.
     reformer = layers * 4 * (2 * length * 8 * width + 2 * (2 * length * 96 * width))
-    assert attention_alone("reformer", length) == (reformer, layers * length * 2 * width * 4)
+    assert attention_alone("reformer", length) == (reformer, layers * length * (2 * width + heads * 4) * 4)
 
 
 def test_parts_that_draw_their_own_constants_can_be_counted() -> None:
