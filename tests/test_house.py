@@ -35,9 +35,9 @@ ROOMS = {
     "analysis": set(),
     "training": {"model", "task", "random", "errors", "interface"},
     "probes": {"model", "task", "analysis", "training", "interface"},
-    "conformance": {"model", "training", "random", "interface"},
+    "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console"},
+    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
 

@@ -19,6 +19,9 @@ class Attention(nn.Module, ABC):
     One that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
 
     Facts:
+        sees_order: it tells places by their order itself (a convolution, a recurrence), beside position and pattern.
+        anchored: it counts places from the row's beginning or by its length (segments, blocks, a projection of places).
+        isotropic: with a rotary encoding it sees distances alone; false where what meets is no product of what turns.
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
         state_width: elements that generation keeps of a sequence whatever its length; None where no such state exists.
         caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
@@ -31,6 +34,9 @@ class Attention(nn.Module, ABC):
         shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
     """
 
+    sees_order: bool = False
+    anchored: bool = False
+    isotropic: bool = True
     cache_width: int | None = None
     state_width: int | None = None
     caches: bool = False

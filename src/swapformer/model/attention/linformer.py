@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -14,8 +17,6 @@ from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
-
-_SHARING = ("none", "heads", "key_value")
 
 
 class Linformer(Attention):
@@ -36,6 +37,10 @@ class Linformer(Attention):
     """
 
     uses = ("pattern",)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"sharing": ("none", "heads", "key_value")}
+    sees_order = True
+    anchored = True
+    isotropic = False
     causal_safe = False
     crosses = True
     signed = True
@@ -46,8 +51,9 @@ class Linformer(Attention):
         require_full(pattern, "linformer")
         if landmarks < 1:
             raise ValueError(f"`landmarks` of linformer attention must be at least 1, but it is {landmarks}.")
-        if sharing not in _SHARING:
-            raise ValueError(f"`sharing` of linformer must be one of {', '.join(_SHARING)}, but it is {sharing!r}.")
+        if sharing not in self.choices["sharing"]:
+            known = ", ".join(self.choices["sharing"])
+            raise ValueError(f"`sharing` of linformer must be one of {known}, but it is {sharing!r}.")
         width, maps = dims.num_heads * dims.head_dim, dims.num_heads if sharing == "none" else 1
         self.limit, self.head_dim, self.dropout_p = dims.max_len, dims.head_dim, dims.dropout
         self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)

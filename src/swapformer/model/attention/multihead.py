@@ -89,6 +89,8 @@ class MultiHead(Attention):
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.gate = Linear(dims.d_model, width, Role.GATE, bias=False) if output_gate else None
         self.filters = nn.ParameterList() if convolution is None else filters(convolution, width, shared, shared)
+        self.isotropic = score.isotropic
+        self.sees_order = convolution is not None and convolution > 1
         self.masked_heads = _existing(masked_heads, dims.num_heads)
         self.value_residual = _share(value_residual)
         self.shares_values = (groups, dims.head_dim) if value_residual else None

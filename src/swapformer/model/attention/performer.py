@@ -31,8 +31,8 @@ class Performer(Attention):
     2021, arXiv:2009.14794). The factor exp(|w|²/2) moves from the keys to the queries, which leaves the keys with
     exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
     divided by the largest of their own place, which cancels. The directions w are drawn once for each layer, from a
-    stream of their own. Sums as in linear attention; a rotation is applied before the features. No weights are dropped
-    out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+    stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate then
+    depends on places and not on distances alone. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         features: M.
@@ -43,6 +43,8 @@ class Performer(Attention):
     """
 
     uses = ("pattern",)
+    caches = True
+    isotropic = False
     directions: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:
@@ -64,9 +66,10 @@ class Performer(Attention):
         return refusal_of_terms(position, "performer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        context = context if context.cache is None or memory is not None else context.here
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         features = self._features(x, context, position, memory)
-        mixed = weighted_mean(features, features, v, context, self.pattern)
+        mixed = weighted_mean(features, features, v, context, self.pattern, self)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:

@@ -46,6 +46,7 @@ class Reformer(Attention):
     """
 
     uses = ("pattern",)
+    sees_order = True
     crosses = False
     rotations: Tensor
 

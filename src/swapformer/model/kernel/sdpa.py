@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +33,8 @@ class SDPA(Kernel):
     Raises:
         ValueError: for another backend.
     """
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("auto", *_BACKENDS)}
 
     def __init__(self, dims: Dims, *, backend: str) -> None:
         if backend != "auto" and backend not in _BACKENDS:
