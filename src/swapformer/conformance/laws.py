@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from swapformer.conformance.bands import blocks_are_enough
 from swapformer.conformance.facts import facts_hold
 from swapformer.conformance.knobs import no_dead_knob, variants
 from swapformer.conformance.subject import LENGTH, VOCABULARY, BrokenLaw, Subject, gradients, ids, places, require, run
@@ -209,6 +210,7 @@ LAWS: Mapping[str, Law] = {
         padding_is_invisible,
         documents_are_apart,
         kernel_equals_reference,
+        blocks_are_enough,
         cache_changes_nothing,
         instances_are_apart,
         facts_hold,
@@ -235,6 +237,8 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
     """
     verdicts = []
     subject = Subject.fitting(config, slot)
+    if (reason := subject.elsewhere) is not None:
+        return [Verdict(name, None, reason) for name in LAWS]
     for name, law in LAWS.items():
         try:
             reason = law(subject)
