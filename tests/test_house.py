@@ -34,7 +34,7 @@ ROOMS = {
     "task": {"random", "errors", "interface"},
     "analysis": set(),
     "training": {"model", "task", "random", "errors", "interface"},
-    "probes": {"model", "task", "analysis", "training"},
+    "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors"},
     "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options"},

@@ -24,6 +24,7 @@ _TOOLS = {
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
+    "sample": ("swapformer.tools.sample", "let a trained model write"),
     "bench": ("swapformer.bench", "measure speed"),
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""

@@ -127,7 +127,7 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
 def _position_facts(subject: Subject) -> None:
     model = subject.perturbed()
     position: Any = next(iter(model.stack.positions.values()))
-    heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
+    heads, width = subject.layers[0].position_dims.num_heads, subject.layers[0].position_dims.head_dim
     tokens = places()
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)

@@ -155,9 +155,9 @@ class Context:
     @property
     def here(self) -> Context:
         """The places that ask against themselves, without those that were read before."""
-        return (
-            self if self.query is self.key else self.once("here", lambda: Context(self.query, self.query, self.dtype))
-        )
+        if self.query is self.key:
+            return self
+        return self.once("here", lambda: Context(self.query, self.query, self.dtype, self.cache))
 
     def mask(self, pattern: Pattern) -> Tensor | None:
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""

@@ -84,6 +84,13 @@ def require_positive(**numbers: float) -> None:
             raise ValueError(f"`{name}` must be above 0, but it is {value!r}.")
 
 
+def require_counts(**numbers: int) -> None:
+    """Raise ValueError unless each number, by name, is a whole number of at least 1."""
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, but it is {value!r}.")
+
+
 def head_width(d_model: int, num_heads: int) -> int:
     """The width of a head when the heads share `d_model` evenly.
 

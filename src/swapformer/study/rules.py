@@ -59,6 +59,19 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
         )
 
 
+def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
+    """What kernels need to run on."""
+    for layer in layers:
+        if "kernel" not in layer.attention().uses:
+            continue
+        kernel = layer.part("kernel")
+        if kernel.accelerator not in (None, accelerator):
+            yield (
+                f"kernel {type(kernel).__name__} needs trainer.accelerator={kernel.accelerator}, but it is "
+                f"{accelerator}; use trainer={kernel.accelerator}, or model/kernel=auto, blocked (for bands) or sdpa."
+            )
+
+
 def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
     """What a scheme of initialisation takes for granted."""
     name = type(init).__name__

@@ -13,6 +13,7 @@ from torch import nn
 
 from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
+from swapformer.model.attention import Attention
 from swapformer.model.layers import origin_of
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
@@ -40,7 +41,7 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
 
     Raises:
         UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
-            depends on the data.
+            depends on the data or a device.
     """
     with torch.device("meta"):
         plan = build_plan(config, vocabulary)
@@ -51,14 +52,14 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
                 f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
                 f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
-    widths = [layer.attention().cache_width for layer in plan.layers]
-    elements = None if None in widths else sum(width for width in widths if width is not None)
+    elements, state = _kept([layer.attention() for layer in plan.layers])
     try:
-        costs: list[Cost] = [count(model, vocabulary, batch, length, elements) for length in lengths]
-    except (NotImplementedError, RuntimeError) as error:
+        costs: list[Cost] = [count(model, vocabulary, batch, length, elements, state) for length in lengths]
+    except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"what this model does depends on the data ({str(error).splitlines()[0][:120]}), so it cannot be counted "
-            "without any; use parts that treat all places alike, such as model/ffn=mlp for moe."
+            f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
+            "be counted without them; use parts that treat all places alike, such as model/ffn=mlp for moe, and "
+            "model/kernel=auto for flex."
         ) from error
     return {
         "parameters": count_parameters(model),
@@ -67,6 +68,13 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
         "dtype": dtype,
         "lengths": [asdict(cost) for cost in costs],
     }
+
+
+def _kept(attentions: Sequence[Attention]) -> tuple[int | None, int]:
+    """Elements that generation keeps for each place, and of a sequence whatever its length, all layers together."""
+    widths = [(attention.cache_width, attention.state_width) for attention in attentions]
+    known = (None, None) not in widths
+    return sum(width or 0 for width, _ in widths) if known else None, sum(width or 0 for _, width in widths)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,7 +30,7 @@ def _layer(config: Config) -> LayerPlan:
 def position(config: Config) -> Figure:
     """Logits of equal queries and keys against distance, and how alike two places are after `embed`."""
     part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))
-    dims = _layer(config).dims
+    dims = _layer(config).position_dims
     tokens = Tokens.of(LENGTH)
     context = Context(tokens, tokens)
     ones = torch.ones(1, dims.num_heads, LENGTH, dims.head_dim)

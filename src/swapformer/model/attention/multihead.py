@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.context import Context, Tokens
+from swapformer.model.attention.convolution import convolve, filters
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Linear, Role, gain
+from swapformer.model.layers import Linear, Role
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -73,7 +73,7 @@ class MultiHead(Attention):
         self.value = Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.gate = Linear(dims.d_model, width, Role.GATE, bias=False) if output_gate else None
-        self.filters = nn.ParameterList() if convolution is None else _filters(convolution, width, shared, shared)
+        self.filters = nn.ParameterList() if convolution is None else filters(convolution, width, shared, shared)
         self.isotropic = score.isotropic
         self.sees_order = convolution is not None and convolution > 1
         self.masked_heads = _existing(masked_heads, dims.num_heads)
@@ -130,7 +130,7 @@ class MultiHead(Attention):
             width = max(len(taps) for taps in self.filters)
             projected = context.cache.append((self, "projected"), *projected, last=max(width - 1, 1))
             query = key = context.latest(projected[0].shape[-2]).key
-        convolved = [_convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
+        convolved = [convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
         return convolved if memory is not None else [y[:, -len(context.query) :] for y in convolved]
 
     def _with_kept(
@@ -151,24 +151,3 @@ def _existing(heads: Sequence[int], num_heads: int) -> list[int]:
     if wrong := [head for head in heads if not 0 <= head < num_heads]:
         raise ValueError(f"`masked_heads` must name heads from 0 to {num_heads - 1}, but it names {wrong}.")
     return list(heads)
-
-
-def _filters(width: int, *channels: int) -> nn.ParameterList:
-    """What each convolution adds to its input, tap by tap, [width, channels]: first the place itself, then the past."""
-    if width < 1:
-        raise ValueError(f"`convolution` must be at least 1 place wide, but it is {width}; null leaves it out.")
-    return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
-
-
-def _convolve(y: Tensor, taps: Tensor, tokens: Tokens) -> Tensor:
-    """y_i + Σ_s taps_s ⊙ y_{i−s}, for y [B, T, C], over the places before i of the same document."""
-    if tokens.padding is not None:
-        y = y.masked_fill(tokens.padding[..., None], 0.0)
-    out = y + taps[0] * y
-    for back in range(1, min(len(taps), len(tokens))):
-        earlier = functional.pad(y[:, :-back], (0, 0, back, 0))
-        if tokens.document is not None:
-            same = tokens.document[:, back:] == tokens.document[:, :-back]
-            earlier = earlier.masked_fill(~functional.pad(same, (back, 0))[..., None], 0.0)
-        out = out + taps[back] * earlier
-    return out

@@ -44,6 +44,7 @@ class Performer(Attention):
 
     uses = ("pattern",)
     isotropic = False
+    caches = True
     directions: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:
@@ -65,9 +66,10 @@ class Performer(Attention):
         return refusal_of_terms(position, "performer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        context = context if context.cache is None or memory is not None else context.here
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         features = self._features(x, context, position, memory)
-        mixed = weighted_mean(features, features, v, context, self.pattern)
+        mixed = weighted_mean(features, features, v, context, self.pattern, self)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:

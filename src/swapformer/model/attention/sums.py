@@ -28,13 +28,20 @@ def without_padding(k: Tensor, context: Context) -> Tensor:
     return k if context.key.padding is None else k.masked_fill(context.key.padding[:, None, :, None], 0.0)
 
 
-def weighted_mean(features: Pair, turned: Pair, v: Tensor, context: Context, pattern: Pattern) -> Tensor:
+def weighted_mean(
+    features: Pair, turned: Pair, v: Tensor, context: Context, pattern: Pattern, key: object = None
+) -> Tensor:
     """Σ_j (t_i·u_j) v_j / Σ_j q_i·k_j over the allowed j, for (q, k) = features and (t, u) = turned, [B, H, T, M].
 
-    The pattern is full or plainly causal. A query that sees nothing gets zero.
+    The pattern is full or plainly causal. A query that sees nothing gets zero. Where the context has a cache, it keeps
+    the two sums over the places before, under `key`, and the features are those of the new places.
     """
     ones = torch.ones_like(v[..., :1])
-    if context.query is not context.key or context.key.document is not None:
+    if context.cache is not None and pattern.plain_causal and context.key.document is None:
+        before = context.cache.kept(key) or (None, None)
+        (total, sum_v), (count, sum_1) = _carried(*turned, v, before[0]), _carried(*features, ones, before[1])
+        context.cache.keep(key, sum_v, sum_1)
+    elif context.query is not context.key or context.key.document is not None:
         mask = context.mask(pattern)
         total, count = _pairwise(*turned, v, mask), _pairwise(*features, ones, mask)
     elif pattern.plain_causal:
@@ -88,9 +95,14 @@ def split_heads(x: Tensor, head_dim: int) -> Tensor:
     return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
 
 
+def _sum_of(k: Tensor, v: Tensor) -> Tensor:
+    """Σ_j k_j v_jᵀ, [B, H, M, E]."""
+    return k.mT @ v.to(k.dtype)
+
+
 def _pairs_of_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Σ_j (q_i·k_j) v_j over all j, the sum over j first."""
-    return q @ (k.mT @ v.to(k.dtype))
+    return q @ _sum_of(k, v)
 
 
 def _pairwise(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -106,6 +118,13 @@ def _prefix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     sums = (k.mT @ v).cumsum(dim=2)
     before = torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], dim=2)
     return ((q @ k.mT).tril() @ v + q @ before).flatten(2, 3)[:, :, :length]
+
+
+def _carried(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Σ_{j≤i} (q_i·k_j) v_j over these places and those whose Σ_j k_j v_jᵀ is `before`, and that sum with these."""
+    if before is None:
+        return _prefix(q, k, v), _sum_of(k, v)
+    return _prefix(q, k, v) + q @ before, before + _sum_of(k, v)
 
 
 def _chunks(x: Tensor) -> Tensor:
