@@ -10,12 +10,13 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.model.attention import MLA
+from swapformer.model.cache import Cache
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import Auto, Kernel, Reference
+from swapformer.model.kernel import SDPA, Blocked, Kernel, Reference
 from swapformer.model.layers import origin_of
 from swapformer.model.normaliser import Softmax
-from swapformer.model.pattern import Causal, Full, Pattern
+from swapformer.model.pattern import Causal, Full, Pattern, Window
 from swapformer.model.position import ALiBi, Position, Rotary
 from swapformer.model.score import Dot
 from swapformer.random import stream
@@ -105,12 +106,26 @@ def test_a_memory_is_what_keys_and_values_are_made_of() -> None:
     assert part.weights(x[None], crossed, NOPE, memory[None]).shape == (1, HEADS, 4, LENGTH)
 
 
-@pytest.mark.parametrize("value_dim", [None, VALUES])
-def test_the_fast_kernel_takes_values_of_another_width(value_dim: int | None) -> None:
+@pytest.mark.parametrize("kernel", [SDPA(DIMS, backend="auto"), Blocked(DIMS)])
+@pytest.mark.parametrize("pattern", [Causal(DIMS), Window(DIMS, before=2)])
+def test_a_fast_kernel_takes_values_of_another_width(kernel: Kernel, pattern: Pattern) -> None:
     x, tokens = noise(2, LENGTH, WIDTH), Tokens.of(LENGTH)
     context = Context(tokens, tokens, torch.float64)
-    slow, fast = (mla(kernel=kernel, value_dim=value_dim)(x, context, ROPE) for kernel in (Reference(DIMS), Auto(DIMS)))
+    slow, fast = (mla(pattern, kernel=kernel)(x, context, ROPE) for kernel in (Reference(DIMS), kernel))
     assert (slow - fast).abs().max() <= 1e-12
+
+
+def test_a_window_of_places_is_all_that_is_kept() -> None:
+    """Written place by place from a cache of c and r, cut to the window, equals all places at once."""
+    part, x, tokens = mla(Window(DIMS, before=2)), noise(2, LENGTH, WIDTH), Tokens.of(LENGTH)
+    whole, cache, outs = part(x, Context(tokens, tokens, torch.float64), ROPE), Cache(), []
+    for place in range(LENGTH):
+        new = Tokens.of(1, start=place)
+        context = Context(new, cache.extend(new), torch.float64, cache)
+        outs.append(part(x[:, place : place + 1], context, ROPE))
+    kept = cache.kept(part)
+    assert (torch.cat(outs, dim=1) - whole).abs().max() <= 1e-12
+    assert kept is not None and [tuple(each.shape) for each in kept] == [(2, 3, 5), (2, 3, TURNING)]
 
 
 def test_generation_keeps_the_compressed_vector_and_the_shared_key() -> None:

@@ -216,7 +216,7 @@ def test_the_state_is_kept_in_float32_under_autocast(make: Any) -> None:
 
 @MIXERS
 def test_keys_from_a_cache_are_no_state(make: Any) -> None:
-    with pytest.raises(AssertionError, match="advance it by the new places alone"):
+    with pytest.raises(AssertionError, match="keeps a state, not keys, and so needs a cache"):
         make()(noise(1, 1, WIDTH), Context(Tokens.of(1, start=4), Tokens.of(5)), NOPE)
 
 

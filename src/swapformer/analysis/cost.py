@@ -44,25 +44,24 @@ def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], 
 
 
 def count(
-    model: nn.Module, vocabulary: int, batch: int, length: int, kv_elements: int | None, state_elements: int = 0
+    model: nn.Module, given: Sequence[Any], batch: int, length: int, kv_elements: int | None, state_elements: int = 0
 ) -> Cost:
     """The cost of one training batch [batch, length] of a model that lies on the meta device.
 
     Args:
-        model: token ids → logits, on meta, in the precision that activations are counted in.
-        vocabulary: symbols.
+        model: on meta, in the precision that activations are counted in.
+        given: what its forward takes, for this batch.
         batch: sequences.
         length: places of each.
         kv_elements: elements that a cache keeps for each place of one sequence, all layers together.
         state_elements: elements that it keeps of one sequence whatever its length, in float32 or wider.
     """
-    ids = torch.zeros(batch, length, dtype=torch.int64, device="meta")
     kept, counter = _Kept(model), partial(FlopCounterMode, display=False, custom_mapping=_ALSO)
     with (
         counter() as forward,
         saved_tensors_hooks(kept.pack, lambda tensor: tensor),
     ):
-        logits: Tensor = model(ids)
+        logits: Tensor = model(*given)
     with counter() as backward:
         logits.sum().backward()  # type: ignore[no-untyped-call]
     model.zero_grad()

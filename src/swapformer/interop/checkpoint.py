@@ -21,6 +21,7 @@ from swapformer.interop.rules import for_layers, read, write
 from swapformer.model.layers import Role, origin_of
 from swapformer.study.config import compose
 from swapformer.training.assemble import build_plan, factory
+from swapformer.training.selection import readout
 
 FORMATS = {format.name: format for format in (GPT2, LLAMA)}
 """The formats by name."""
@@ -37,12 +38,14 @@ class Checkpoint:
         overrides: what makes the same model here.
         vocab_size: symbols that its embeddings hold.
         weights: by our names.
+        readout: the names of those behind the layers.
         notes: what its user should know.
     """
 
     overrides: tuple[str, ...]
     vocab_size: int
     weights: dict[str, Tensor]
+    readout: frozenset[str]
     notes: tuple[str, ...]
 
 
@@ -60,12 +63,13 @@ def load(directory: Path) -> Checkpoint:
     if not isinstance(vocab_size, int):
         raise UsageError(f"vocab_size of config.json must be a whole number, but it is {vocab_size!r}")
     composed = _composed(overrides)
-    shapes = {name: weight.shape for name, weight in _empty(composed, vocab_size).state_dict().items()}
+    model = _empty(composed, vocab_size)
+    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     rules = for_layers(format.rules, composed["model"]["num_layers"])
     weights = read(rules, dict(_named(format, files.read_weights(directory))), shapes)
     unknown = format.unknown(config)
     notes = (f"keys of config.json that were not read: {', '.join(unknown)}",) if unknown else ()
-    return Checkpoint(tuple(overrides), vocab_size, weights, notes)
+    return Checkpoint(tuple(overrides), vocab_size, weights, frozenset(readout(model)), notes)
 
 
 def save(config: Mapping[str, Any], weights: Mapping[str, Tensor], directory: Path, name: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from swapformer.study.rules import devices, embeddings, ends, exchange, initiali
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
+from swapformer.training.optimiser import freeze, make_optimiser
+from swapformer.training.start import match, source
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -45,7 +48,7 @@ NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout":
 
 KEYS = {
     "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
-         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow"),
+         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow", "init_from", "init_fresh"),
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
@@ -56,7 +59,7 @@ KEYS = {
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future",)
+ALLOWANCES = ("future", "leftovers", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 ACCELERATORS = ("cpu", "gpu")
@@ -83,6 +86,8 @@ def check(config: Mapping[str, Any], task: Task) -> None:
                 problems += devices(stack, config["trainer"]["accelerator"])
                 problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack)]
             problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
+            if not problems:
+                _start(config, plan, task)
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -121,6 +126,8 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{name}` must be true or false, but it is {flag!r}."
     if not isinstance(optim["lr"], int | float):
         yield f"`optim.lr` must be a number, but it is {optim['lr']!r}."
+    if not isinstance(optim["layer_decay"], int | float) or not 0 < optim["layer_decay"] <= 1:
+        yield f"`optim.layer_decay` must lie in (0, 1], but it is {optim['layer_decay']!r}."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):
         yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
     if trainer["devices"] != 1:
@@ -133,7 +140,7 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
 def _make_optimiser(config: Mapping[str, Any]) -> None:
     """What optimiser and schedule say of their settings."""
     instantiate(config["schedule"])
-    instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+    make_optimiser(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
 def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
@@ -152,6 +159,16 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
             f"the task {type(task).__name__} predicts each next token, so no place may see a later one, but the "
             "pattern lets it; use model/pattern=causal, or window with after=0; to study the leak, add allow=[future]."
         )
+
+
+def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
+    """What is loaded, what starts fresh and what is frozen: refused unless it fits the model."""
+    model: Topology = factory(config["model"]["topology"])(plan)
+    freeze(model, config["optim"])
+    if config["init_from"] is not None:
+        match(model, source(Path(config["init_from"]["path"])), task, config)
+    elif config["init_fresh"]:
+        raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:

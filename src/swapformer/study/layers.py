@@ -8,6 +8,7 @@ from typing import Any
 
 from swapformer.errors import UsageError, suggest
 from swapformer.training.assemble import LAYER_SIZES, LAYER_SLOTS
+from swapformer.training.selection import layer_range
 
 Node = dict[str, Any]
 
@@ -69,15 +70,7 @@ def _apply(layer: Node, model: Mapping[str, Any], key: str, value: object, load:
 
 def _range(at: object, count: int) -> Sequence[int]:
     """The layers that `at` names."""
-    try:
-        if isinstance(at, int) and not isinstance(at, bool):
-            chosen: Sequence[int] = [range(count)[at]]
-        else:
-            words = str(at).split(":")
-            bounds = [int(word) if word else None for word in words]
-            chosen = range(count)[slice(*bounds)] if len(words) > 1 else [range(count)[int(words[0])]]
-    except (ValueError, IndexError, TypeError):
-        chosen = []
+    chosen = layer_range(at, count)
     if not chosen:
         raise UsageError(
             f"`at` of `model.layers` must name some of the layers 0 … {count - 1}, such as 0, -1 or '0:2', "

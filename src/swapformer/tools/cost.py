@@ -9,12 +9,13 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import nn
 
 from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
+from swapformer.interface import Interface
 from swapformer.model.attention import Attention
 from swapformer.model.layers import origin_of
+from swapformer.model.topology import Topology
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
 from swapformer.training.assemble import build_plan, count_parameters, factory
@@ -31,12 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     if options.batch < 1:
         raise UsageError(f"`--batch` must be at least 1, but it is {options.batch}.")
     lengths = _lengths(options.lengths) or [task_of(config).train_length]
-    report = measure(config, task_of(config).vocab_size, options.batch, lengths, options.dtype)
+    report = measure(config, task_of(config).interface, options.batch, lengths, options.dtype)
     print(json.dumps(report, indent=1) if options.json else _text(report))
     return 0
 
 
-def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dtype: str) -> dict[str, Any]:
+def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[int], dtype: str) -> dict[str, Any]:
     """The costs of a resolved configuration as plain data.
 
     Raises:
@@ -44,8 +45,8 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
             depends on the data or a device.
     """
     with torch.device("meta"):
-        plan = build_plan(config, vocabulary)
-        model: nn.Module = factory(config["model"]["topology"])(plan).to(DTYPES[dtype])
+        plan = build_plan(config, asked)
+        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
     for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
@@ -54,7 +55,9 @@ def measure(config: Any, vocabulary: int, batch: int, lengths: Sequence[int], dt
             )
     elements, state = _kept([layer.attention() for layer in plan.layers])
     try:
-        costs: list[Cost] = [count(model, vocabulary, batch, length, elements, state) for length in lengths]
+        costs: list[Cost] = [
+            count(model, model.example(batch, length, "meta"), batch, length, elements, state) for length in lengths
+        ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "

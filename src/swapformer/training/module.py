@@ -25,7 +25,9 @@ from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
 from swapformer.training.objective import at_least_float32, total_loss
-from swapformer.training.optimiser import parameter_groups
+from swapformer.training.optimiser import make_optimiser, parameter_groups
+from swapformer.training.selection import readout
+from swapformer.training.start import vocabulary_of
 
 
 def tokens_of(places: Places) -> Tokens:
@@ -67,6 +69,7 @@ class Trial(lightning.LightningModule):
         self.final = False
         self.results: dict[str, float] = {}
         self.tokens_seen = 0
+        self.notes: tuple[str, ...] = ()
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -129,7 +132,7 @@ class Trial(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]
-        optimiser = instantiate(settings)(parameter_groups(self.model, settings.get("weight_decay", 0.0)))
+        optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
         schedule, steps = instantiate(self.config["schedule"]), self.config["budget"]["steps"]
         scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -146,6 +149,10 @@ class Trial(lightning.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["tokens_seen"] = self.tokens_seen
+        checkpoint["notes"] = list(self.notes)
+        checkpoint["readout"] = list(readout(self.model))  # what a trial that starts from here may leave out
+        checkpoint["vocabulary"] = vocabulary_of(self.task)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tokens_seen = checkpoint["tokens_seen"]
+        self.notes = tuple(checkpoint.get("notes", ()))

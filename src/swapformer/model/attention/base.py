@@ -24,7 +24,6 @@ class Attention(nn.Module, ABC):
         isotropic: with a rotary encoding it sees distances alone; false where what meets is no product of what turns.
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
         state_width: elements that generation keeps of a sequence whatever its length; None where no such state exists.
-            An attention that has one advances it by new places in `advance`.
         caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
         crosses: whether it can read a memory, which cross-attention needs.
         causal_safe: under a causal pattern no place sees a later one; an attention that is not refuses every pattern

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from swapformer.model.attention.convolution import convolve, recent
 from swapformer.model.context import Context, Tokens
 from swapformer.model.layers import Linear
 from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,16 @@ class Carry:
     state: Tensor
     recent: Tensor
     document: Tensor | None
+
+    @classmethod
+    def of(cls, kept: tuple[Tensor, ...] | None) -> Carry | None:
+        """The carry of what a cache keeps; None of nothing."""
+        return None if kept is None else cls(kept[0], kept[1], kept[2] if len(kept) == 3 else None)
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """What a cache shall keep: a row for each sequence."""
+        rows = (self.state, self.recent)
+        return rows if self.document is None else (*rows, self.document.expand(len(self.state), -1))
 
 
 @dataclass(frozen=True)
@@ -68,10 +79,18 @@ def take_in(x: Tensor, maps: Sequence[Linear], taps: Tensor, tokens: Tokens, car
     return Inputs(q, k, v, kept, tokens.document[:, -1:], fresh, state)
 
 
-def places_of(context: Context) -> Tokens:
-    """The places that a recurrent mixer goes through."""
-    assert context.query is context.key, "a recurrent mixer keeps a state, not keys: advance it by the new places alone"
-    return context.query
+Advance = Callable[[Tensor, Context, Position, Carry | None], tuple[Tensor, Carry]]
+"""New places [B, T, D], against themselves, and what is kept of those before → their output, and what to keep."""
+
+
+def go_on(owner: object, advance: Advance, x: Tensor, context: Context, position: Position) -> Tensor:
+    """The output at new places, from what the context's cache keeps of those before, if there is one."""
+    if context.cache is None:
+        assert context.query is context.key, "a recurrent mixer keeps a state, not keys, and so needs a cache"
+        return advance(x, context, position, None)[0]
+    out, carry = advance(x, context.here, position, Carry.of(context.cache.kept(owner)))
+    context.cache.keep(owner, *carry.parts())
+    return out
 
 
 def require_causal(pattern: Pattern, name: str) -> None:

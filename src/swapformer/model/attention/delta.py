@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.carry import Carry, places_of, require_causal, take_in
+from swapformer.model.attention.carry import Carry, go_on, require_causal, take_in
 from swapformer.model.attention.convolution import filters
 from swapformer.model.attention.decay import Decay
 from swapformer.model.attention.recurrence import Steps, recur
@@ -40,8 +40,9 @@ class GatedDeltaNet(Attention):
         ValueError: if the pattern is not plainly causal, or `expand` or `convolution` is below 1.
     """
 
-    crosses: bool = False
     uses = ("pattern",)
+    crosses = False
+    caches = True
 
     def __init__(
         self,
@@ -80,13 +81,13 @@ class GatedDeltaNet(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "gated delta attention cannot read a memory"
-        return self.dropout(self.advance(x, context, position)[0])
+        return self.dropout(go_on(self, self.advance, x, context, position))
 
     def advance(
         self, x: Tensor, context: Context, position: Position, carry: Carry | None = None
     ) -> tuple[Tensor, Carry]:
         """The output [B, T, D] at new places x, and what later ones need; `carry` is that of the places before."""
-        tokens = places_of(context)
+        tokens = context.query
         new = take_in(x, (self.query, self.key, self.value), self.taps, tokens, carry)
         q, k = (self._unit(split_heads(y, self.key_width)) for y in (new.q, new.k))
         q, k = position.rotate(q, k, context)

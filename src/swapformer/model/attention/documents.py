@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 
 Hidden = Tensor | None
 """True where a place takes no part, bool [B|1, T]; None where all do."""
@@ -27,9 +27,9 @@ def each_document(mix: Callable[[Hidden, Hidden], Tensor], context: Context) -> 
         return mix(query.padding, key.padding)
     out: Tensor | None = None
     for document in torch.unique(query.document):
-        mixed = mix(_hidden(query, document), _hidden(key, document))
-        asks = (query.document == document)[:, None, :, None]
-        out = torch.where(asks, mixed, 0.0 if out is None else out)
+        asks, asked = query.document == document, key.document == document
+        mixed = mix(_others(asks, query.padding), _others(asked, key.padding))
+        out = torch.where(asks[:, None, :, None], mixed, 0.0 if out is None else out)
     assert out is not None, "a row without places has no documents"
     return out
 
@@ -39,7 +39,5 @@ def masked(x: Tensor, hidden: Hidden) -> Tensor:
     return x if hidden is None else x.masked_fill(hidden[:, None, :, None], 0.0)
 
 
-def _hidden(tokens: Tokens, document: Tensor) -> Tensor:
-    other = tokens.document != document
-    assert isinstance(other, Tensor), "only rows with documents are taken apart"
-    return other if tokens.padding is None else other | tokens.padding
+def _others(taking: Tensor, padding: Hidden) -> Tensor:
+    return ~taking if padding is None else ~taking | padding

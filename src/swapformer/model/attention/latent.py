@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
+from swapformer.model.attention.kept import with_kept
 from swapformer.model.attention.sums import split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
@@ -44,8 +45,8 @@ class MLA(Attention):
         ValueError: if R is not even or leaves nothing of E, or a width is below 1.
     """
 
-    crosses: bool = True
     uses = ("score", "normaliser", "pattern", "kernel")
+    caches = True
 
     @classmethod
     def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
@@ -96,14 +97,14 @@ class MLA(Attention):
         self.kernel, self.plan, self.dropout = kernel, Plan(score, normaliser, pattern), nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        q, k, v = self._project(x, x if memory is None else memory, context, position)
-        mixed = self.kernel(q, k, v, self.plan, position, context, self.dropout_p if self.training else 0.0)
+        q, k, v, seen = self._project(x, context, position, memory)
+        mixed = self.kernel(q, k, v, self.plan, position, seen, self.dropout_p if self.training else 0.0)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _ = self._project(x, x if memory is None else memory, context, position)
-        return Reference.weights(q, k, self.plan, position, context)
+        q, k, _, seen = self._project(x, context, position, memory)
+        return Reference.weights(q, k, self.plan, position, seen)
 
     def refuses(self, position: Position) -> str | None:
         if position.has_scores:
@@ -116,21 +117,18 @@ class MLA(Attention):
         return None if refusal is None else f"{refusal}; use model/kernel=auto or reference"
 
     def _project(
-        self, x: Tensor, source: Tensor, context: Context, position: Position
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim]."""
+        self, x: Tensor, context: Context, position: Position, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Context]:
+        """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim], and the context of q and k."""
+        read = x if memory is None else memory
+        latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
+        latent, key, context = with_kept(self, latent, key, context, self.plan.pattern, position, memory)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
         still, turning = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
-        latent, key = self._norm(self.latent(source), self.gain), self.rotary_key(source)[:, None]
-        turning, key = position.rotate(turning, key, context)
-        k, v = self._expand(latent, key)
-        return torch.cat([still, turning], dim=-1), k, v
-
-    def _expand(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of all heads from c [B, K, kv_rank] and the turned r [B, 1, K, R]."""
+        turning, shared = position.rotate(turning, key[:, None], context)
         own = split_heads(self.key(latent), self.head_dim - self.rotary_dim)
-        shared = key.expand(-1, own.shape[1], -1, -1)
-        return torch.cat([own, shared], dim=-1), split_heads(self.value(latent), self.value_dim)
+        q, k = torch.cat([still, turning], dim=-1), torch.cat([own, shared.expand(-1, own.shape[1], -1, -1)], dim=-1)
+        return q, k, split_heads(self.value(latent), self.value_dim), context
 
     def _norm(self, latent: Tensor, weight: Tensor | None) -> Tensor:
         return latent if self.norm_eps is None else rms_norm(latent, weight, self.norm_eps)

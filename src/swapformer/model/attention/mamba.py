@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.carry import Carry, places_of, require_causal, take_in
+from swapformer.model.attention.carry import Carry, go_on, require_causal, take_in
 from swapformer.model.attention.convolution import filters
 from swapformer.model.attention.decay import Decay
 from swapformer.model.attention.recurrence import Steps, recur
@@ -45,8 +45,9 @@ class Mamba2(Attention):
         ValueError: if the pattern is not plainly causal, G does not divide H, or another number is below 1.
     """
 
-    crosses: bool = False
     uses = ("pattern",)
+    crosses = False
+    caches = True
 
     @classmethod
     def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
@@ -96,13 +97,13 @@ class Mamba2(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "mamba2 cannot read a memory"
-        return self.dropout(self.advance(x, context, position)[0])
+        return self.dropout(go_on(self, self.advance, x, context, position))
 
     def advance(
         self, x: Tensor, context: Context, position: Position, carry: Carry | None = None
     ) -> tuple[Tensor, Carry]:
         """The output [B, T, D] at new places x, and what later ones need; `carry` is that of the places before."""
-        tokens = places_of(context)
+        tokens = context.query
         new = take_in(x, (self.query, self.key, self.value), self.taps, tokens, carry)
         q, k = position.rotate(split_heads(new.q, self.state_dim), split_heads(new.k, self.state_dim), context)
         q, k = (wide(y).repeat_interleave(self.repeats, dim=1) for y in (q, k))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.convolution import convolve, filters
+from swapformer.model.attention.kept import with_kept
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference
@@ -108,8 +108,7 @@ class MultiHead(Attention):
         The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
         """
         q, k, v = self.qk_norm(*self._heads(x, context, memory))
-        if context.cache is not None:
-            k, v, context = self._with_kept(k, v, context, position, memory)
+        k, v, context = with_kept(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
         if self.repeats > 1:
             k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
@@ -132,19 +131,6 @@ class MultiHead(Attention):
             query = key = context.latest(projected[0].shape[-2]).key
         convolved = [convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
         return convolved if memory is not None else [y[:, -len(context.query) :] for y in convolved]
-
-    def _with_kept(
-        self, k: Tensor, v: Tensor, context: Context, position: Position, memory: Tensor | None
-    ) -> tuple[Tensor, Tensor, Context]:
-        """Keys and values with those kept of the places before; those of a memory are the same for every place."""
-        assert context.cache is not None
-        if memory is not None:
-            k, v = context.cache.once(self, lambda: (k, v))
-            return k, v, context
-        reach = self.pattern.reach
-        cut = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
-        k, v = context.cache.append(self, k, v, last=int(reach.before) + 1 if cut else None)
-        return k, v, context.latest(k.shape[-2])
 
 
 def _existing(heads: Sequence[int], num_heads: int) -> list[int]:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.documents import Hidden, each_document, masked
-from swapformer.model.attention.sums import refusal_of_terms, require_full, split_heads, wide
+from swapformer.model.attention.sums import in_full_precision, refusal_of_terms, require_full, split_heads, wide
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
@@ -78,10 +78,12 @@ class Nystrom(Attention):
         def mix(hidden_query: Hidden, hidden_key: Hidden) -> Tensor:
             near, inverse, far = self._factors(q, k, hidden_query, hidden_key)
             values = masked(v, hidden_key)
-            mixed = near @ (inverse @ (far @ values.to(far.dtype)))
+            mixed = near @ (inverse @ (far @ values))
             return mixed if self.filters is None else mixed + self._convolve(values)
 
-        mixed = each_document(mix, context).to(x.dtype)
+        # The inverse has large entries that cancel, more of them the longer it is iterated.
+        with in_full_precision(x.device):
+            mixed = each_document(mix, context).to(x.dtype)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
@@ -96,33 +98,33 @@ class Nystrom(Attention):
             one_each = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
             return implied + self._convolve(masked(one_each, hidden_key))
 
-        return each_document(mix, context)
+        with in_full_precision(x.device):
+            return each_document(mix, context)
 
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q [B, H, Q, E] and k, v [B, H, K, E], rotated."""
+        """q [B, H, Q, E] and k, v [B, H, K, E], rotated, in float32 or wider."""
         source = x if memory is None else memory
-        q, k, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.key(source), self.value(source)))
+        q, k, v = (wide(split_heads(y, self.head_dim)) for y in (self.query(x), self.key(source), self.value(source)))
         return *position.rotate(q, k, context), v
 
     def _factors(self, q: Tensor, k: Tensor, hidden_query: Hidden, hidden_key: Hidden) -> Factors:
         """The three matrices whose product stands for the attention weights."""
-        q, k = (wide(y) * self.head_dim**-0.25 for y in (q, k))
+        q, k = (y * self.head_dim**-0.25 for y in (q, k))
         of_query, of_key = (_means(y, hidden, self.landmarks) for y, hidden in ((q, hidden_query), (k, hidden_key)))
         q_means, k_means = of_query @ q, of_key @ k
         none_query, none_key = (~means[:, 0].any(-1) for means in (of_query, of_key))
         near = _softmax(q @ k_means.mT, none_key)
         between = masked(_softmax(q_means @ k_means.mT, none_key), none_query)
         far = _softmax(q_means @ k.mT, hidden_key)
-        with torch.autocast(q.device.type, enabled=False):
-            return near, inverse_by_iteration(between, self.iterations), far
+        return near, inverse_by_iteration(between, self.iterations), far
 
     def _convolve(self, x: Tensor) -> Tensor:
         """Each head's filter over the places of x [B, H, T, X]."""
         assert self.filters is not None
         taps = self.filters.weight.mT  # [H, width, 1]
-        return functional.conv2d(x, taps[:, None], padding=(taps.shape[1] // 2, 0), groups=len(taps))
+        return functional.conv2d(x, taps[:, None].to(x.dtype), padding=(taps.shape[1] // 2, 0), groups=len(taps))
 
 
 def inverse_by_iteration(s: Tensor, iterations: int) -> Tensor:

@@ -43,8 +43,8 @@ class Performer(Attention):
     """
 
     uses = ("pattern",)
-    isotropic = False
     caches = True
+    isotropic = False
     directions: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,6 +23,13 @@ Pair = tuple[Tensor, Tensor]
 def wide(x: Tensor) -> Tensor:
     """x in float32 or wider, for long sums lose much in fewer digits."""
     return x if x.element_size() >= 4 else x.float()
+
+
+def in_full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Switch autocast off, where the device has it."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def without_padding(k: Tensor, context: Context) -> Tensor:

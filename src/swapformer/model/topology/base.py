@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -129,6 +130,18 @@ class Topology(nn.Module, ABC):
             return self.symbols(states, tokens, (self.embedding if reader is None else reader).weight)
         out: Tensor = reader(self.summary(states, tokens) if readout.per == "sequence" else states)
         return out
+
+    def example(
+        self, rows: int, length: int, device: torch.device | str
+    ) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+        """What a forward takes, with nothing in it but zeros: to count by, not to learn from."""
+        shape = (rows, length, self.interface.channels) if self.interface.channels else (rows, length)
+        dtype = next(self.parameters()).dtype if self.interface.channels else torch.int64
+        inputs = torch.zeros(shape, dtype=dtype, device=device)
+        names = {*self.stack.tags, *(["segment"] if self.interface.segments else [])}
+        tags = {name: torch.zeros(1, length, dtype=torch.int64, device=device) for name in names}
+        places = Tokens.of(length, device=device, tags=tags)
+        return (inputs, places, inputs, places) if self.reads_source else (inputs, places, None, None)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         """What an answer for a whole sequence is read from, [B, D]: the last place that is not padding."""
