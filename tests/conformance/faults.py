@@ -16,11 +16,13 @@ from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Embedding, Linear, Origin, Role
+from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
+from swapformer.model.normaliser.base import softmax
 from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
+from swapformer.model.score import Score
 
 
 def waves(position: Tensor, width: int) -> Tensor:
@@ -403,6 +405,25 @@ class IgnoresItsActivation(FFN):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return self.inner(x).relu()
+
+
+class LosesItsParts(Attention):
+    """Keeps its score where torch does not find its weights."""
+
+    uses = ("score", "pattern")
+
+    def __init__(self, dims: Dims, *, score: Score, pattern: Pattern) -> None:
+        super().__init__()
+        self.kept, self.pattern = (score,), pattern
+        self.query = StackedLinear(dims.num_heads, dims.d_model, dims.head_dim, Role.QUERY, bias=False)
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        q = self.query(x[..., None, :]).transpose(1, 2)
+        logits = self.kept[0].scale * self.kept[0].raw(*position.rotate(q, q, context))
+        mask = context.mask(self.pattern)
+        weights = softmax(logits if mask is None else logits.masked_fill(~mask, float("-inf")))
+        return self.out(weights.mean(1) @ x)
 
 
 class FallsThrough(Activation):

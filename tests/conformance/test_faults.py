@@ -48,6 +48,7 @@ FAULTS = [
     ("position", "HiddenTable", {}, "beyond_max_len"),
     ("position", "ForgottenRotation", {}, "does_something"),
     ("ffn", "IgnoresItsActivation", {}, "used_parts_matter"),
+    ("attention", "LosesItsParts", {}, "used_parts_matter"),
     ("position", "AddedTwice", {}, "facts_hold"),
     ("position", "SecretlyAdds", {}, "facts_hold"),
     ("attention", "MeanOfAll", {}, "causality"),

@@ -124,6 +124,11 @@ class Subject:
         return [layer.position() for layer in self.layers]
 
     @property
+    def refused(self) -> bool:
+        """Whether some attention says that it cannot work with its position, kernel or dropout."""
+        return any(layer.attention().refuses(layer.position()) is not None for layer in self.layers)
+
+    @property
     def sees_order(self) -> bool:
         """Whether some attention states that it knows the order by itself."""
         return any(layer.attention().sees_order for layer in self.layers)
