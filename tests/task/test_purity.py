@@ -19,6 +19,7 @@ import yaml
 
 from swapformer.paths import conf_dir
 from swapformer.task import Addition, Batch, Copy, Task, Text
+from swapformer.task.synthetic import Synthetic
 
 YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
 
@@ -31,7 +32,13 @@ def build(path: Path, /, **settings: Any) -> Task:
 
 
 def digest(batch: Batch) -> str:
-    parts = [batch.inputs, batch.targets] + ([] if batch.padding is None else [batch.padding])
+    places = [batch] if batch.source is None else [batch, batch.source]
+    parts = [
+        batch.targets,
+        *(one.inputs for one in places),
+        *(one.padding for one in places if one.padding is not None),
+    ]
+    parts += batch.tags.values()
     return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
 
 
@@ -47,10 +54,10 @@ def everything(task: Task, backwards: bool) -> dict[str, str]:
 
 
 def test_another_process_in_another_order_gets_the_same_batches_and_fingerprints() -> None:
-    here = {path.stem: everything(build(path), backwards=False) for path in YAMLS}
+    here = {path.stem: everything(build(path, batch_size=8), backwards=False) for path in YAMLS}
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1]); import test_purity as t;"
-        "print(json.dumps({p.stem: t.everything(t.build(p), backwards=True) for p in reversed(t.YAMLS)}))"
+        "print(json.dumps({p.stem: t.everything(t.build(p, batch_size=8), backwards=True) for p in reversed(t.YAMLS)}))"
     )
     environment = os.environ | {
         "PYTHONHASHSEED": "7",
@@ -82,20 +89,39 @@ def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Pa
     assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
 
 
+OTHER: dict[str, Any] = {
+    "symbols": 77, "distinct": 3, "eval_lengths": ["3x"], "batch_size": 5, "digits": 2, "eval_digits": [6],
+    "train_samples": 50, "path": inspect.getfile(inspect), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5,
+    "block": 48, "modulus": 89, "fraction": 0.4, "kinds": 4, "depth": 5, "opening": 0.7, "periods": [2, 5],
+    "strides": 3, "distractors": 5, "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70,
+    "features": 3, "words": 9, "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3,
+    "table": 1, "arguments": 5,
+}  # fmt: skip
+"""For each setting a value that no YAML has."""
+
+
+def other(name: str, default: Any) -> Any:
+    """A value of a setting that is not the default."""
+    if isinstance(default, bool):
+        return not default
+    return [default[0], default[1] - 1] if name == "lengths" else OTHER[name]
+
+
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_yaml_and_constructor_agree_and_no_setting_is_dead(path: Path) -> None:
+def test_yaml_and_constructor_agree_and_no_setting_is_dead(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Synthetic, "rows_at_once", 8)
+
+    def look(**settings: Any) -> list[str]:
+        task = build(path, **{"batch_size": 8, **settings})
+        found = [digest(task.train_batch(0, 0)), *(digest(one.batch(0)) for one in task.evaluation("val"))]
+        return found if isinstance(task, Synthetic) else [*found, task.fingerprint()]
+
     defaults = yaml.safe_load(path.read_text(encoding="utf-8"))
-    kind = {"text": Text, "copy": Copy, "addition": Addition}[defaults.pop("_target_").split(".")[2]]
-    parameters = kind.__init__.__kwdefaults__
-    assert set(defaults) == set(parameters)
-    changes: dict[str, Any] = {
-        "symbols": 77, "distinct": 3, "lengths": [2, 9], "eval_lengths": [11], "batch_size": 5, "digits": 2,
-        "reversed": not defaults.get("reversed"), "zero_padded": True, "eval_digits": [6], "train_samples": 50,
-        "path": inspect.getfile(inspect), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5, "block": 48,
-    }  # fmt: skip
-    before = everything(build(path), backwards=False)
-    for name in defaults:
-        assert everything(build(path, **{name: changes[name]}), backwards=False) != before, name
+    module, name = defaults.pop("_target_").rsplit(".", 1)
+    assert set(defaults) == set(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
+    before = look()
+    for name, default in defaults.items():
+        assert look(**{name: other(name, default)}) != before, name
 
 
 def test_what_a_task_says_of_itself_holds() -> None:
@@ -103,6 +129,7 @@ def test_what_a_task_says_of_itself_holds() -> None:
         task = build(path)
         assert task.train_batch(3, 4).inputs.shape[1] == task.train_length <= task.max_length
         assert len(task.tokens) == task.vocab_size
+        assert not set(task.summaries) & set(task.directions)
         keys = set(task.metrics().keys())
         assert {key for key in keys if not key.endswith("_se")} == set(task.directions)
         assert {key.removesuffix("_se") for key in keys if key.endswith("_se")} <= set(task.directions)

@@ -16,8 +16,9 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task import cache
-from swapformer.task.base import Batch, EvaluationSet, Task, whole_number, whole_numbers
+from swapformer.task.base import Batch, EvaluationSet, Task, whole_number
 from swapformer.task.corpus import SPLITS, UNKNOWN, Corpus, Unit, build
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.sources import find, standard_library
 
@@ -33,7 +34,8 @@ class Text(Task):
     three (training int(share · n) tokens, as nanoGPT does); the library's go to a split whole, by a hash of the name.
     `min_count`: characters that occur less often in the whole text become one <unk> (null: 1 for your files, 100 for
     the library, whose rare characters differ between versions). bits_per_byte counts an <unk> as one byte.
-    `block`: T in training; a batch is `batch_size` blocks at random places. `eval_lengths`: each adds a set "@L".
+    `block`: T in training; a batch is `batch_size` blocks at random places. `eval_lengths`: each adds a set "@L";
+    2x is twice `block`.
 
     Evaluation cuts a split into blocks that do not overlap and goes through them once, in a fixed shuffled order. A
     set "@L" has batches of batch_size · block / L blocks. Where each length divides the longest and the longest divides
@@ -51,7 +53,7 @@ class Text(Task):
         split: Sequence[float] = (0.9, 0.05, 0.05),
         min_count: int | None = None,
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
     ) -> None:
         if unit not in ("characters", "bytes"):
@@ -59,7 +61,7 @@ class Text(Task):
         self.path = path
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         fractions = _fractions(split)
         if min_count is None:
