@@ -26,7 +26,7 @@ QUESTIONS: dict[str, Case] = {
     "copy": (Copy, solvers.copied, {"symbols": 7, "lengths": [2, 6], "eval_lengths": [9]}),
     "reverse": (Reverse, solvers.turned, {"symbols": 7, "lengths": [2, 6], "eval_lengths": ["2x"]}),
     "sort": (Sort, solvers.ascending, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),
-    "maximum": (Maximum, solvers.largest, {"symbols": 12, "distinct": 3, "lengths": [2, 6], "eval_lengths": [9]}),
+    "maximum": (Maximum, solvers.largest, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),
     "parity": (Parity, solvers.odd, {"lengths": [6, 9], "eval_lengths": [12]}),
     "count": (Count, solvers.counted, {"symbols": 3, "lengths": [4, 12], "eval_lengths": [4, 30]}),
     "modular": (ModularAddition, solvers.added_modulo, {"modulus": 23, "fraction": 0.3}),

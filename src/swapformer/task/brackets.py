@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swapformer.task.answering import Answering
 from swapformer.task.base import share, whole_number
-from swapformer.task.layout import Written
+from swapformer.task.layout import Written, with_room
 from swapformer.task.lengths import evaluation_lengths, span
 from swapformer.task.synthetic import Synthetic
 
@@ -82,19 +82,24 @@ class Dyck(Synthetic):
         )
 
     def tokens_at(self, length: int) -> int:
-        return length - 1
+        return length
 
     def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
         tokens = walk(generator, len(lengths), width, self.kinds, self.depth, self.opening)
         return tokens.masked_fill(torch.arange(width) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
     def write(self, content: Tensor, lengths: Tensor) -> Written:
-        tokens = content.squeeze(1)
+        last = content.squeeze(1).gather(1, (lengths - 1).unsqueeze(1))
+        tokens = with_room(content.squeeze(1), 2 * self.kinds)
         before = levels(tokens, self.kinds).roll(1, 1).index_fill(1, torch.tensor([0]), 0)
+        # What the whole item determines is asked for as well: nothing is deeper than the bracket that came last.
+        end = lengths.unsqueeze(1)
         scored = before == self.depth
+        after = torch.where(scored.gather(1, end), last + self.kinds, 2 * self.kinds)
         if self.kinds == 1:
             scored |= before == 0
-        return Written(tokens, scored)
+            after = torch.where(before.gather(1, end) == 0, 0, after)
+        return Written(tokens.scatter(1, end, after), scored, inputs=lengths)
 
 
 class Brackets(Answering):

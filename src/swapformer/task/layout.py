@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from swapformer.task.base import Places
 
@@ -17,12 +18,15 @@ class Written:
     """Items as they are written, N rows of L places.
 
     `tokens` [N,L] int64; the filler marks gaps, which are closed. `scored` [N,L] bool: tokens that are determined by
-    those before them, and so are answered for. `tags`: channels [N,L] of the tokens.
+    those before them, and so are answered for. `tags`: channels [N,L] of the tokens. `inputs` [N]: how many tokens are
+    inputs (None: all but the last, which is a target only). All that tells items apart must be among inputs and
+    targets: items that differ in what no model sees could be in several splits.
     """
 
     tokens: Tensor
     scored: Tensor
     tags: Mapping[str, Tensor] = field(default_factory=dict)
+    inputs: Tensor | None = None
 
 
 def close_gaps(kept: Tensor, values: Tensor, filler: int) -> Tensor:
@@ -35,6 +39,11 @@ def close_gaps(kept: Tensor, values: Tensor, filler: int) -> Tensor:
 def column(rows: int, token: int) -> Tensor:
     """The same token for every row [N,1]."""
     return torch.full((rows, 1), token)
+
+
+def with_room(values: Tensor, filler: int) -> Tensor:
+    """The values [N,L] and a column of filler, where the last token is an input too."""
+    return pad(values, (0, 1), value=filler)
 
 
 def padding_or_none(padding: Tensor) -> Tensor | None:

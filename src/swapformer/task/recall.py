@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.task.base import whole_number
-from swapformer.task.layout import Written, close_gaps
+from swapformer.task.layout import Written, close_gaps, with_room
 from swapformer.task.lengths import evaluation_lengths, span
 from swapformer.task.repetition import permutations
 from swapformer.task.synthetic import Synthetic
@@ -67,7 +67,7 @@ class AssociativeRecall(Synthetic):
         return 2 * length + 2 * self.spread * self.asked_at(length)
 
     def tokens_at(self, length: int) -> int:
-        return self.width_at(length) - 1
+        return self.width_at(length)
 
     def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
         rows, pairs, filler = len(lengths), int(lengths.max()), self.vocab_size - 1
@@ -93,10 +93,11 @@ class AssociativeRecall(Synthetic):
         return close_gaps(tokens != filler, tokens, filler)[:, :width].unsqueeze(1)
 
     def write(self, content: Tensor, lengths: Tensor) -> Written:
-        tokens = content.squeeze(1)
+        tokens = with_room(content.squeeze(1), self.vocab_size - 1)
         place = torch.arange(tokens.shape[1])
         query = (tokens < self.keys) & (place >= 2 * lengths.unsqueeze(1))
-        return Written(tokens, query.roll(1, 1) & (place > 0))
+        count = (tokens != self.vocab_size - 1).sum(1)
+        return Written(tokens, query.roll(1, 1) & (place > 0), inputs=count)
 
 
 class Needle(Synthetic):

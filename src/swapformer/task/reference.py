@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from swapformer.task.base import whole_number
-from swapformer.task.layout import Written
+from swapformer.task.layout import Written, with_room
 from swapformer.task.lengths import evaluation_lengths, span
 from swapformer.task.repetition import permutations
 from swapformer.task.synthetic import Synthetic
@@ -131,7 +131,7 @@ class Dialogue(Synthetic):
         return (self.distractors + 3) * length
 
     def tokens_at(self, length: int) -> int:
-        return (self.distractors + 4) * length - 2
+        return (self.distractors + 4) * length - 1
 
     def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
         rows, turns, filler = len(lengths), int(lengths.max()), self.vocab_size - 1
@@ -160,8 +160,9 @@ class Dialogue(Synthetic):
         number = torch.arange(turns.shape[1])[:, None]
         tags = {"turn": number, "speaker": speaker, "topic": topic - self.speakers}
         spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
-        return Written(
-            tokens.flatten(1)[:, spoken],
-            scored.flatten(1)[:, spoken],
-            {name: tag.expand_as(tokens).flatten(1)[:, spoken] for name, tag in tags.items()},
-        )
+
+        def laid_out(values: Tensor, empty: int) -> Tensor:
+            return with_room(values.expand_as(tokens).flatten(1)[:, spoken], empty)
+
+        sequences, channels = laid_out(tokens, filler), {name: laid_out(tag, 0) for name, tag in tags.items()}
+        return Written(sequences, laid_out(scored, False), channels, inputs=(sequences != filler).sum(1))

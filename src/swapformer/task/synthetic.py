@@ -177,8 +177,8 @@ class Synthetic(Task):
         kept = written.tokens != filler
         tokens = close_gaps(kept, written.tokens, filler)
         scored = close_gaps(kept, written.scored, False)
-        # The last token of an item is a target only: its place among the inputs is padding.
-        padding = torch.arange(1, tokens.shape[1]) >= kept.sum(1, keepdim=True)
+        count = kept.sum(1) - 1 if written.inputs is None else written.inputs
+        padding = torch.arange(tokens.shape[1] - 1) >= count.unsqueeze(1)
         return Batch(
             inputs=tokens[:, :-1].masked_fill(padding, filler),
             targets=tokens[:, 1:].masked_fill(~scored[:, 1:], IGNORE),
