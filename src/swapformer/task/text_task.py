@@ -13,9 +13,10 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Split, Task, whole_number, whole_numbers
+from swapformer.task.base import Split, Task, whole_number
 from swapformer.task.build import corpus_of
 from swapformer.task.division import SPLITS, shares
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
 
@@ -38,13 +39,13 @@ class TextTask(Task):
         tokeniser: Tokeniser,
         split: Sequence[float],
         block: int,
-        eval_lengths: Sequence[int],
+        eval_lengths: Sequence[int | str],
         batch_size: int,
         special: Sequence[str] = (),
     ) -> None:
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         fractions = shares(split)
         self.corpus = corpus_of(source, tokeniser, special, fractions)
