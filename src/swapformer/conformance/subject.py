@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+from hydra.utils import get_object
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,14 +17,19 @@ from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
+from swapformer.model.position import Position
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.training.assemble import build_model, build_plan
+from swapformer.training.assemble import FULL, build_model, build_plan
 
 Made = TypeVar("Made")
 
 VOCABULARY = 11
 LENGTH = 24
+TIGHT = 1e-10
+"""Largest difference in float64 that rounding explains at this size."""
+
+CAUSAL = {"_target_": "swapformer.model.pattern.Causal", "_partial_": True, "_convert_": "all"}
 
 
 class BrokenLaw(AssertionError):
@@ -49,17 +55,35 @@ class Subject:
     slot: str
     _memo: dict[str, Any] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def fitting(cls, config: Mapping[str, Any], slot: str) -> Subject:
+        """The subject among companions that its part can work with: an attention that states that it is not causal-safe
+        has the full pattern, the only one that it takes.
+        """
+        subject = cls(config, slot)
+        part = get_object(config["model"][slot]["_target_"])
+        return subject if getattr(part, "causal_safe", True) else subject.with_model(pattern=FULL)
+
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
         config = copy.deepcopy(dict(self.config))
         config["model"][self.slot].update(settings)
         return Subject(config, self.slot)
 
-    def with_option(self, slot: str, node: Mapping[str, Any]) -> Subject:
-        """The same subject with another part in a slot."""
-        config = copy.deepcopy(dict(self.config))
-        config["model"][slot] = dict(node)
-        return Subject(config, self.slot)
+    def with_model(self, **settings: Any) -> Subject:
+        """The same subject with other sizes of the model, or other parts in its slots."""
+        return Subject({**self.config, "model": {**self.config["model"], **settings}}, self.slot)
+
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """The settings of the part in question."""
+        node: Mapping[str, Any] = self.config["model"][self.slot]
+        return node
+
+    @property
+    def part(self) -> Any:
+        """The class of the part in question."""
+        return get_object(self.node["_target_"])
 
     def build(self) -> Topology:
         """The model as a trial would start it, in float64."""
@@ -95,19 +119,60 @@ class Subject:
         return build_plan(self.config, VOCABULARY).layers
 
     @property
+    def positions(self) -> list[Position]:
+        """The encodings of the layers."""
+        return [layer.position() for layer in self.layers]
+
+    @property
+    def refused(self) -> bool:
+        """Whether some attention says that it cannot work with its position, kernel or dropout."""
+        return any(layer.attention().refuses(layer.position()) is not None for layer in self.layers)
+
+    @property
+    def sees_order(self) -> bool:
+        """Whether some attention states that it knows the order by itself."""
+        return any(layer.attention().sees_order for layer in self.layers)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether some pattern or attention states that it counts from the beginning, or by the row's length."""
+        return any(layer.pattern().anchored or layer.attention().anchored for layer in self.layers)
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether what becomes of a place may depend on how long the row is: on what would come behind it."""
+        by_blocks = self.anchored and (self.sees_order or not self.causal)
+        return by_blocks or any(position.depends_on_length for position in self.positions)
+
+    @property
+    def elsewhere(self) -> str | None:
+        """Why the subject cannot be examined here, on a CPU in float64; None if it can."""
+        needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
+        return "its kernel needs a GPU, where its own tests hold it to the reference" if "gpu" in needs else None
+
+    @property
     def causal(self) -> bool:
         """Whether every layer's pattern states that no place sees a later one."""
         return all(layer.pattern().causal for layer in self.layers)
 
 
-class _Channels(Mapping[str, Tensor]):
-    """Every tag that a pattern may ask for, [1, T]: small random numbers that depend on the tag's name alone."""
+def refusal(subject: Subject) -> ValueError | None:
+    """What some part says against the subject's settings; None if they can be built."""
+    try:
+        subject.perturbed()
+    except ValueError as error:
+        return error
+    return None
 
-    def __init__(self, length: int) -> None:
-        self._length = length
+
+class _Channels(Mapping[str, Tensor]):
+    """Every tag that a pattern may ask for, [1, T]: small random numbers by the tag's name and the place."""
+
+    def __init__(self, first: int, length: int) -> None:
+        self._first, self._length = first, length
 
     def __getitem__(self, name: str) -> Tensor:
-        return torch.randint(3, (1, self._length), generator=stream("tag", name))
+        return torch.randint(3, (1, 512), generator=stream("tag", name))[:, self._first : self._first + self._length]
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -116,9 +181,9 @@ class _Channels(Mapping[str, Tensor]):
         return 0
 
 
-def places(length: int = LENGTH, **given: Any) -> Tokens:
-    """`Tokens.of` with every tag."""
-    return Tokens.of(length, tags=_Channels(length), **given)
+def places(length: int = LENGTH, *, first_tag: int = 0, **given: Any) -> Tokens:
+    """`Tokens.of` with every tag, the first of them that of place `first_tag`."""
+    return Tokens.of(length, tags=_Channels(first_tag, length), **given)
 
 
 def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
@@ -139,12 +204,17 @@ def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor
         return answer(model, inputs, tokens)
 
 
-def gradients(model: Topology, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Next-token loss and its gradient by parameter; a parameter that gets none is absent."""
-    model.zero_grad()
-    logits = answer(model, inputs)
+def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Next-token loss, with what the parts want beside it."""
+    logits = answer(model, inputs, tokens)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
-    if (auxiliary := take_auxiliary_loss(model)) is not None:
-        loss = loss + auxiliary
+    auxiliary = take_auxiliary_loss(model)
+    return loss if auxiliary is None else loss + auxiliary
+
+
+def gradients(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss and its gradient by parameter; a parameter that gets none is absent."""
+    model.zero_grad()
+    loss = loss_of(model, inputs, tokens)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

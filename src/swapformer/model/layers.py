@@ -27,6 +27,8 @@ class Role(StrEnum):
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
+    LANDMARK = "landmark"  # sums keys or values over places
+    LATENT = "latent"  # compresses a place to what queries, keys or values are made from
     ATTENTION_OUT = "attention_out"  # last matrix of the attention branch
     FFN_IN = "ffn_in"
     FFN_GATE = "ffn_gate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
+from swapformer.model.cache import Cache
 from swapformer.model.context import Context, Tokens
 from swapformer.model.ffn import FFN
 from swapformer.model.plan import LayerPlan
@@ -80,6 +82,11 @@ class Stack(nn.Module):
         layers: how each layer is built, first to last.
         dropout: probability with which embeddings are zeroed in training.
         crosses: whether the layers read a source.
+
+    Attributes:
+        can_cache: whether places may be read one after the other, with the result of reading them at once.
+        limit: places that the encodings have positions for.
+        tags: channels of tags that the patterns read.
     """
 
     def __init__(self, layers: Sequence[LayerPlan], dropout: float, *, crosses: bool = False) -> None:
@@ -93,12 +100,24 @@ class Stack(nn.Module):
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
         self.dropout = nn.Dropout(dropout)
+        self.can_cache = all(layer.can_cache() for layer in layers)
+        self.limit = min((layer.position().limit or math.inf for layer in layers), default=math.inf)
+        self.tags = {tag for layer in layers for tag in layer.pattern().tags}
 
     def forward(
-        self, x: Tensor, tokens: Tokens, memory: Tensor | None = None, memory_tokens: Tokens | None = None
+        self,
+        x: Tensor,
+        tokens: Tokens,
+        memory: Tensor | None = None,
+        memory_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
-        """The stream's output [B, T, D] for embeddings x [B, T, D]; layers that cross read `memory` [B, S, D]."""
-        reads = partial(_reading, tokens, x.dtype, memory, memory_tokens)
+        """The stream's output [B, T, D] for embeddings x [B, T, D]; layers that cross read `memory` [B, S, D].
+
+        With a cache, the T places follow those that it has noted.
+        """
+        keys = tokens if cache is None else cache.extend(tokens)
+        reads = partial(_reading, tokens, keys, x.dtype, memory, memory_tokens, cache)
         context, source = reads()
         for encoding in self._encodings:
             x = encoding.embed(x, tokens)
@@ -136,14 +155,19 @@ class Stack(nn.Module):
 
 
 def _reading(
-    tokens: Tokens, dtype: torch.dtype, memory: Tensor | None, memory_tokens: Tokens | None
+    tokens: Tokens,
+    keys: Tokens,
+    dtype: torch.dtype,
+    memory: Tensor | None,
+    memory_tokens: Tokens | None,
+    cache: Cache | None,
 ) -> tuple[Context, Source | None]:
-    """A new context of places against themselves, and of the same places against a source's where there is one."""
-    context = Context(tokens, tokens, dtype=dtype)
+    """A new context of places against all places so far, and against a source's where there is one."""
+    context = Context(tokens, keys, dtype, cache)
     if memory is None:
         return context, None
     assert memory_tokens is not None, "a memory comes with its places"
-    return context, Source(memory, Context(tokens, memory_tokens, dtype=dtype))
+    return context, Source(memory, Context(tokens, memory_tokens, dtype, cache))
 
 
 def _same(x: Tensor) -> Tensor:

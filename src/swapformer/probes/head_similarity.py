@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from swapformer.analysis.heads import head_similarity, mean_over_pairs
 from swapformer.model.context import Context
+from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
@@ -32,7 +33,7 @@ class HeadSimilarity(Probe):
             raise ValueError(f"`batches` of head_similarity must be at least 1, but it is {batches}.")
         self.batches = batches
 
-    def measure(self, model: nn.Module, task: Task) -> Finding:
+    def measure(self, model: Topology, task: Task) -> Finding:
         source = next(item for item in task.evaluation("val") if item.name == "")
         found: dict[int, list[tuple[Tensor, int]]] = {}
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.interface import MAIN, Readout
+from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
+from swapformer.model.stack import Stack
 
 
 class Topology(nn.Module, ABC):
@@ -35,6 +38,9 @@ class Topology(nn.Module, ABC):
     side: ClassVar[Side] = Side.DECODER
     reads_source: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = False
+
+    stack: Stack
+    """The layers whose last states are read."""
 
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
         super().__init__()
@@ -70,7 +76,12 @@ class Topology(nn.Module, ABC):
 
     @abstractmethod
     def states(
-        self, inputs: Tensor, tokens: Tokens, source: Tensor | None = None, source_tokens: Tokens | None = None
+        self,
+        inputs: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """The last layer's states, [B, T, D], from which answers are read."""
 
@@ -80,9 +91,13 @@ class Topology(nn.Module, ABC):
         tokens: Tokens | None = None,
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
-        """The main answer, [B, T, size] or [B, size]: logits, or values."""
-        return self._read(MAIN, *self._run(inputs, tokens, source, source_tokens))
+        """The main answer, [B, T, size] or [B, size]: logits, or values.
+
+        With a cache, the T places follow those that it has noted.
+        """
+        return self._read(MAIN, *self._run(inputs, tokens, source, source_tokens, cache))
 
     def answers(
         self,
@@ -96,12 +111,17 @@ class Topology(nn.Module, ABC):
         return {name: self._read(name, *run) for name in self.interface.readouts}
 
     def _run(
-        self, inputs: Tensor, tokens: Tokens | None, source: Tensor | None, source_tokens: Tokens | None
+        self,
+        inputs: Tensor,
+        tokens: Tokens | None,
+        source: Tensor | None,
+        source_tokens: Tokens | None,
+        cache: Cache | None = None,
     ) -> tuple[Tensor, Tokens]:
         tokens = _places(inputs) if tokens is None else tokens
         if source is not None and source_tokens is None:
             source_tokens = _places(source)
-        return self.states(inputs, tokens, source, source_tokens), tokens
+        return self.states(inputs, tokens, source, source_tokens, cache), tokens
 
     def _read(self, name: str, states: Tensor, tokens: Tokens) -> Tensor:
         readout = self.interface.readouts[name]
@@ -110,6 +130,18 @@ class Topology(nn.Module, ABC):
             return self.symbols(states, tokens, (self.embedding if reader is None else reader).weight)
         out: Tensor = reader(self.summary(states, tokens) if readout.per == "sequence" else states)
         return out
+
+    def example(
+        self, rows: int, length: int, device: torch.device | str
+    ) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+        """What a forward takes, with nothing in it but zeros: to count by, not to learn from."""
+        shape = (rows, length, self.interface.channels) if self.interface.channels else (rows, length)
+        dtype = next(self.parameters()).dtype if self.interface.channels else torch.int64
+        inputs = torch.zeros(shape, dtype=dtype, device=device)
+        names = {*self.stack.tags, *(["segment"] if self.interface.segments else [])}
+        tags = {name: torch.zeros(1, length, dtype=torch.int64, device=device) for name in names}
+        places = Tokens.of(length, device=device, tags=tags)
+        return (inputs, places, inputs, places) if self.reads_source else (inputs, places, None, None)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         """What an answer for a whole sequence is read from, [B, D]: the last place that is not padding."""

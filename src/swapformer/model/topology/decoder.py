@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
@@ -28,6 +29,11 @@ class Decoder(Topology):
         self._add_readouts()
 
     def states(
-        self, inputs: Tensor, tokens: Tokens, source: Tensor | None = None, source_tokens: Tokens | None = None
+        self,
+        inputs: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens)
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import MAIN
+from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import Embedding, Linear, Role, settle, shift
@@ -56,9 +57,14 @@ class Encoder(Topology):
         return x if self.segments is None else x + self.segments(tokens.tags["segment"])
 
     def states(
-        self, inputs: Tensor, tokens: Tokens, source: Tensor | None = None, source_tokens: Tokens | None = None
+        self,
+        inputs: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens)
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         assert self.pooler is not None, "a pooler is made where an answer for a sequence is asked for"

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import settle
@@ -49,8 +50,20 @@ class EncoderDecoder(Topology):
         return self.encoder(x if self.embedding_scale == 1 else self.embedding_scale * x, source_tokens)
 
     def states(
-        self, inputs: Tensor, tokens: Tokens, source: Tensor | None = None, source_tokens: Tokens | None = None
+        self,
+        inputs: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         if source is None or source_tokens is None:
             raise ValueError("an encoder-decoder reads a source, but none was given; pass `source`.")
-        return self.stack(self.embed(inputs, tokens), tokens, self.read(source, source_tokens), source_tokens)
+        memory = self._memory(source, source_tokens, cache)
+        return self.stack(self.embed(inputs, tokens), tokens, memory, source_tokens, cache)
+
+    def _memory(self, source: Tensor, source_tokens: Tokens, cache: Cache | None) -> Tensor:
+        if cache is None:
+            return self.read(source, source_tokens)
+        (memory,) = cache.once(self, lambda: (self.read(source, source_tokens),))
+        return memory
