@@ -30,6 +30,46 @@ def waves(position: Tensor, width: int) -> Tensor:
     return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype))
 
 
+class NoPosition(nn.Module):
+    """Does what a position encoding does, without being one."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+
+class Unfinished(FFN):
+    """Has no forward."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+
+
+class SetByPlace(Position):
+    """Takes its setting by place, where a YAML gives names."""
+
+    def __init__(self, dims: Dims, rate: float = 1.0) -> None:
+        super().__init__(dims)
+        self.rate = rate
+
+
+class LeftUnset(Activation):
+    """Has a setting that its YAML leaves out."""
+
+    def __init__(self, dims: Dims, *, slope: float = 0.1) -> None:
+        super().__init__(dims)
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, x, self.slope * x)
+
+
+class Raises(Activation):
+    """Asks for what nobody gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyError("speaker")
+
+
 class WrongShape(FFN):
     """Swaps batch and places, which changes the logits' meaning; not finite for good measure."""
 

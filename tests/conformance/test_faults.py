@@ -12,6 +12,11 @@ import pytest
 from swapformer.conformance import LAWS, examine
 
 FAULTS = [
+    ("position", "NoPosition", {}, "is_a_part"),
+    ("ffn", "Unfinished", {}, "is_a_part"),
+    ("position", "SetByPlace", {}, "is_a_part"),
+    ("activation", "LeftUnset", {}, "is_a_part"),
+    ("activation", "Raises", {}, "runs"),
     ("ffn", "WrongShape", {}, "builds"),
     ("norm", "FutureNorm", {}, "causality"),
     ("norm", "FutureNorm", {}, "facts_hold"),
@@ -108,5 +113,5 @@ def test_every_law_has_a_planted_fault() -> None:
 
 def test_a_weight_without_a_role_cannot_be_initialised(base: dict[str, Any]) -> None:
     found = {verdict.law: verdict for verdict in examine(with_fault(base, "ffn", "NamelessWeight", {}), "ffn")}
-    assert found["builds"].holds is False
-    assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["builds"].message
+    assert found["runs"].holds is False
+    assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["runs"].message
