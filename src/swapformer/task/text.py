@@ -16,7 +16,7 @@ from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, presence
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.source import Source
-from swapformer.task.text_task import TextTask, windows
+from swapformer.task.text_task import TextTask
 from swapformer.task.tokeniser import Tokeniser
 
 Packing = Literal["blocks", "documents"]
@@ -80,7 +80,7 @@ class Text(TextTask):
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
         """The blocks of `length` tokens that begin at `places` [B], with the token after each as target."""
-        window = torch.from_numpy(windows(self.ids[split], places, length + 1))
+        window = self.windows(split, places, length + 1)
         inputs, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
         if self.packing == "blocks":
             return Batch(inputs=inputs, targets=targets)

@@ -21,6 +21,11 @@ from swapformer.task.tokeniser import Tokeniser
 
 Ids = NDArray[Any]
 
+_WINDOWS = 1000
+"""Windows that are read before their memory is given back: the system reads up to 64 KiB around each."""
+_LARGE = 1 << 26
+"""Bytes of ids that may stay in memory."""
+
 
 class TextTask(Task):
     """A task on the documents of `source`, written as `tokeniser` does.
@@ -52,6 +57,7 @@ class TextTask(Task):
         self.tokens = self.corpus.learned.tokens
         self.vocab_size = len(self.tokens)
         self._check_lengths(source, fractions)
+        self._windows = 0
 
     def needs(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""
@@ -80,6 +86,15 @@ class TextTask(Task):
     def document_at(self, split: Split, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of the document that each place of a split belongs to; of the same shape."""
         return np.searchsorted(self.begins[split], places, side="right") - 1
+
+    def windows(self, split: Split, places: Tensor, length: int) -> Tensor:
+        """The `length` tokens from each of `places` [B] of a split on: [B, length]."""
+        found = self.ids[split][places.numpy()[:, None] + np.arange(length)].astype(np.int64)
+        self._windows += len(places)
+        if self._windows > _WINDOWS and self.corpus.ids.nbytes > _LARGE:
+            self.corpus.release()
+            self._windows = 0
+        return torch.from_numpy(found)
 
     def draw_places(self, generator: torch.Generator, length: int) -> Tensor:
         """Where the `batch_size` windows of `length` tokens of a training batch begin."""
@@ -117,11 +132,6 @@ class TextTask(Task):
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
         return self.tokeniser.read(ids)
-
-
-def windows(ids: Ids, places: Tensor, length: int) -> NDArray[np.int64]:
-    """The `length` tokens from each of `places` [B] on: [B, length]."""
-    return ids[places.numpy()[:, None] + np.arange(length)].astype(np.int64)
 
 
 def _fractions(split: Sequence[float]) -> tuple[float, float, float]:
