@@ -27,6 +27,7 @@ class Copy(Synthetic):
     """
 
     separator = " "
+    end_token: int
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Split, Task, whole_number, whole_numbers
 from swapformer.task.build import corpus_of
-from swapformer.task.division import SPLITS
+from swapformer.task.division import SPLITS, shares
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
 
@@ -51,7 +51,7 @@ class TextTask(Task):
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
         self.max_length = max(self.block, *self.eval_lengths, 0)
-        fractions = _fractions(split)
+        fractions = shares(split)
         self.corpus = corpus_of(source, tokeniser, special, fractions)
         self.tokeniser = tokeniser.with_learned(self.corpus.learned)
         self.tokens = self.corpus.learned.tokens
@@ -132,19 +132,3 @@ class TextTask(Task):
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
         return self.tokeniser.read(ids)
-
-
-def _fractions(split: Sequence[float]) -> tuple[float, float, float]:
-    shares = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split]
-    numbers = [share for share in shares if isinstance(share, int | float) and not isinstance(share, bool)]
-    if (
-        len(numbers) != 3
-        or len(shares) != 3
-        or not (numbers[0] > 0 and numbers[1] > 0 and numbers[2] >= 0)
-        or abs(sum(numbers) - 1) > 1e-6
-    ):
-        raise UsageError(
-            f"task.split must be three shares that add up to 1, training and validation above 0, but is {split!r}; "
-            "take [0.9,0.05,0.05], or [0.9,0.1,0.0] for no test"
-        )
-    return numbers[0], numbers[1], numbers[2]
