@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SMALL: dict[str, list[str]] = {}
+LIBRARY = Path(inspect.getfile(inspect)).parent
+_FEW_FILES = [
+    *("task/source=files", f"task.source.path={LIBRARY}/asyncio/*.py"),
+    *("task.split=[0.5,0.25,0.25]", "task.tokeniser.vocab_size=500"),
+]
+
+SMALL: dict[str, list[str]] = dict.fromkeys(("masked", "masked_nsp", "spans"), _FEW_FILES)
 """Overrides by task: what it lacks, or what makes it quick."""
 
 NEEDED: dict[str, dict[str, Any]] = {"reset_positions": {"packing": "documents"}}
@@ -23,6 +29,7 @@ CHANGES: dict[str, Any] = {
     "strides": 3, "distractors": 5, "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70,
     "features": 3, "words": 9, "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3,
     "table": 1, "arguments": 5,
+    "rate": 0.3, "masked": 0.5, "random": 0.05, "mean_length": 2.0, "sentinels": 50,
     "source": {"_target_": "swapformer.task.source.Files", "path": inspect.getfile(inspect)},
     "tokeniser": {"_target_": "swapformer.task.tokeniser.Bytes"},
 }  # fmt: skip
@@ -30,7 +37,13 @@ CHANGES: dict[str, Any] = {
 
 _SERIES = {"columns": None, "block": 54, "eval_lengths": [60], "season": 7, "split": [0.5, 0.3, 0.2]}
 
-OTHER_CHANGES: dict[str, dict[str, Any]] = {"elnino": _SERIES, "sunspots": _SERIES, "co2": _SERIES}
+_OTHER_FILES = {"_target_": "swapformer.task.source.Files", "path": f"{LIBRARY}/email/*.py"}
+_TEXT = {"split": [0.4, 0.3, 0.3], "source": _OTHER_FILES}
+
+OTHER_CHANGES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("elnino", "sunspots", "co2"), _SERIES),
+    **dict.fromkeys(("masked", "masked_nsp", "spans"), _TEXT),
+}
 """Where a task's setting is another than its namesake elsewhere."""
 
 
