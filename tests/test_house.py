@@ -43,7 +43,7 @@ ROOMS = {
 
 OUTSIDE = {
     "model": {"torch", "entmax"},
-    "task": {"torch", "torchmetrics", "numpy"},
+    "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
 }

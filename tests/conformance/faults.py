@@ -19,7 +19,7 @@ from swapformer.model.kernel import Kernel, Plan, Reference
 from swapformer.model.layers import Embedding, Linear, Origin, Role
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
-from swapformer.model.pattern import Pattern
+from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
 
 
@@ -557,3 +557,64 @@ class HidesItsSign(Attention):
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
         return -one.expand(len(x), self.num_heads, -1, -1)
+
+
+class ForgetsBorders(Kernel):
+    """Fast, because each half of a sequence sees itself alone."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.exact = Reference(dims)
+
+    def refuses(self, plan: Plan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        halves = [slice(start, start + 40) for start in range(0, q.shape[2], 40)]
+        return torch.cat(
+            [self.exact(q[:, :, a], k[:, :, a], v[:, :, a], plan, position, context.at(a, a), dropout) for a in halves],
+            dim=2,
+        )
+
+
+class FurtherThanStated(Pattern):
+    """Sees ten places back, and states four."""
+
+    causal = True
+    reach = Reach(before=4, after=0)
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        ahead = key.order[:, None, :] - query.order[:, :, None]
+        return ((ahead <= 0) & (ahead >= -10))[:, None]
+
+
+class FromTheFirstKey(Position):
+    """Adds a bias by the distance to the first key that it is asked for."""
+
+    has_bias = True
+
+    def bias(self, context: Context) -> Tensor:
+        first = context.key.position[:, :1]
+        return -0.1 * (context.key.position - first)[:, None, None].to(context.dtype)
+
+
+class CountsBetween(Position):
+    """Scores by what lies between a query and a key, and states that it looks at the pair alone."""
+
+    has_scores = True
+
+    def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
+        return (q @ k.mT).sigmoid().cumsum(dim=-1)
+
+
+class CountsAll(Normaliser):
+    """Divides by the number of keys, forbidden ones included."""
+
+    sums_to_one = False
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() / logits.shape[-1]

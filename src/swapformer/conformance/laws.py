@@ -13,6 +13,7 @@ from swapformer.conformance.apart import (
     padding_is_invisible,
     rows_are_apart,
 )
+from swapformer.conformance.bands import blocks_are_enough
 from swapformer.conformance.digits import (
     autocast_is_near,
     builds,
@@ -57,6 +58,7 @@ LAWS: Mapping[str, Law] = {
         gradients_everywhere,
         gradients_are_derivatives,
         kernel_equals_reference,
+        blocks_are_enough,
         cache_changes_nothing,
         beyond_max_len,
         does_something,
@@ -86,6 +88,8 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
     """
     verdicts = []
     subject = Subject.fitting(config, slot)
+    if (reason := subject.elsewhere) is not None:
+        return [Verdict(name, None, reason) for name in LAWS]
     for name, law in LAWS.items():
         try:
             reason = law(subject)
