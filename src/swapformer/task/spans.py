@@ -61,7 +61,7 @@ class Spans(TextTask):
         self.rate, self.mean_length = rate, mean_length
         self.sentinels = whole_number("sentinels", sentinels, 1)
         whole_number("block", block, 2)
-        evaluation_lengths("eval_lengths", eval_lengths, block, 2)
+        for length in (block, *evaluation_lengths("eval_lengths", eval_lengths, block, 2)):
             if (spans := self.gaps(length)[1]) > self.sentinels:
                 raise UsageError(
                     f"task.sentinels must be at least {spans}, as many as {length} tokens have spans at "
