@@ -37,6 +37,7 @@ ROOMS = {
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
+    "mirror": {"study", "report", "errors"},
     "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
@@ -45,6 +46,7 @@ OUTSIDE = {
     "model": {"torch", "entmax"},
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
+    "mirror": {"hydra", "numpy", "matplotlib"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""

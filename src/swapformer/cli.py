@@ -98,6 +98,7 @@ def _study(options: argparse.Namespace) -> None:
     if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
         _through_hydra(options, own, extra)
         return
+    from swapformer.mirror.process import cells_of, mirrored
     from swapformer.study.answer import answer
     from swapformer.study.expand import expand
     from swapformer.study.launcher import LocalLauncher
@@ -107,14 +108,15 @@ def _study(options: argparse.Namespace) -> None:
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), here()
-    found = answer(
-        plan,
-        store,
-        provenance,
-        lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
-        options.publish,
-        quiet=options.json,
-    )
+    with mirrored(cells_of(plan), store):
+        found = answer(
+            plan,
+            store,
+            provenance,
+            lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
+            options.publish,
+            quiet=options.json,
+        )
     show(found.report, found.to_json(), options.json)
     found.require_complete()
 

@@ -14,6 +14,8 @@ from omegaconf import DictConfig
 
 from swapformer.console import Failed, guarded
 from swapformer.errors import UsageError, suggest
+from swapformer.mirror.follow import Target
+from swapformer.mirror.process import mirrored
 from swapformer.paths import conf_dir
 from swapformer.study import record as records
 from swapformer.study.complaint import explained
@@ -81,10 +83,17 @@ def _train(composed: DictConfig) -> float:
         for missing in trials:
             execute(missing, store, here())
 
-    run([trial], store, launch)
+    with mirrored([] if _of_a_study() else [(Target(trial.id), resolved)], store):
+        run([trial], store, launch)
     value = objective(trial, store)
     _say(trial, store, reused)
     return value
+
+
+def _of_a_study() -> bool:
+    """Whether our sweeper has started this job: then it mirrors all of them itself."""
+    hydra_config = HydraConfig.get()
+    return hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
 
 
 def objective(trial: Trial, store: Store) -> float:

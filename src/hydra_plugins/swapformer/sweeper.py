@@ -36,13 +36,15 @@ class StudySweeper(BasicSweeper):
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
         from rich.console import Console
 
+        from swapformer.mirror.process import cells_of, mirrored
         from swapformer.study.answer import answer
         from swapformer.study.provenance import here
         from swapformer.study.store import Store
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
-        found = answer(plan, store, here(), lambda progress: self._launch(plan, store, progress), self.publish)
+        with mirrored(cells_of(plan), store):
+            found = answer(plan, store, here(), lambda progress: self._launch(plan, store, progress), self.publish)
         found.report.render(Console())
         found.require_complete()
         return found
