@@ -103,6 +103,7 @@ class WandB(Destination):
                 return self._start("online", folder, resume="allow" if again else None, **facts)
             except Exception as error:
                 self._reachable = False
+                self.close()  # its service takes the id to be in use for as long as it lives
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 say(f"W&B cannot be reached ({reason}); runs are kept offline: wandb sync {folder}/wandb/offline-run-*")
         for earlier in folder.glob(f"wandb/offline-run-*-{facts['id']}*"):
@@ -134,9 +135,9 @@ class _WandBRun(Run):
         self._run.log(dict(values), step=step)
 
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        if pictures:
-            self._run.log({name: _wandb().Image(str(path)) for name, path in pictures.items()})
-        # After the last row: the history's newest values stand in the summary until the final ones replace them.
+        # W&B keeps the newest row back, in case more comes for its step; sent after the summary, it would put the
+        # history's values in the place of the final ones. What is logged without a step sends it first.
+        self._run.log({name: _wandb().Image(str(path)) for name, path in pictures.items()}, commit=True)
         self._run.summary.update({**_summary(record), **numbers})
         self._place.end(self._run, EXIT.get(record.status, 1))
 
