@@ -18,9 +18,10 @@ from swapformer.errors import UsageError, suggest
 if TYPE_CHECKING:
     from swapformer.report.build import Report
 
-_TOOLS = {
+TOOLS = {
     "trials": ("swapformer.tools.trials", "list, show, compare and prune the trials in the store"),
     "status": ("swapformer.tools.status", "where a study stands, also while it runs"),
+    "dashboard": ("swapformer.tools.dashboard", "a W&B workspace of a study"),
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
@@ -28,6 +29,7 @@ _TOOLS = {
     "export": ("swapformer.tools.export", "write a trained model as a Hugging Face checkpoint"),
     "import": ("swapformer.tools.load", "make a Hugging Face checkpoint a start for trials"),
     "bench": ("swapformer.bench", "measure speed"),
+    "completion": ("swapformer.tools.completion", "a script that lets your shell complete this command"),
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
 
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
 
         return train(given[1:])
-    if given and given[0] in _TOOLS:
-        tool = importlib.import_module(_TOOLS[given[0]][0])
+    if given and given[0] in TOOLS:
+        tool = importlib.import_module(TOOLS[given[0]][0])
         return guarded(lambda: tool.main(given[1:]), "--debug" in given)
     options = _parser().parse_args(given)
     return guarded(lambda: options.run(options), options.debug)
@@ -84,9 +86,15 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--config-dir", type=Path, help="a configuration directory of your own, listed too")
     listing.set_defaults(run=_list)
 
-    for verb, (_, text) in _TOOLS.items():
+    for verb, (_, text) in TOOLS.items():
         verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
     return parser
+
+
+def verb_parsers() -> Mapping[str, argparse.ArgumentParser]:
+    """Every verb with its parser; those in `TOOLS`, and `train`, have another one in their own modules."""
+    (verbs,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(verbs.choices)
 
 
 def _study(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from swapformer.study.run import run
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, execute
 
-_FLAGS = (
+FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
     *("-cn", "--config-name", "-cp", "--config-path", "-i", "--info", "-sc", "--shell-completion", "--hydra-help"),
     *("--version", "--experimental-rerun"),
@@ -130,8 +130,8 @@ def sweep(overrides: Sequence[str]) -> None:
 
 def _hydra(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
-            raise UsageError(f"unknown option {argument}{suggest(argument, _FLAGS)}")
+        if argument.startswith("-") and argument.partition("=")[0] not in FLAGS:
+            raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
     sys.argv[1:] = _options_first(arguments)
     with _hydra_raises(), explained([argument for argument in arguments if not argument.startswith("-")]):
         train()

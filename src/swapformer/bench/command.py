@@ -13,7 +13,7 @@ Measurement = Callable[[argparse.Namespace], list[Ratio]]
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and return 0: a target that is missed is a number, not a failure."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     require_quiet_machine(options.force)
     found = options.measure(options)
     if options.json:
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1")
@@ -44,6 +45,13 @@ def _parser() -> argparse.ArgumentParser:
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
+
+    mirror = verbs.add_parser(
+        "mirror", parents=[common], help="a training step mirrored offline to W&B against one not"
+    )
+    mirror.add_argument("overrides", nargs="*", default=["model/size=nano", "task=text"], help="what is trained")
+    mirror.add_argument("--steps", type=int, default=600, help="optimiser steps of each measurement")
+    mirror.set_defaults(measure=_mirror)
     return parser
 
 
@@ -57,6 +65,12 @@ def _launcher(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import throughput
 
     return [throughput(options.trials, options.steps, options.rounds or 1)]
+
+
+def _mirror(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.mirror import overhead
+
+    return [overhead(options.overrides, options.steps, options.rounds or 5)]
 
 
 def _start(options: argparse.Namespace) -> list[Ratio]:

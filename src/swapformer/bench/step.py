@@ -24,7 +24,7 @@ from swapformer.training.optimiser import make_optimiser, parameter_groups
 WARM_UP = 5
 
 
-class _Clock(Callback):
+class Clock(Callback):
     """Seconds between the end of the warm-up steps and the end of the last step."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def bare(config: Config) -> float:
 
 def trial(config: Config) -> float:
     """Milliseconds of a step of a trial, its history included; evaluations and checkpoints fall outside."""
-    clock = _Clock()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as directory:
         training.fit(config, Path(directory), callbacks=[clock], final=False)
     return 1000 * clock.seconds / (config["budget"]["steps"] - WARM_UP)
