@@ -7,19 +7,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SMALL: dict[str, list[str]] = {}
+ROWS = Path(__file__).parent / "task" / "rows.jsonl"
+
+_ROWS = [f"task.source.path={ROWS}"]
+_FEW = ["task.source.packages=[json,wsgiref,curses,zoneinfo]", "task.split=[0.6,0.2,0.2]"]
+
+SMALL: dict[str, list[str]] = {
+    "packages": ["task.source.packages=[asyncio,email]"],
+    "function_names": ["task.source.packages=[concurrent,json,wsgiref,zoneinfo]", "task.split=[0.6,0.15,0.25]"],
+    "classification": _ROWS, "regression": _ROWS, "sequence_to_sequence": _ROWS, "roles": _FEW, "source_code": _FEW,
+}  # fmt: skip
 """Overrides by task: what it lacks, or what makes it quick."""
 
 NEEDED: dict[str, dict[str, Any]] = {"reset_positions": {"packing": "documents"}}
 """What must be set for a setting to be read."""
 
-NOTHING_TO_CHANGE = {("elnino", "across"), ("sunspots", "across"), ("co2", "across")}
-"""El Niño's 61 rows are too few to be cut otherwise; of one column no other can follow."""
+NOTHING_TO_CHANGE = {
+    ("elnino", "across"), ("sunspots", "across"), ("co2", "across"), ("packages", "label"), ("packages", "second"),
+    ("function_names", "target"),
+}  # fmt: skip
+"""El Niño's 61 rows are too few to be cut otherwise; of one column no other can follow; a source of one column."""
 
 CHANGES: dict[str, Any] = {
     "symbols": 77, "distinct": 3, "lengths": [2, 9], "eval_lengths": [11], "batch_size": 5, "digits": 2,
     "zero_padded": True, "eval_digits": [6], "train_samples": 50, "split": [0.8, 0.1, 0.1], "block": 48,
-    "packing": "documents",
+    "packing": "documents", "label": "kind", "values": ["value", "other"], "second": "second", "target": "second",
+    "answer": 9,
     "source": {"_target_": "swapformer.task.source.Files", "path": inspect.getfile(inspect)},
     "tokeniser": {"_target_": "swapformer.task.tokeniser.Bytes"},
 }  # fmt: skip
@@ -27,7 +40,27 @@ CHANGES: dict[str, Any] = {
 
 _SERIES = {"columns": None, "block": 54, "eval_lengths": [60], "season": 7, "split": [0.5, 0.3, 0.2]}
 
-OTHER_CHANGES: dict[str, dict[str, Any]] = {"elnino": _SERIES, "sunspots": _SERIES, "co2": _SERIES}
+_OTHER_ROWS = {
+    "split": [0.6, 0.2, 0.2],
+    "source": {"_target_": "swapformer.task.source.Files", "path": str(ROWS), "column": "second"},
+}
+_OTHER_FILES = {
+    "split": [0.5, 0.2, 0.3],
+    "source": {"_target_": "swapformer.task.source.Library", "packages": ["wsgiref", "xml", "urllib"]},
+}
+
+OTHER_CHANGES: dict[str, dict[str, Any]] = {
+    "elnino": _SERIES, "sunspots": _SERIES, "co2": _SERIES,
+    "classification": _OTHER_ROWS, "regression": _OTHER_ROWS, "sequence_to_sequence": _OTHER_ROWS,
+    "roles": _OTHER_FILES, "source_code": _OTHER_FILES,
+    "packages": {
+        "source": {"_target_": "swapformer.task.source.Snippets", "packages": ["asyncio", "email"], "lines": 3}
+    },
+    "function_names": {
+        "split": [0.5, 0.2, 0.3],
+        "source": {"_target_": "swapformer.task.source.Functions", "packages": ["concurrent", "wsgiref", "xml"]}
+    },
+}  # fmt: skip
 """Where a task's setting is another than its namesake elsewhere."""
 
 

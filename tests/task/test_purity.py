@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,15 @@ YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
 
 def node(path: Path) -> dict[str, Any]:
     """The resolved settings of a task."""
+    return deepcopy(composed(path))
+
+
+@cache
+def composed(path: Path) -> dict[str, Any]:
+    """The same, of which there is one."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = OmegaConf.to_container(
-            compose("train", [f"task={path.stem}", *SMALL.get(path.stem, ())]).task, resolve=True
+            compose(overrides=[f"+task={path.stem}", *SMALL.get(path.stem, ())]).task, resolve=True
         )
     assert isinstance(config, dict)
     return config
