@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from casts import casts_lifted
 from configs import SMALL
 from swapformer.interop.rules import Rule, Shapes, module, read, read_gradients
 from swapformer.model.context import Context, Tokens
@@ -25,21 +26,6 @@ from swapformer.training.assemble import build_model, build_plan
 from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case
 
 NOPE = Position(Dims(32, 1, 4, 8, LENGTH, VOCABULARY))
-
-
-@contextmanager
-def casts_lifted() -> Iterator[None]:
-    """Casts to float32 become casts to float64, also those that are made while a model is built."""
-    single = torch.float32
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "float32", torch.float64)
-        patch.setattr(torch, "float", torch.float64)
-        patch.setattr(Tensor, "float", Tensor.double)
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(single)
 
 
 def widen(model: nn.Module) -> None:

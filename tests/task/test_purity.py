@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
 import os
@@ -15,31 +14,42 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_object
+from omegaconf import OmegaConf
 
+from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
-from swapformer.task import Addition, Batch, Copy, Task, Text
+from swapformer.task import Addition, Batch, Copy, Task
+from swapformer.task.base import Places
+from swapformer.training.assemble import build_task
+from texts import text
 
 YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
 
 
-def read(path: Path) -> tuple[type[Task], dict[str, Any]]:
-    """The class that a YAML names, and its settings."""
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    module, name = config.pop("_target_").rsplit(".", 1)
-    return getattr(importlib.import_module(module), name), config
+def node(path: Path) -> dict[str, Any]:
+    """The resolved settings of a task."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = OmegaConf.to_container(
+            compose("train", [f"task={path.stem}", *SMALL.get(path.stem, ())]).task, resolve=True
+        )
+    assert isinstance(config, dict)
+    return config
 
 
 def build(path: Path, /, **settings: Any) -> Task:
-    kind, config = read(path)
-    return kind(**config | settings)
+    return build_task({"task": node(path) | settings})
 
 
 def digest(batch: Batch) -> str:
-    parts = [batch.inputs, batch.targets, *batch.tags.values(), *batch.labels.values()]
-    parts += [] if batch.padding is None else [batch.padding]
-    parts += [] if batch.source is None else [batch.source.inputs]
+    parts = [*tensors(batch), *(tensors(batch.source) if batch.source else []), *batch.answers.values()]
     return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
+
+
+def tensors(places: Places) -> list[torch.Tensor]:
+    held = [places.inputs, places.padding, places.document, places.position, *places.tags.values()]
+    return [tensor for tensor in held if tensor is not None]
 
 
 def everything(task: Task, backwards: bool) -> dict[str, str]:
@@ -90,40 +100,18 @@ def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Pa
     assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
 
 
-OTHER_CHANGES: dict[str, dict[str, Any]] = {
-    "Forecast": {"columns": None, "block": 54, "eval_lengths": [60], "season": 7, "split": [0.5, 0.3, 0.2]},
-}
-"""What the settings of a class are changed to where another class has one of the same name."""
-
-NOTHING_TO_CHANGE = {("elnino", "across"), ("sunspots", "across"), ("co2", "across")}
-"""El Niño's 61 rows are too few to be cut otherwise; of one column no other can follow."""
-
-
-def other_file(folder: Path, defaults: dict[str, Any]) -> str:
-    """A file that a task can read instead: of the same columns, if it has any."""
-    if not isinstance(columns := defaults.get("columns"), list):
-        return inspect.getfile(inspect)
-    lines = [",".join(columns)] + [",".join([str(n * n % 17)] * len(columns)) for n in range(900)]
-    (folder / "series.csv").write_text("\n".join(lines))
-    return str(folder / "series.csv")
-
-
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
 def test_yaml_and_constructor_agree_and_no_setting_is_dead(path: Path, tmp_path: Path) -> None:
-    kind, defaults = read(path)
-    assert set(defaults) == set(kind.__init__.__kwdefaults__)
-    changes: dict[str, Any] = {
-        "symbols": 77, "distinct": 3, "lengths": [2, 9], "eval_lengths": [11], "batch_size": 5, "digits": 2,
-        "reversed": not defaults.get("reversed"), "zero_padded": True, "eval_digits": [6], "train_samples": 50,
-        "path": other_file(tmp_path, defaults), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5, "block": 48,
-        "across": not defaults.get("across"), "difference": not defaults.get("difference"),
-    }  # fmt: skip
-    changes |= OTHER_CHANGES.get(kind.__name__, {})
+    defaults = node(path)
+    assert set(inspect.signature(get_object(defaults.pop("_target_"))).parameters) == set(defaults)
     before = everything(build(path), backwards=False)
     for name in defaults:
         if (path.stem, name) in NOTHING_TO_CHANGE:
             continue
-        assert everything(build(path, **{name: changes[name]}), backwards=False) != before, name
+        needed = NEEDED.get(name, {})
+        without = everything(build(path, **needed), backwards=False) if needed else before
+        changed = {name: change_of(path.stem, name, defaults, tmp_path)}
+        assert everything(build(path, **needed, **changed), backwards=False) != without, name
 
 
 def test_what_a_task_says_of_itself_holds() -> None:
@@ -145,7 +133,7 @@ def test_arms_that_differ_in_evaluation_only_train_on_the_same_batches() -> None
     pairs = [
         (Copy(), Copy(eval_lengths=[40])),
         (Addition(), Addition(eval_digits=[8])),
-        (Text(path=__file__), Text(path=__file__, eval_lengths=[100])),
+        (text(__file__), text(__file__, eval_lengths=[100])),
     ]
     for one, other in pairs:
         assert digest(one.train_batch(5, 6)) == digest(other.train_batch(5, 6))

@@ -15,6 +15,7 @@ from swapformer.conformance.apart import (
     padding_is_invisible,
     rows_are_apart,
 )
+from swapformer.conformance.bands import blocks_are_enough
 from swapformer.conformance.digits import (
     autocast_is_near,
     builds,
@@ -63,6 +64,7 @@ LAWS: Mapping[str, Law] = {
         gradients_everywhere,
         gradients_are_derivatives,
         kernel_equals_reference,
+        blocks_are_enough,
         cache_changes_nothing,
         beyond_max_len,
         does_something,
@@ -95,8 +97,7 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         slot: the slot whose part is in question.
     """
     subject = Subject.fitting(config, slot)
-    if (device := getattr(subject.part, "accelerator", None)) not in (None, "cpu"):
-        elsewhere = f"it runs on a {device} alone, and laws are held in float64 on the CPU"
+    if (elsewhere := _elsewhere(subject)) is not None:
         return [Verdict(name, None, elsewhere) for name in LAWS]
     verdicts: list[Verdict] = []
     for name, law in LAWS.items():
@@ -112,6 +113,14 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         except Exception as error:
             verdicts.append(Verdict(name, False, _told(error)))
     return verdicts
+
+
+def _elsewhere(subject: Subject) -> str | None:
+    """Why the subject cannot be examined here; what cannot be made at all is for the laws to say."""
+    try:
+        return subject.elsewhere
+    except Exception:
+        return None
 
 
 def _told(error: Exception) -> str:

@@ -145,6 +145,12 @@ class Subject:
         return by_blocks or any(position.depends_on_length for position in self.positions)
 
     @property
+    def elsewhere(self) -> str | None:
+        """Why the subject cannot be examined here, on a CPU in float64; None if it can."""
+        needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
+        return "its kernel needs a GPU, where its own tests hold it to the reference" if "gpu" in needs else None
+
+    @property
     def causal(self) -> bool:
         """Whether every layer's pattern states that no place sees a later one."""
         return all(layer.pattern().causal for layer in self.layers)

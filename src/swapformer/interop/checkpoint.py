@@ -26,7 +26,15 @@ from swapformer.training.selection import readout
 FORMATS = {format.name: format for format in (GPT2, LLAMA)}
 """The formats by name."""
 
-UNREAD = ("init", "kernel", "ffn.expansion", "ffn.drop_hidden", "ffn.drop_output")
+UNREAD = (
+    "init",
+    "kernel",
+    "ffn.expansion",
+    "ffn.drop_hidden",
+    "ffn.drop_output",
+    "attention.orthogonality",
+    "attention.guided_heads",
+)
 """Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
 
 

@@ -100,7 +100,7 @@ class Stack(nn.Module):
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
         self.dropout = nn.Dropout(dropout)
-        self.can_cache = all(_can_cache(layer) for layer in layers)
+        self.can_cache = all(layer.can_cache() for layer in layers)
         self.limit = min((layer.position().limit or math.inf for layer in layers), default=math.inf)
         self.tags = {tag for layer in layers for tag in layer.pattern().tags}
 
@@ -152,11 +152,6 @@ class Stack(nn.Module):
         """The layers, as what they are."""
         layers = list(self.layers)
         return [layer for layer in layers if isinstance(layer, Layer)]
-
-
-def _can_cache(layer: LayerPlan) -> bool:
-    """Whether what a layer makes of a place stays as it is when others follow."""
-    return layer.attention().caches and layer.pattern().causal and not layer.position().depends_on_length
 
 
 def _reading(

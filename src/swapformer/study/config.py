@@ -128,7 +128,9 @@ def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
-    task = {key: value for key, value in config["task"].items() if key != "path"}
+    task = {
+        key: value for key, value in config["task"].items() if key not in ("source", "path")
+    }  # the data stand for it
     parts = {key: config[key] for key in (*_CHANGES_RESULT, "task")}
     start = config["init_from"]
     return {

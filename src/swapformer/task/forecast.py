@@ -18,9 +18,8 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split, Task, presence, whole_number, whole_numbers
-from swapformer.task.corpus import SPLITS
+from swapformer.task.division import SPLITS, shares
 from swapformer.task.series import read_series
-from swapformer.task.text import _fractions as shares
 from swapformer.task.value_metrics import DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="swapformer export",
-        description="Write a trained model as a checkpoint of Hugging Face transformers: config.json, model.safetensors.",
+        description="Write a trained model as a checkpoint of Hugging Face transformers.",
     )
     parser.add_argument("trial", help="the beginning of a trial's id")
     parser.add_argument("directory", type=Path, help="where to; made if it is not there")
