@@ -53,8 +53,8 @@ class Guide:
             ValueError: if a name is missing or unknown, the head does not exist, or no place lies in between.
         """
         names = ("head", "nearest", "farthest", "weight")
-        if set(settings) != set(names):
-            raise ValueError(f"an entry of `guided_heads` must have {', '.join(names)}, but has {', '.join(settings)}.")
+        if not hasattr(settings, "keys") or set(settings) != set(names):
+            raise ValueError(f"an entry of `guided_heads` must have {', '.join(names)}, but it is {settings!r}.")
         head, nearest, farthest, weight = (settings[name] for name in names)
         if not isinstance(head, int) or not 0 <= head < num_heads:
             raise ValueError(f"`head` of a guided head must be from 0 to {num_heads - 1}, but it is {head!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,9 @@ class MultiHead(Attention):
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
     caches = True
     auxiliary_loss: Tensor | None = None
+    examples: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "guided_heads": ([{"head": 0, "nearest": 1, "farthest": 1, "weight": 1.0}],)
+    }
 
     def __init__(
         self,
