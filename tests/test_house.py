@@ -202,7 +202,10 @@ class TestParts:
         for name, parameter in inspect.signature(part).parameters.items():
             if name in node and not list(within(node[name])):
                 words = set(re.findall(r"\w+", str(parameter.annotation)))
-                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (part, parameter)
+                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (
+                    part,
+                    parameter,
+                )
 
     @pytest.mark.parametrize(
         "slot",

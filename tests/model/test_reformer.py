@@ -13,6 +13,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.model.attention import Reformer, reformer
+from swapformer.model.cache import Cache
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full, Pattern, Window
@@ -159,6 +160,20 @@ def test_a_rotation_turns_queries_and_keys_but_moves_no_place_to_another_bucket(
     turned = run(part, X, ROPE)
     assert (turned - run(part, X)).abs().max() > 1e-3
     assert torch.allclose(run(part, X, ROPE, position=position + 5), turned, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[LENGTH - 2, 1, 1], [1, 5, 7, LENGTH - 13]])
+def test_places_read_one_after_the_other_get_what_the_whole_row_gets(sizes: list[int]) -> None:
+    """Padding on the left, as prompts have it; buckets and chunks of earlier places stay what they were."""
+    part, cache, padding = make(Causal(DIMS)), Cache(), torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[1, :3] = True
+    whole, parts, start = run(part, X, ROPE, padding=padding), [], 0
+    for size in sizes:
+        end = start + size
+        new = Tokens.of(size, start=start, padding=padding[:, start:end])
+        parts.append(part(X[:, start:end], Context(new, cache.extend(new), torch.float64, cache), ROPE))
+        start = end
+    assert torch.allclose(torch.cat(parts, dim=1)[~padding], whole[~padding], atol=1e-12)
 
 
 def test_dropout_falls_on_the_weights() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from swapformer.task import cache, code
+from swapformer.task.base import Split
 from swapformer.task.code import Parsed
 from swapformer.task.corpus import Corpus
 from swapformer.task.division import SPLITS, Division, chunks
@@ -25,6 +29,24 @@ Annotate = Callable[[Parsed, Written], Arrays]
 """What is said of the tokens that a whole text is written with, by name: [n] each."""
 
 
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """Arrays as long as a corpus's ids, by name; `fingerprint`: SHA-256 (hex) of them and of the corpus."""
+
+    corpus: Corpus
+    arrays: Arrays
+    fingerprint: str
+
+    def of_split(self, split: Split, name: str) -> NDArray[Any]:
+        """What is said of each token of a split [n]: a view."""
+        return self.corpus.of_split(self.arrays[name], split)
+
+    def take(self, split: Split, name: str, places: Tensor, length: int) -> Tensor:
+        """What is said of the `length` tokens from each of `places` [B] of a split on: int64 [B, length]."""
+        at = places.unsqueeze(1) + torch.arange(length)
+        return torch.from_numpy(self.of_split(split, name)[at.numpy()].astype(np.int64))
+
+
 def annotations_of(
     source: Source,
     tokeniser: Tokeniser,
@@ -32,8 +54,8 @@ def annotations_of(
     fractions: tuple[float, float, float],
     names: Mapping[str, Any],
     annotate: Annotate,
-) -> cache.Kept:
-    """For each of `names` an array [n] of its type beside the corpus's ids, made now or earlier.
+) -> Annotations:
+    """What `annotate` says of a corpus, for each of `names` an array of its type, made now or earlier.
 
     `tokeniser`: with what it has learned. UsageError: a text that is no Python source.
     """
@@ -43,7 +65,9 @@ def annotations_of(
     )
     facts = [made_by, corpus.fingerprint, stamp.facts, list(names), fractions]
     make = partial(_build, source, tokeniser, corpus, fractions, names, annotate)
-    return cache.kept(facts, stamp.changed, tuple(names), make)
+    kept = cache.kept(facts, stamp.changed, tuple(names), make)
+    fingerprint = hashlib.sha256((corpus.fingerprint + kept.fingerprint).encode()).hexdigest()
+    return Annotations(corpus, {name: kept.arrays[name].array for name in names}, fingerprint)
 
 
 def _build(
@@ -81,8 +105,3 @@ def _written(tokeniser: Tokeniser, pieces: list[str]) -> Written:
     nothing = np.zeros(0, dtype=np.int64)
     ids, starts, ends = (np.concatenate([nothing, *(part[index] for part in parts)]) for index in range(3))
     return Written(ids, starts, ends)
-
-
-def both(*fingerprints: str) -> str:
-    """One fingerprint of several."""
-    return hashlib.sha256("".join(fingerprints).encode()).hexdigest()

@@ -7,19 +7,18 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.task.annotated import Arrays, annotations_of, both
+from swapformer.task.annotated import Arrays, annotations_of
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
 from swapformer.task.class_metrics import DIRECTIONS, class_metrics
 from swapformer.task.code import ROLES, Parsed, roles
-from swapformer.task.division import SPLITS, shares
+from swapformer.task.division import shares
 from swapformer.task.source import Source
-from swapformer.task.text_task import TextTask, windows
+from swapformer.task.text_task import TextTask
 from swapformer.task.tokeniser import Tokeniser
 from swapformer.task.tokeniser.base import Written
 
@@ -48,16 +47,14 @@ class Roles(TextTask):
         tokeniser: Tokeniser,
         split: Sequence[float] = (0.9, 0.05, 0.05),
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
     ) -> None:
         super().__init__(
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
             batch_size=batch_size,
         )  # fmt: skip
-        kept = annotations_of(source, self.tokeniser, self.corpus, shares(split), {"role": np.uint8}, roles_of)
-        self._roles = {name: self.corpus.of_split(kept.arrays["role"], name) for name in SPLITS}
-        self._fingerprint = both(self.corpus.fingerprint, kept.fingerprint)
+        self.said = annotations_of(source, self.tokeniser, self.corpus, shares(split), {"role": np.uint8}, roles_of)
 
     @property
     def interface(self) -> Interface:
@@ -83,13 +80,12 @@ class Roles(TextTask):
         return self._batch(split, places[index], length)
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
-        window = torch.from_numpy(windows(self.ids[split], places, length))
-        labels = torch.from_numpy(windows(self._roles[split], places, length))
-        return Batch(inputs=window, targets=labels.masked_fill(labels == _NONE, IGNORE))
+        labels = self.said.take(split, "role", places, length)
+        return Batch(inputs=self.windows(split, places, length), targets=labels.masked_fill(labels == _NONE, IGNORE))
 
     def fingerprint(self) -> str:
         """SHA-256 of the corpus and of the roles of its tokens."""
-        return self._fingerprint
+        return self.said.fingerprint
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return class_metrics(len(ROLES))

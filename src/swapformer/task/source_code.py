@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.task.annotated import Arrays, annotations_of, both
+from swapformer.task.annotated import Arrays, annotations_of
 from swapformer.task.base import Batch, Split
 from swapformer.task.code import TAGS, Parsed, syntax
 from swapformer.task.code.syntax import of_tokens
-from swapformer.task.division import SPLITS, shares
+from swapformer.task.division import shares
 from swapformer.task.source import Source
-from swapformer.task.text import Packing, Text
-from swapformer.task.text_task import windows
+from swapformer.task.text import Text
+from swapformer.task.text_task import Packing
 from swapformer.task.tokeniser import Tokeniser
 from swapformer.task.tokeniser.base import Written
 
@@ -43,7 +42,7 @@ class SourceCode(Text):
         tokeniser: Tokeniser,
         split: Sequence[float] = (0.9, 0.05, 0.05),
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
         packing: Packing = "blocks",
         reset_positions: bool = False,
@@ -52,25 +51,17 @@ class SourceCode(Text):
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
             batch_size=batch_size, packing=packing, reset_positions=reset_positions,
         )  # fmt: skip
-        kept = annotations_of(source, self.tokeniser, self.corpus, shares(split), _KINDS, tags_of)
-        self._tags = {
-            name: {tag: self.corpus.of_split(values, name) for tag, values in kept.arrays.items()} for name in SPLITS
-        }
-        self._fingerprint = both(self.corpus.fingerprint, kept.fingerprint)
+        self.said = annotations_of(source, self.tokeniser, self.corpus, shares(split), _KINDS, tags_of)
 
     def fingerprint(self) -> str:
         """SHA-256 of the corpus and of the tags of its tokens."""
-        return self._fingerprint
+        return self.said.fingerprint
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
         batch = super()._batch(split, places, length)
-        at = places.numpy()[:, None] + np.arange(length)
         numbers = {"definition": 0, "block": _MOST, "scope": _MOST}
-        file = self.document_at(split, at)
-        tags = {
-            name: torch.from_numpy(windows(self._tags[split][name], places, length) + file * most)
-            for name, most in numbers.items()
-        }
+        file = self.documents(split, places, length)
+        tags = {name: self.said.take(split, name, places, length) + file * most for name, most in numbers.items()}
         return replace(batch, tags=tags)
 
 

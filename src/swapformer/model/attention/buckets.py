@@ -54,9 +54,9 @@ class Cells:
         cell = (first + (rank % chunk == 0)).cumsum(-1)
         return cls(index, torch.zeros_like(cell).scatter(-1, index, cell).int())
 
-    def sight(self) -> Tensor:
-        """True where a place sees another in some round, bool [B, H, T, T]."""
-        return sees(self.cell[..., :, None], self.cell[..., None, :]).any(2)
+    def sight(self, last: int) -> Tensor:
+        """True where one of the `last` places sees another in some round, bool [B, H, last, T]."""
+        return sees(self.cell[..., -last:, None], self.cell[..., None, :]).any(2)
 
 
 def sees(cell: Tensor, other: Tensor) -> Tensor:

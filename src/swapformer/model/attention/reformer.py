@@ -48,6 +48,7 @@ class Reformer(Attention):
     uses = ("pattern",)
     sees_order = True
     crosses = False
+    caches = True
     rotations: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, buckets: int, rounds: int, chunk: int, seed: int) -> None:
@@ -59,7 +60,7 @@ class Reformer(Attention):
             if number < 1:
                 raise ValueError(f"`{name}` of reformer attention must be at least 1, but it is {number}.")
         width = dims.num_heads * dims.head_dim
-        self.cache_width = 2 * width
+        self.cache_width = 2 * width + dims.num_heads * rounds
         self.head_dim, self.rounds, self.chunk, self.dropout_p = dims.head_dim, rounds, chunk, dims.dropout
         self.pattern = pattern
         self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
@@ -73,32 +74,41 @@ class Reformer(Attention):
         return refusal_of_terms(position, "reformer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        q, k, cells = self._project(x, context, position)
-        v = split_heads(self.value(x), self.head_dim)
-        order = context.key.order[:, None].expand(q.shape[:3])
-        found = [
-            self._attend(q, k, v, order, Chunks(cells, number, self.chunk, ahead=not self.pattern.causal))
-            for number in range(self.rounds)
-        ]
-        outs, sizes = (torch.stack(parts) for parts in zip(*found, strict=True))
-        mixed = (sizes.softmax(0)[..., None] * outs).sum(0).to(x.dtype)
-        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+        q, k, v, cells = self._project(x, context, position)
+        if context.query is context.key:
+            mixed = self._by_rounds(q, k, v, cells, context.key.order)
+        else:
+            mixed = self._by_pairs(q, k, cells, context) @ wide(v)
+        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The attention weights [B, H, T, T] by the definition, all pairs formed: O(T²)."""
-        q, k, cells = self._project(x, context, position)
-        seen, order = cells.sight(), context.key.order[:, None]
-        if self.pattern.causal:
-            seen = seen & (order[..., None, :] <= order[..., :, None])
-        itself = torch.eye(q.shape[2], dtype=torch.bool, device=q.device)
-        return _logits(q, k, seen, itself).softmax(-1)
+        """The attention weights [B, H, Q, K] by the definition."""
+        q, k, _, cells = self._project(x, context, position)
+        return self._by_pairs(q, k, cells, context)
 
-    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Cells]:
-        """q and k [B, H, T, E], rotated, and where each place stands."""
-        q = split_heads(self.query(x), self.head_dim)
-        cells = Cells.of(hashes(wide(q.detach()), self.rotations), context.key, self.chunk)
-        k = functional.rms_norm(q, (self.head_dim,), eps=1e-6) * self.head_dim**-0.5
-        return *position.rotate(q, k, context), cells
+    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor, Cells]:
+        """q [B, H, Q, E], k and v [B, H, K, E] with those kept of earlier places, rotated, and where places stand."""
+        q, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.value(x)))
+        buckets, shared = hashes(wide(q.detach()), self.rotations), q
+        if context.cache is not None:
+            shared, v, kept = context.cache.append(self, q, v, buckets.mT.int())
+            buckets = kept.mT.long()
+        k = functional.rms_norm(shared, (self.head_dim,), eps=1e-6) * self.head_dim**-0.5
+        return *position.rotate(q, k, context), v, Cells.of(buckets, context.key, self.chunk)
+
+    def _by_pairs(self, q: Tensor, k: Tensor, cells: Cells, context: Context) -> Tensor:
+        """The weights of the last Q places for all K, every pair formed: O(Q·K)."""
+        own, other = context.query.order[:, None, :, None], context.key.order[:, None, None, :]
+        seen = cells.sight(q.shape[2])
+        return _logits(q, k, seen & (other <= own) if self.pattern.causal else seen, own == other).softmax(-1)
+
+    def _by_rounds(self, q: Tensor, k: Tensor, v: Tensor, cells: Cells, order: Tensor) -> Tensor:
+        """What each place gets of all rounds, [B, H, T, E]."""
+        order, ahead = order[:, None].expand(q.shape[:3]), not self.pattern.causal
+        rounds = (Chunks(cells, number, self.chunk, ahead=ahead) for number in range(self.rounds))
+        found = [self._attend(q, k, v, order, chunks) for chunks in rounds]
+        outs, sizes = (torch.stack(parts) for parts in zip(*found, strict=True))
+        return (sizes.softmax(0)[..., None] * outs).sum(0)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, order: Tensor, chunks: Chunks) -> tuple[Tensor, Tensor]:
         """One round: what each place gets [B, H, T, E], and the logarithm of what its weights sum to [B, H, T]."""

@@ -92,7 +92,7 @@ def examples_of(
     train, val, test = found.header["counts"]
     learned = found.header["learned"]
     return Examples(
-        **found.arrays,
+        **{name: found.arrays[name].array for name in _ARRAYS},
         counts=(train, val, test),
         classes=tuple(found.header["classes"]),
         learned=Learned(**{**learned, "tokens": tuple(learned["tokens"]), "sizes": tuple(learned["sizes"])}),
