@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -15,6 +17,11 @@ SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.m
 
 def small(overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The `model` and `seed` of a resolved configuration with sizes that are quick to examine."""
+    return copy.deepcopy(_composed(tuple(overrides)))
+
+
+@lru_cache(maxsize=1024)
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = OmegaConf.to_container(compose("train", [*SMALL, *overrides]), resolve=True)
     assert isinstance(config, dict)

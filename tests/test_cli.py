@@ -159,6 +159,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
     assert main(["train", "--help"]) == 0
     text = capsys.readouterr().out
     assert "alibi" in text and "+preset" in text and "budget:" in text
+    assert "  task/tokeniser " in text, "a group that a task's option chooses from"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,10 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train --jobs", "unknown option --jobs"),
         ("train task=copy model.num_heads=7", "7 does not divide 64"),
         ("train task=copy runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
-        ("train task.path=/nowhere", "there is nothing at '/nowhere'"),
+        ("train task=copy task/tokeniser=bpe", "nothing here reads task/tokeniser: another task has been chosen"),
+        ("train task/source=files task.source.pth=x", "unknown key 'pth' in task.source; did you mean 'path'?"),
+        ("train task/source=files", "task.source.path must be given, since it has no default"),
+        ("train task/source=files task.source.path=/nowhere", "there is nothing at '/nowhere'"),
         ("train -m task=copy model/position=rope,albi", "unknown option 'albi'"),
         ("train -m task=copy seed=a,b", "seed must be a whole number"),
         ("study nowhere.yaml", "no study file nowhere.yaml"),

@@ -119,7 +119,7 @@ def small_with(module: str) -> dict[str, Any]:
 def test_the_part_obeys_every_law(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(place)
     verdicts = examine(small_with("my_parts.clipped"), "position")
-    assert {verdict.law: verdict.message for verdict in verdicts if not verdict.holds} == {}
+    assert {verdict.law: verdict.message for verdict in verdicts if verdict.holds is False} == {}
     assert [verdict.law for verdict in verdicts] == list(LAWS), "each law was asked"
 
 

@@ -92,7 +92,7 @@ def losses(name: str, place: Path) -> dict[str, float]:
         text = place / "text.txt"
         words = [f"{(7 * n * n + 3 * n) % 97} bottles of {'ale' if n % 3 else 'beer'};" for n in range(1500)]
         text.write_text("\n".join(words), encoding="utf-8")
-        overrides.append(f"task.path={text}")
+        overrides += ["task/source=files", f"task.source.path={text}"]
     outcome = fit(compose(overrides), place)
     assert outcome.status == "finished", outcome.reason
     with (place / "metrics.csv").open(newline="") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,9 +67,18 @@ def train_help() -> str:
 
 
 def _spelled(group: str) -> str:
-    """Groups that are not in the defaults list have to be added with a plus sign."""
-    chosen = {str(next(iter(entry))) for entry in _primary().get("defaults", []) if isinstance(entry, dict)}
+    """Groups that no defaults list chooses from have to be added with a plus sign."""
+    chosen = _chosen(_primary())
+    parent, _, _ = group.rpartition("/")
+    if parent in chosen:  # options of a task choose from groups of their own
+        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / parent).glob("*.yaml"))
+        chosen |= {f"{parent}/{found}" for option in options for found in _chosen(option or {})}
     return group if group in chosen else f"+{group}"
+
+
+def _chosen(config: Mapping[str, Any]) -> set[str]:
+    """The groups that a configuration's defaults list chooses from."""
+    return {str(next(iter(entry))) for entry in config.get("defaults", []) if isinstance(entry, dict)}
 
 
 def _keys() -> list[str]:

@@ -32,7 +32,7 @@ class Interface:
     """What goes into a model and what comes out.
 
     Attributes:
-        vocab_size: symbols of inputs and of a source.
+        vocab_size: symbols of inputs and of a source; 0 where inputs are values.
         channels: numbers at each place where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
         segments: values of the tag `segment`, which are embedded; 0 where there is none.
         source: whether a sequence of its own is read before answering, which needs an encoder-decoder.

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
+from swapformer.model.attention import Attention, MultiHead
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
+from swapformer.model.init import Init
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.layers import Embedding, Linear, Origin, Role
 from swapformer.model.norm import Norm
+from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+
+
+def waves(position: Tensor, width: int) -> Tensor:
+    """sin(f · position) for f = 1 … width, [B|1, T, width]."""
+    return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype))
 
 
 class WrongShape(FFN):
@@ -50,30 +60,34 @@ class FutureNorm(Norm):
         return x - x.mean(dim=1, keepdim=True)
 
 
-class UnusedParameter(Position):
-    """Makes a table that nothing reads."""
+class UnusedParameter(FFN):
+    """Makes a matrix that nothing reads."""
 
-    def __init__(self, dims: Dims) -> None:
-        super().__init__(dims)
-        self.table = Embedding(3, dims.d_model, Role.POSITION_EMBEDDING)
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.spare = Linear(dims.d_model, dims.d_model, Role.FFN_IN, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.activation(self.inner(x))
 
 
-class GlobalRandom(Position):
-    """Draws a constant from the global random state."""
+class GlobalRandom(FFN):
+    """Keeps numbers from the global random state, for later."""
 
-    embeds = True
-    relative = False
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+        self.register_buffer("noise", torch.rand(dims.d_model))
 
-    def __init__(self, dims: Dims) -> None:
-        super().__init__(dims)
-        self.register_buffer("offset", torch.rand(dims.d_model))
-
-    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + self.offset
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.activation(self.inner(x))
 
 
 class SeesPadding(Position):
-    """Adds the mean embedding of all places, padding included."""
+    """Adds what follows, where there is padding, padding included."""
 
     embeds = True
 
@@ -82,12 +96,18 @@ class SeesPadding(Position):
 
 
 class SeesDocuments(Position):
-    """Adds a running sum that does not stop where a document ends."""
+    """A bias by distance that is steeper in each later document."""
 
-    embeds = True
+    has_bias = True
 
-    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + 0.1 * x.cumsum(dim=1)
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.heads = dims.num_heads
+
+    def bias(self, context: Context) -> Tensor:
+        steps = context.distance.abs()[:, None].to(context.dtype).expand(-1, self.heads, -1, -1)
+        document = context.key.document
+        return -0.1 * (steps if document is None else steps * (1 + document[:, None, None, :]))
 
 
 class IgnoresBias(Kernel):
@@ -105,11 +125,27 @@ class IgnoresBias(Kernel):
         return self.exact(q, k, v, plan, position, Context(Tokens.of(q.shape[2]), Tokens.of(q.shape[2])), dropout)
 
 
+class ScalesTwice(Kernel):
+    """Fast, and scales its queries once too often."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.exact = Reference(dims)
+
+    def refuses(self, plan: Plan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return self.exact(q * plan.score.scale, k, v, plan, position, context, dropout)
+
+
 class SharedTable(Position):
     """A rotary-like cache kept in the class and keyed without its settings."""
 
     embeds = True
     relative = False
+    reads = ()
     cache: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, dims: Dims, *, base: float) -> None:
@@ -117,7 +153,7 @@ class SharedTable(Position):
         self.cache["base"] = base
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + torch.sin(tokens.position / self.cache["base"])[..., None]
+        return x + waves(tokens.position.to(x.dtype) / self.cache["base"], x.shape[-1])
 
 
 class FalseFact(Position):
@@ -128,16 +164,27 @@ class FalseFact(Position):
     reads = ()
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + torch.sin(tokens.position[..., None] * torch.arange(1, x.shape[-1] + 1))
+        return x + waves(tokens.position.to(x.dtype), x.shape[-1])
 
 
 class AddedTwice(Position):
     """Adds to the embeddings, and yet has an instance for each number of heads."""
 
+    embeds = True
     relative = False
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + torch.sin(tokens.position[..., None] * torch.arange(1, x.shape[-1] + 1))
+        return x + waves(tokens.position.to(x.dtype), x.shape[-1])
+
+
+class SecretlyAdds(Position):
+    """Adds to the embeddings, and does not say so."""
+
+    relative = False
+    reads = ()
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + waves(tokens.position.to(x.dtype), x.shape[-1])
 
 
 class DeadKnob(Activation):
@@ -186,10 +233,10 @@ class CausalByPosition(Pattern):
 
 
 class FirstOfBatch(Activation):
-    """Lets the first sequence read the last one."""
+    """Lets the third sequence read the first one."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x[:1] + x[-1:], x[1:]]).relu()
+        return torch.cat([x[:2], x[2:] + x[:1]]).relu()
 
 
 class AlwaysDropout(Activation):
@@ -209,6 +256,304 @@ class CoarseNorm(Norm):
     def __init__(self, dims: Dims) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         wide = x if x.dtype == torch.float64 else x.bfloat16()
         return (wide / wide.pow(2).mean(-1, keepdim=True).sqrt()).to(x.dtype)
+
+
+class HiddenAnchor(Pattern):
+    """Lets everything see place 0 and the last four, and does not say that places count from the beginning."""
+
+    causal = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        back = query.order[:, :, None] - key.order[:, None, :]
+        return ((back >= 0) & ((back < 4) | (key.order == 0)[:, None, :]))[:, None]
+
+
+class FalseAnchor(Pattern):
+    """A window that says it counts from the beginning."""
+
+    causal = True
+    anchored = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        back = query.order[:, :, None] - key.order[:, None, :]
+        return ((back >= 0) & (back < 4))[:, None]
+
+
+class SecretlyOrdered(Attention):
+    """Mixes near places more than far ones by itself, and does not say that it sees the order."""
+
+    uses = MultiHead.uses
+
+    def __init__(self, dims: Dims, *, pattern: Pattern, **parts: Any) -> None:
+        super().__init__()
+        self.heads, self.pattern = MultiHead(dims, pattern=pattern, **parts), pattern
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        steps = (context.key.order[:, None, :] - context.query.order[:, :, None]).abs()
+        near, mask = 0.5**steps, context.mask(self.pattern)
+        near = near.to(x.dtype) if mask is None else near.to(x.dtype) * mask[:, 0]
+        return self.heads(x, context, position, memory) + near @ x
+
+
+class CountsPadding(FFN):
+    """Divides by the places of the row that are padding, and one."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        update = self.activation(self.inner(x))
+        return update if padding is None else update / (1 + padding.sum(dim=1)[:, None, None])
+
+
+class BlindNaN(Normaliser):
+    """A sharper softmax that knows no row without any key."""
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        return (2 * logits_BHQK).softmax(-1)
+
+
+class RemembersPadding(FFN):
+    """Computes otherwise once it has seen padding."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation, self.seen = activation, False
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        self.seen = self.seen or padding is not None
+        return self.activation(self.inner(x)) * (2.0 if self.seen else 1.0)
+
+
+class PythonsDice(Activation):
+    """Draws its dropout from Python's random numbers, which no seed of torch governs."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.dropout = dims.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = 1.0 if not self.training else 1 - self.dropout * random.random()
+        return x.relu() * kept
+
+
+class HalfGradient(Activation):
+    """SiLU whose gate has no gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.sigmoid().detach()
+
+
+class OneDtype(FFN):
+    """Writes what a linear map gives into a buffer of the stream's precision, which autocast makes another one."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return torch.zeros_like(x).index_add(1, torch.arange(x.shape[1]), self.inner(self.activation(x)))
+
+
+class HiddenTable(Position):
+    """Reads a table of max_len rows and does not say that there is an end."""
+
+    embeds = True
+    relative = False
+    reads = ()
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.table = Embedding(dims.max_len, dims.d_model, Role.POSITION_EMBEDDING)
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + self.table(tokens.position)
+
+
+class ForgottenRotation(Position):
+    """Turns queries and keys, and returns those that it was given."""
+
+    sees_positions = False
+
+    def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        angle = context.query.position[:, None, :, None].to(q.dtype)
+        _turned = q * angle.cos(), k * angle.sin()
+        return q, k
+
+
+class IgnoresItsActivation(FFN):
+    """Takes an activation, and has one of its own."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.inner(x).relu()
+
+
+class FallsThrough(Activation):
+    """Takes a word that it does not know for the one that comes last."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"kind": ("hard", "soft")}
+
+    def __init__(self, dims: Dims, *, kind: str) -> None:
+        super().__init__(dims)
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() if self.kind == "hard" else nn.functional.softplus(x)
+
+
+class UndeclaredWords(Activation):
+    """Refuses what it does not know, and says nowhere what it knows."""
+
+    def __init__(self, dims: Dims, *, kind: str) -> None:
+        super().__init__(dims)
+        if kind not in ("hard", "soft"):
+            raise ValueError(f"`kind` must be hard or soft, but it is {kind!r}.")
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() if self.kind == "hard" else nn.functional.softplus(x)
+
+
+class DeadWord(Kernel):
+    """The reference, whatever backend is chosen."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("math", "flash")}
+
+    def __init__(self, dims: Dims, *, backend: str) -> None:
+        if backend not in self.choices["backend"]:
+            raise ValueError(f"`backend` must be one of math, flash, but it is {backend!r}.")
+        self.exact = Reference(dims)
+
+    def refuses(self, plan: Plan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return self.exact(q, k, v, plan, position, context, dropout)
+
+
+class SilentLoss(FFN):
+    """Leaves an auxiliary loss in training and does not say so."""
+
+    auxiliary_loss: Tensor | None = None
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        if self.training:
+            self.auxiliary_loss = x.square().mean()
+        return self.activation(self.inner(x))
+
+
+class FalseHead(Init):
+    """Starts the head at zero and does not say so."""
+
+    def std(self, origin: Origin) -> float:
+        return 0.0 if origin.role is Role.HEAD else 0.02
+
+
+class CountsFromFirst(Position):
+    """Counts queries from the first of those handed over, which a cache makes another one."""
+
+    has_bias = True
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.heads = dims.num_heads
+
+    def bias(self, context: Context) -> Tensor:
+        query, key = (tokens.position - tokens.position[:, :1] for tokens in (context.query, context.key))
+        steps = (key[:, None, :] - query[:, :, None]).abs()[:, None]
+        return -0.1 * steps.to(context.dtype).expand(-1, self.heads, -1, -1)
+
+
+class MeanOfAll(Attention):
+    """Says nothing of it, but lets every place see the mean of all."""
+
+    uses = ("pattern",)
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class TakesCausal(Attention):
+    """Says that it is not causal-safe, and yet takes a causal pattern."""
+
+    uses = ("pattern",)
+    causal_safe = False
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x + x.mean(dim=1, keepdim=True))
+
+
+class Boundless(Attention):
+    """Says that it ends at some position, and yet goes on."""
+
+    limit = 100
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+
+class ShowsTheFuture(Attention):
+    """Attends to nothing but itself, and shows weights for all places."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return x.new_ones(len(x), self.num_heads, x.shape[1], x.shape[1])
+
+
+class HidesItsSign(Attention):
+    """Attends to nothing but itself, with a weight below zero that it does not state."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.num_heads = dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        return self.out(-x)
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
+        return -one.expand(len(x), self.num_heads, -1, -1)

@@ -34,6 +34,7 @@ class Outcome:
     steps: int = 10
     tokens: int = 640
     parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})
+    notes: tuple[str, ...] = ()
 
 
 def fit(config: dict[str, Any], directory: Path) -> Outcome:

@@ -151,7 +151,7 @@ class TestIdentity:
         paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
         for path, content in zip(paths, (text, text, text + "!"), strict=True):
             path.write_text(content)
-        ids = [trial_id(compose(["task=text", f"task.path={path}"])) for path in paths]
+        ids = [trial_id(compose(["task=text", "task/source=files", f"task.source.path={path}"])) for path in paths]
         assert ids[0] == ids[1] != ids[2]
 
     def test_a_part_from_outside_counts_with_its_source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +171,9 @@ class TestIdentity:
     def test_changed_data_make_another_trial_and_are_noticed_in_training(self, tmp_path: Path) -> None:
         path = tmp_path / "text.txt"
         path.write_text("the quick brown fox jumps over the lazy dog. " * 200)
-        before = compose(["task=text", f"task.path={path}"])
+        before = compose(["task=text", "task/source=files", f"task.source.path={path}"])
         path.write_text("the quick brown fox jumps over the lazy cat. " * 200)
-        after = compose(["task=text", f"task.path={path}"])
+        after = compose(["task=text", "task/source=files", f"task.source.path={path}"])
         assert trial_id(before) != trial_id(after)
         with pytest.raises(UsageError, match="the data have changed since this trial was named"):
             fit(before, tmp_path / "trial")

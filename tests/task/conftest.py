@@ -1,5 +1,7 @@
 """A cache of its own for every test of the tasks, so that none sees the user's or another's."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

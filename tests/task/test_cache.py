@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from swapformer.errors import UsageError
 from swapformer.task import Text, cache
-from swapformer.task import text as text_module
+from swapformer.task import build as build_module
+from swapformer.task.tokeniser import Bytes, Characters
+from texts import text as make
 
 WORDS = "the quick brown fox jumps over the lazy dog " * 200
 
@@ -32,22 +36,22 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one with each text that is tokenised."""
     calls: list[int] = []
-    build = text_module.build
+    build = build_module.build
 
     def counted(*arguments: Any) -> Any:
         calls.append(1)
         return build(*arguments)
 
-    monkeypatch.setattr(text_module, "build", counted)
+    monkeypatch.setattr(build_module, "build", counted)
     return calls
 
 
 def facts(task: Text) -> tuple[Any, ...]:
-    return task.fingerprint(), task.tokens, task._corpus.lengths, task._corpus.ids.tolist()
+    return task.fingerprint(), task.tokens, task.corpus.lengths, task.corpus.ids.tolist()
 
 
 def test_a_text_is_tokenised_once(words: Path, builds: list[int]) -> None:
-    first, second = Text(path=str(words)), Text(path=str(words))
+    first, second = make(words), make(words)
     assert len(builds) == 1
     assert facts(first) == facts(second)
     assert torch.equal(first.train_batch(0, 0).inputs, second.train_batch(0, 0).inputs)
@@ -55,11 +59,17 @@ def test_a_text_is_tokenised_once(words: Path, builds: list[int]) -> None:
 
 
 def test_what_tokenisation_depends_on_has_an_entry_of_its_own(words: Path, builds: list[int]) -> None:
-    variants: list[dict[str, Any]] = [{}, {"unit": "bytes"}, {"split": [0.8, 0.1, 0.1]}, {"min_count": 300}]
-    fresh = [facts(Text(path=str(words), **variant)) for variant in variants]
+    variants: list[dict[str, Any]] = [
+        {},
+        {"tokeniser": Bytes()},
+        {"tokeniser": Characters(min_count=300)},
+        {"tokeniser": Characters(special=["[MASK]"])},
+        {"split": [0.8, 0.1, 0.1]},
+    ]
+    fresh = [facts(make(words, **variant)) for variant in variants]
     assert len({found[0] for found in fresh}) == len(variants) == len(builds)
-    assert [facts(Text(path=str(words), **variant)) for variant in variants] == fresh
-    assert Text(path=str(words), block=32, batch_size=3, eval_lengths=[7]).fingerprint() == fresh[0][0]
+    assert [facts(make(words, **variant)) for variant in variants] == fresh
+    assert make(words, block=32, batch_size=3, eval_lengths=[7]).fingerprint() == fresh[0][0]
     assert len(builds) == len(variants)
 
 
@@ -95,14 +105,14 @@ def not_an_entry(entry: Path, ids: Path) -> None:
 
 def move_the_cut(entry: Path, ids: Path) -> None:
     content = json.loads(entry.read_text())
-    content["lengths"][0] -= 1
-    content["lengths"][1] += 1
+    content["header"]["lengths"][0] -= 1
+    content["header"]["lengths"][1] += 1
     entry.write_text(json.dumps(content))
 
 
 def swap_the_vocabulary(entry: Path, ids: Path) -> None:
     content = json.loads(entry.read_text())
-    content["vocabulary"] = content["vocabulary"][::-1]
+    content["header"]["learned"]["tokens"] = content["header"]["learned"]["tokens"][::-1]
     entry.write_text(json.dumps(content))
 
 
@@ -114,69 +124,108 @@ DAMAGES = [truncate, flip_a_bit, break_the_header, empty_the_ids, remove_the_ids
 def test_damage_is_noticed_and_repaired(
     words: Path, builds: list[int], own_cache: Path, damage: Callable[[Path, Path], None]
 ) -> None:
-    expected = facts(Text(path=str(words)))
-    [entry], [ids] = own_cache.rglob("*.json"), own_cache.rglob("*.npy")
+    expected = facts(make(words))
+    [entry], [ids] = own_cache.rglob("*.json"), own_cache.rglob("*.ids.npy")
     damage(entry, ids)
-    assert facts(Text(path=str(words))) == expected and len(builds) == 2
-    assert facts(Text(path=str(words))) == expected and len(builds) == 2, "the repaired entry serves again"
+    assert facts(make(words)) == expected and len(builds) == 2
+    assert facts(make(words)) == expected and len(builds) == 2, "the repaired entry serves again"
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(
     words: Path, builds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = facts(Text(path=str(words)))
+    expected = facts(make(words))
     (tmp_path / "file").write_text("no folder")
     for folder in (tmp_path / "file" / "cache", Path("/proc/nowhere")):
         monkeypatch.setenv("SWAPFORMER_CACHE", str(folder))
-        assert facts(Text(path=str(words))) == expected
+        assert facts(make(words)) == expected
     assert len(builds) == 3
 
 
-def test_a_full_disk_leaves_no_half_written_file(words: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: Any, array: Any) -> None:
-        file.write(b"half of it")
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_full_disk_leaves_no_half_written_file(
+    words: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, everywhere: bool, tmp_path: Path
+) -> None:
+    save = np.save
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+
+    def full(path: Path, array: Any) -> None:
+        if everywhere or own_cache in path.parents:
+            path.write_bytes(b"half of it")
+            raise OSError(28, "No space left on device")
+        save(path, array)
 
     with monkeypatch.context() as patch:
         patch.setattr(np, "save", full)
-        task = Text(path=str(words))
-    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
-    assert task.decode(task._corpus.ids) == WORDS
+        if everywhere:
+            with pytest.raises(UsageError, match=r"No space left on device; make room, or set SWAPFORMER_CACHE"):
+                make(words)
+        else:
+            task = make(words)
+            assert task.decode(task.corpus.ids) == WORDS
+    assert [path for place in (own_cache, tmp_path / "temporary") for path in place.rglob("*") if path.is_file()] == []
+
+
+def test_what_a_killed_process_left_behind_is_removed_after_a_day(words: Path, own_cache: Path) -> None:
+    left = [own_cache / "corpora" / f".swapformer-unfinished-{name}" for name in ("old", "new")]
+    for folder in left:
+        folder.mkdir(parents=True)
+        (folder / "train").write_text("half of it")
+    os.utime(left[0], (1, 1))
+    make(words)
+    assert not left[0].exists() and left[1].exists()
+
+
+def test_arrays_that_have_only_been_touched_are_read_again_and_trusted_again(
+    words: Path, own_cache: Path, builds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(words)
+    [ids] = own_cache.rglob("*.ids.npy")
+    digests: list[int] = []
+    digest = cache._digest
+    monkeypatch.setattr(cache, "_digest", lambda *given: (digests.append(1), digest(*given))[1])
+    make(words)
+    assert digests == [], "what nobody has touched is not read whole"
+    os.utime(ids, (1, 1))
+    make(words)
+    make(words)
+    assert len(digests) == 1 and len(builds) == 1
 
 
 def test_many_at_once_agree_and_leave_one_entry(words: Path, own_cache: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: facts(Text(path=str(words))), range(24)))
+        found = list(pool.map(lambda _: facts(make(words)), range(24)))
     assert all(one == found[0] for one in found)
-    assert sorted(path.suffix for path in own_cache.rglob("*") if path.is_file()) == [".json", ".npy"]
+    assert sorted(path.suffix for path in own_cache.rglob("*") if path.is_file()) == [".json", ".npy", ".npy"]
 
 
 def test_a_changed_text_is_noticed_although_size_and_time_of_change_are_as_before(words: Path) -> None:
-    before, times = Text(path=str(words)), words.stat()
+    before, times = make(words), words.stat()
     words.write_text(WORDS.replace("fox", "cat"), encoding="utf-8")
     os.utime(words, ns=(times.st_atime_ns, times.st_mtime_ns))
-    after = Text(path=str(words))
-    assert "cat" in after.decode(after._corpus.ids) and "cat" not in before.decode(before._corpus.ids)
+    after = make(words)
+    assert "cat" in after.decode(after.corpus.ids) and "cat" not in before.decode(before.corpus.ids)
     assert after.fingerprint() != before.fingerprint()
 
 
 def test_a_text_that_has_just_been_written_is_not_trusted_to_stay(tmp_path: Path, own_cache: Path) -> None:
     path = tmp_path / "new.txt"
     path.write_text(WORDS, encoding="utf-8")
-    Text(path=str(path))
+    make(path)
     assert not list(own_cache.rglob("*.json"))
 
 
 def test_the_fingerprint_is_of_the_content_and_not_of_where_or_when(words: Path, tmp_path: Path) -> None:
-    reference = Text(path=str(words)).fingerprint()
+    reference = make(words).fingerprint()
     other = tmp_path / "moved.md"
     other.write_text(WORDS, encoding="utf-8")
     os.utime(other, (1, 1))
-    assert Text(path=str(other)).fingerprint() == reference
+    assert make(other).fingerprint() == reference
     other.write_text(WORDS[:-2] + "!\n", encoding="utf-8")
-    assert Text(path=str(other)).fingerprint() != reference
+    assert make(other).fingerprint() != reference
 
 
 def test_fingerprints_do_not_drift(words: Path) -> None:
     # Frozen: a change here means that every stored trial on text is another trial.
-    assert Text(path=str(words)).fingerprint()[:16] == "317cc7c2f589dd06"
+    assert make(words).fingerprint()[:16] == "6e1b92e5dc3738c6"

@@ -13,8 +13,10 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.task import Text
 from swapformer.task.base import Split
-from swapformer.task.corpus import SPLITS, split_of_file
-from swapformer.task.sources import standard_library
+from swapformer.task.division import SPLITS, split_of
+from swapformer.task.source import Library
+from swapformer.task.tokeniser import Bytes, Characters, Tokeniser
+from texts import text as make
 
 N = 3000
 DISTINCT = "".join(chr(0x4E00 + place) for place in range(N))
@@ -40,7 +42,7 @@ def windows(task: Text, split: Split, name: str = "") -> Tensor:
 
 
 def test_targets_are_the_inputs_shifted_by_one_in_every_split(distinct: Path) -> None:
-    task = Text(path=str(distinct), block=8, eval_lengths=[16])
+    task = make(distinct, block=8, eval_lengths=[16])
     for split in ("val", "test"):
         for one in task.evaluation(split):
             batch = one.batch(0)
@@ -52,7 +54,7 @@ def test_targets_are_the_inputs_shifted_by_one_in_every_split(distinct: Path) ->
 
 
 def test_no_character_is_in_the_blocks_of_two_splits(distinct: Path) -> None:
-    task = Text(path=str(distinct), split=[0.8, 0.1, 0.1], block=8, eval_lengths=[32])
+    task = make(distinct, split=[0.8, 0.1, 0.1], block=8, eval_lengths=[32])
     bounds = {"train": (0, 2400), "val": (2400, 2700), "test": (2700, 3000)}
     for split in SPLITS:
         for name in ("", "@32") if split != "train" else ("",):
@@ -61,19 +63,19 @@ def test_no_character_is_in_the_blocks_of_two_splits(distinct: Path) -> None:
 
 
 def test_training_reaches_every_place_of_its_split(distinct: Path) -> None:
-    task = Text(path=str(distinct), split=[0.01, 0.98, 0.01], block=8, batch_size=64)
+    task = make(distinct, split=[0.01, 0.98, 0.01], block=8, batch_size=64)
     assert windows(task, "train").unique().tolist() == list(range(30))
 
 
 def test_evaluation_scores_every_token_once(distinct: Path) -> None:
-    task = Text(path=str(distinct), split=[0.5, 0.4, 0.1], block=8)
+    task = make(distinct, split=[0.5, 0.4, 0.1], block=8)
     scored = windows(task, "val")[:, 1:].flatten()
     assert sorted(scored.tolist()) == list(range(1501, 1501 + (1200 - 1) // 8 * 8))
     assert scored.tolist() != sorted(scored.tolist()), "the first batches are not the text's beginning"
 
 
 def test_the_same_batches_of_all_lengths_score_the_same_tokens(distinct: Path) -> None:
-    task = Text(path=str(distinct), split=[0.5, 0.4, 0.1], block=8, batch_size=16, eval_lengths=[32, 64, 2])
+    task = make(distinct, split=[0.5, 0.4, 0.1], block=8, batch_size=16, eval_lengths=[32, 64, 2])
     sets = {one.name: one for one in task.evaluation("val")}
     assert list(sets) == ["", "@32", "@64", "@2"]
     assert {one.batches for one in sets.values()} == {math.ceil((1200 - 1) // 64 / 2)}
@@ -90,8 +92,8 @@ def test_the_same_batches_of_all_lengths_score_the_same_tokens(distinct: Path) -
 
 
 def test_no_share_for_the_test_leaves_it_no_token_by_rounding(distinct: Path) -> None:
-    task = Text(path=str(distinct), split=[0.6, 0.3999995, 0.0], block=8)
-    assert task._corpus.lengths == (1800, 1200, 0) and task.evaluation("test") == []
+    task = make(distinct, split=[0.6, 0.3999995, 0.0], block=8)
+    assert task.corpus.lengths == (1800, 1200, 0) and task.evaluation("test") == []
 
 
 def test_nanogpts_split_of_a_text_as_long_as_tiny_shakespeare(tmp_path: Path) -> None:
@@ -99,9 +101,9 @@ def test_nanogpts_split_of_a_text_as_long_as_tiny_shakespeare(tmp_path: Path) ->
     path = tmp_path / "text.txt"
     alphabet = "\n !$&',-.3:;?" + "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     path.write_text((alphabet * (1_115_394 // 65 + 1))[:1_115_394], encoding="utf-8")
-    task = Text(path=str(path), split=[0.9, 0.1, 0.0], batch_size=12)
+    task = make(path, split=[0.9, 0.1, 0.0], batch_size=12)
     assert task.vocab_size == 65 and task.tokens == tuple(alphabet), "sorted by code point, as nanoGPT does"
-    assert task._corpus.lengths == (1_003_854, 111_540, 0)
+    assert task.corpus.lengths == (1_003_854, 111_540, 0)
     assert task.evaluation("test") == []
     assert task.evaluation("val")[0].batches == math.ceil(111_539 // 64 / 12)
 
@@ -109,34 +111,35 @@ def test_nanogpts_split_of_a_text_as_long_as_tiny_shakespeare(tmp_path: Path) ->
 def test_rare_characters_become_one_unknown_token(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("ab" * 200 + "xyz" + "c" * 3, encoding="utf-8")
-    task = Text(path=str(path), min_count=3, block=4)
+    task = make(path, tokeniser=Characters(min_count=3), block=4)
     assert task.tokens == ("a", "b", "c", "<unk>") and task.vocab_size == 4
     assert task.encode("abx") == [0, 1, 3] and task.decode([0, 3, 2]) == "a<unk>c"
-    everything = Text(path=str(path), block=4)
+    everything = make(path, block=4)
     assert everything.tokens == tuple("abcxyz"), "where every character is known there is no <unk>"
     with pytest.raises(UsageError, match="'q' is not"):
         everything.encode("aq")
-    with pytest.raises(UsageError, match=r"task.min_count must leave some characters, but none occurs 999 times"):
-        Text(path=str(path), min_count=999, block=4)
+    with pytest.raises(UsageError, match=r"task.tokeniser.min_count must leave some characters, but none occurs 999"):
+        make(path, tokeniser=Characters(min_count=999), block=4)
 
 
-@pytest.mark.parametrize("unit", ["characters", "bytes"])
-def test_ids_are_the_text(tmp_path: Path, unit: Any) -> None:
+@pytest.mark.parametrize("kind", [Characters, Bytes])
+def test_ids_are_the_text(tmp_path: Path, kind: type[Tokeniser]) -> None:
     path = tmp_path / "text.txt"
     text = "naïve 日本語 🙂\r\n\t" * 50
     path.write_bytes(text.encode())
-    task = Text(path=str(path), unit=unit, block=4)
-    assert "".join(task.decode(task._corpus.split(split)) for split in SPLITS) == text or unit == "bytes"
-    assert task.decode(task._corpus.ids) == text
+    task = make(path, tokeniser=kind(), block=4)
+    assert "".join(task.decode(task.corpus.split(split)) for split in SPLITS) == text
+    assert task.decode(task.corpus.ids) == text
     assert task.decode(task.encode("naïve 語🙂")) == "naïve 語🙂"
-    assert task.vocab_size == (256 if unit == "bytes" else len(set(text)))
+    assert task.vocab_size == (256 if kind is Bytes else len(set(text)))
     assert all(int(task.train_batch(0, step).targets.max()) < task.vocab_size for step in range(20))
 
 
 def test_bits_per_byte_is_the_same_for_characters_and_bytes_that_a_uniform_code_describes(distinct: Path) -> None:
     # Each character costs ln V nats under uniform logits and has 3 bytes; each byte costs 8 bits.
-    for unit, bits in (("characters", math.log2(N) / 3), ("bytes", 8.0)):
-        task = Text(path=str(distinct), unit=unit, block=8)  # type: ignore[arg-type]
+    tokenisers: list[tuple[Tokeniser, float]] = [(Characters(), math.log2(N) / 3), (Bytes(), 8.0)]
+    for tokeniser, bits in tokenisers:
+        task = make(distinct, tokeniser=tokeniser, block=8)
         metrics = task.metrics()
         batch = task.train_batch(0, 0)
         metrics.update(torch.zeros(*batch.inputs.shape, task.vocab_size), batch.targets)
@@ -145,37 +148,21 @@ def test_bits_per_byte_is_the_same_for_characters_and_bytes_that_a_uniform_code_
         assert float(found["perplexity"]) == pytest.approx(task.vocab_size, rel=1e-4)
 
 
-def test_folders_and_patterns_join_their_files_in_the_order_of_names(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    for name, text in {
-        "b/2.txt": "bb" * 40,
-        "a.txt": "aa" * 40,
-        "c.md": "cc" * 40,
-        ".hidden": "h",
-        "e.txt": "",
-    }.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    folder = Text(path=str(tmp_path), block=2)
-    assert folder.decode(folder._corpus.ids) == "a" * 80 + "b" * 80 + "c" * 80
-    pattern = Text(path=str(tmp_path / "**" / "*.txt"), block=2)
-    assert pattern.decode(pattern._corpus.ids) == "a" * 80 + "b" * 80
-
-
 def test_the_standard_library_has_no_tests_and_its_files_go_to_one_split_each() -> None:
-    source = standard_library()
+    source = Library()
     names = [name for name, _ in source.files]
     assert "argparse.py" in names and "asyncio/base_events.py" in names and names == sorted(names)
     assert not any(
         part in {"test", "tests", "idle_test", "site-packages"} for name in names for part in name.split("/")
     )
-    task = Text()
+    task = make()
     assert task.tokens[-1] == "<unk>" and 90 <= task.vocab_size <= 120
     known = set(task.tokens)
     for split in SPLITS:
-        files = [path for name, path in source.files if split_of_file(name, (0.9, 0.05, 0.05)) == split]
+        files = [path for name, path in source.files if split_of(name, (0.9, 0.05, 0.05)) == split]
         text = "".join(path.read_bytes().decode() for path in files)
-        assert len(text) == len(task._corpus.split(split)) > 100_000
-        assert task.decode(task._corpus.split(split)[:5000]) == "".join(
+        assert len(text) == len(task.corpus.split(split)) > 100_000
+        assert task.decode(task.corpus.split(split)[:5000]) == "".join(
             c if c in known else "<unk>" for c in text[:5000]
         )
 
@@ -183,10 +170,10 @@ def test_the_standard_library_has_no_tests_and_its_files_go_to_one_split_each() 
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (None, {}, "task.path must be a file, a folder or a pattern, but there is nothing at '.*text.txt'"),
-        (None, {"path": "*.nothing"}, r"task.path must lead to at least one file, but '\*.nothing' has none"),
-        (b"", {}, "task.path must hold text, but '.*text.txt' is empty"),
-        (b"good \xff bad", {}, "byte 5 of '.*text.txt' is 0xff .*task.unit=bytes"),
+        (None, {}, "task.source.path must be a file, a folder or a pattern, but there is nothing at '.*text.txt'"),
+        (None, {"path": "*.nothing"}, r"task.source.path must lead to at least one file, but '\*.nothing' has none"),
+        (b"", {}, "there must be text in '.*text.txt', but it is empty"),
+        (b"good \xff bad", {}, "byte 5 of '.*text.txt' is 0xff .*task/tokeniser=bytes"),
         (b"cut off \xe6\x97", {}, "byte 8 of '.*text.txt' is 0xe6"),
         (b"a" * 64, {}, "train split of '.*text.txt' must have at least 65 tokens .* but has 57; take a longer text"),
         (b"a" * 1000, {}, "val split of .* must have at least 65 tokens .* but has 50"),
@@ -197,10 +184,10 @@ def test_the_standard_library_has_no_tests_and_its_files_go_to_one_split_each() 
         (b"a" * 9999, {"split": [1.0, 0.0, 0.0]}, "training and validation above 0"),
         (b"a" * 9999, {"split": [0.9, 0.2, -0.1]}, "task.split must be three shares"),
         (b"a" * 9999, {"split": "most"}, "task.split must be three shares .* but is 'most'"),
-        (b"a" * 9999, {"unit": "words"}, "task.unit must be characters or bytes, but is 'words'"),
+        (b"a" * 9999, {"packing": "sentences"}, "task.packing must be blocks or documents, but is 'sentences'"),
+        (b"a" * 9999, {"reset_positions": True}, "task.reset_positions needs documents .* set task.packing=documents"),
         (b"a" * 9999, {"block": 0}, "task.block must be a whole number of at least 1, but is 0"),
         (b"a" * 9999, {"eval_lengths": 128}, "task.eval_lengths must be a list of whole numbers"),
-        (b"a" * 9999, {"min_count": 0}, "task.min_count must be a whole number of at least 1"),
     ],
 )
 def test_wrong_use_gets_one_line_that_says_what_must_hold(
@@ -210,20 +197,20 @@ def test_wrong_use_gets_one_line_that_says_what_must_hold(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=message) as caught:
-        Text(**{"path": str(path)} | settings)
+        make(**{"path": path} | settings)
     assert "\n" not in str(caught.value)
 
 
 def test_a_library_without_source_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swapformer.task.sources.sysconfig.get_path", lambda name: str(tmp_path))
-    with pytest.raises(UsageError, match=r"source is not in .*; set task.path to a text of your own"):
-        Text()
+    monkeypatch.setattr("swapformer.task.source.library.sysconfig.get_path", lambda name: str(tmp_path))
+    with pytest.raises(UsageError, match=r"source is not in .*; take texts of your own, task/source=files"):
+        Library()
 
 
 def test_the_shortest_text_that_fits_is_used_to_its_last_token(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text(DISTINCT[:90], encoding="utf-8")
-    task = Text(path=str(path), split=[1 / 3, 1 / 3, 1 / 3], block=29)
+    task = make(path, split=[1 / 3, 1 / 3, 1 / 3], block=29)
     assert windows(task, "train").unique().tolist() == list(range(30))
     assert windows(task, "val").tolist() == [list(range(30, 60))]
     assert windows(task, "test").tolist() == [list(range(60, 90))]

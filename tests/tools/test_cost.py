@@ -34,6 +34,41 @@ def test_operations_are_those_of_the_closed_form(kernel: str) -> None:
         assert found["backward"] == 2 * forward
 
 
+def attention_alone(attention: str, length: int, *settings: str) -> tuple[int, int | None]:
+    """Operations of the attention's mixing in all layers, what the forward has beside linear maps; bytes of a cache."""
+    report = cost(f"model/attention={attention}", "model.max_len=512", *settings, lengths=(length,))
+    maps = ("token_embedding", "query", "key", "value", "attention_out", "ffn_in", "ffn_out")
+    weights = sum(report["by_role"].get(role, 0) for role in maps)
+    filters = 3 * 4 * 35 if attention == "nystrom" else 0  # of values, but no map of the stream
+    found = report["lengths"][0]
+    return found["forward"] - 2 * length * (weights - filters), found["kv_cache"]
+
+
+def test_attentions_by_landmarks_and_buckets_cost_what_their_formulas_say() -> None:
+    """Three layers of width D = 64 in H = 4 heads of E = 16, T places; a product [a, b]·[b, c] is 2abc operations.
+
+    For generation Reformer keeps query, value and 4 numbers of buckets of every place and head; the others see the
+    future.
+    """
+    length, layers, width, heads, size, landmarks = 256, 3, 64, 4, 16, 32
+    full = "model/pattern=full"
+    # A·k, C·v, q·k̃ᵀ and the weights times ṽ.
+    linformer = layers * 4 * (2 * length * landmarks * width)
+    assert attention_alone("linformer", length, full, f"model.attention.landmarks={landmarks}") == (linformer, None)
+    # Two means, three matrices, two of them times values, three small products, the inverse and the convolution.
+    inverse = 6 * 4 * 2 * landmarks**3 + 2 * landmarks**2 * size + 2 * landmarks**2 * size
+    nystrom = layers * (6 * 2 * length * landmarks * width + heads * inverse + 2 * 35 * length * width)
+    assert attention_alone("nystrom", length, full) == (nystrom, None)
+    # For each of 4 rounds the hash by 8 directions, and q·kᵀ and the weights times v over three chunks of 32.
+    reformer = layers * 4 * (2 * length * 8 * width + 2 * (2 * length * 96 * width))
+    assert attention_alone("reformer", length) == (reformer, layers * length * (2 * width + heads * 4) * 4)
+
+
+def test_parts_that_draw_their_own_constants_can_be_counted() -> None:
+    """Directions are drawn on the CPU, but the count is taken on meta."""
+    assert cost("model/attention=performer")["lengths"][0]["forward"] > 0
+
+
 def test_parameters_are_those_of_the_model() -> None:
     config = compose(GPT)
     report = cost()
@@ -77,10 +112,21 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--lengths", "16,x"], "whole numbers"),
-        (["model/position=learned", "--lengths", "4096"], "table of 64 rows"),
+        (["model/position=learned", "model.max_len=96", "--lengths", "97"], "table of 96 rows of Learned"),
+        (
+            [
+                "model/attention=linformer",
+                "model/pattern=full",
+                "allow=[future]",
+                "model.max_len=96",
+                "--lengths",
+                "97",
+            ],
+            "table of 96 rows of Linformer",
+        ),
         (["model/ffn=moe"], "depends on the data"),
     ],
-    ids=["no-number", "beyond-the-table", "routed"],
+    ids=["no-number", "beyond-the-table", "beyond-the-landmarks", "routed"],
 )
 def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -19,10 +21,11 @@ class Cost:
 
     Attributes:
         length: places of a sequence.
-        forward, backward: floating-point operations of matrix products, a multiplication and an addition counted as
-            two; everything else (norms, softmax, activations) is left out, as is usual.
+        forward, backward: floating-point operations of matrix products and triangular systems, a multiplication and an
+            addition counted as two; everything else (norms, softmax, activations) is left out, as is usual.
         activations: bytes that the forward keeps for the backward, parameters aside.
-        kv_cache: bytes that generation keeps of `length` places; None for an attention that has no such cache.
+        kv_cache: bytes that generation keeps of `length` places, a recurrent state included; None for an attention
+            that has neither.
     """
 
     length: int
@@ -40,21 +43,26 @@ def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], 
     return dict(counts)
 
 
-def count(model: nn.Module, vocabulary: int, batch: int, length: int, kv_elements: int | None) -> Cost:
+def count(
+    model: nn.Module, given: Sequence[Any], batch: int, length: int, kv_elements: int | None, state_elements: int = 0
+) -> Cost:
     """The cost of one training batch [batch, length] of a model that lies on the meta device.
 
     Args:
-        model: token ids → logits, on meta, in the precision that activations are counted in.
-        vocabulary: symbols.
+        model: on meta, in the precision that activations are counted in.
+        given: what its forward takes, for this batch.
         batch: sequences.
         length: places of each.
         kv_elements: elements that a cache keeps for each place of one sequence, all layers together.
+        state_elements: elements that it keeps of one sequence whatever its length, in float32 or wider.
     """
-    ids = torch.zeros(batch, length, dtype=torch.int64, device="meta")
-    kept = _Kept(model)
-    with FlopCounterMode(display=False) as forward, saved_tensors_hooks(kept.pack, lambda tensor: tensor):
-        logits: Tensor = model(ids)
-    with FlopCounterMode(display=False) as backward:
+    kept, counter = _Kept(model), partial(FlopCounterMode, display=False, custom_mapping=_ALSO)
+    with (
+        counter() as forward,
+        saved_tensors_hooks(kept.pack, lambda tensor: tensor),
+    ):
+        logits: Tensor = model(*given)
+    with counter() as backward:
         logits.sum().backward()  # type: ignore[no-untyped-call]
     model.zero_grad()
     size = next(model.parameters()).element_size()
@@ -63,8 +71,17 @@ def count(model: nn.Module, vocabulary: int, batch: int, length: int, kv_element
         forward=forward.get_total_flops(),
         backward=backward.get_total_flops(),
         activations=kept.bytes,
-        kv_cache=None if kv_elements is None else batch * length * kv_elements * size,
+        kv_cache=None if kv_elements is None else batch * (length * kv_elements * size + state_elements * max(size, 4)),
     )
+
+
+def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:
+    """Substitution: each of n unknowns of a right-hand side needs a product with those before it, n²/2 in all."""
+    return int(prod(right) * system[-1])
+
+
+_ALSO = {torch.ops.aten.linalg_solve_triangular: _triangular}
+"""Operations that torch's own counter leaves out."""
 
 
 class _Kept:

@@ -19,7 +19,7 @@ from swapformer.study.config import compose
 from swapformer.task.base import IGNORE
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config, build_model, build_task
-from swapformer.training.optimiser import parameter_groups
+from swapformer.training.optimiser import make_optimiser, parameter_groups
 
 WARM_UP = 5
 
@@ -41,8 +41,8 @@ def bare(config: Config) -> float:
     """Milliseconds of a step of a plain PyTorch loop: same module, batches, optimiser, schedule and clipping."""
     torch.set_num_threads(config["trainer"]["threads"])
     task = build_task(config)
-    model = build_model(config, task.vocab_size)
-    optimiser = instantiate(config["optim"])(parameter_groups(model, config["optim"]["weight_decay"]))
+    model = build_model(config, task.interface)
+    optimiser = make_optimiser(config["optim"])(parameter_groups(model, config["optim"]))
     schedule, steps, peak = instantiate(config["schedule"]), config["budget"]["steps"], config["optim"]["lr"]
     since = 0.0
     for step in range(steps):

@@ -2,26 +2,85 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
-from swapformer.conformance.subject import LENGTH, Subject, ids, places, require, run
+from swapformer.conformance.subject import CAUSAL, LENGTH, VOCABULARY, Subject, gradients, ids, places, require, run
+from swapformer.model.attention import Attention
 from swapformer.model.context import Context
+from swapformer.model.layers import Origin, Role
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Causal, Pattern
-from swapformer.model.position import Position
+from swapformer.random import stream
+from swapformer.training.assemble import factory
 
 
 def facts_hold(subject: Subject) -> None:
-    """Every fact that position, pattern, score and normaliser state is what they do."""
+    """Every fact that the parts of a layer state is what they do."""
     layer = subject.layers[0]
     _pattern_facts(layer.pattern(), subject)
     _position_facts(subject)
+    _attention_facts(subject)
     _norm_facts(subject)
+    _ffn_facts(subject)
+    _init_facts(subject)
+    _residual_facts(subject)
     if layer.part("score").is_dot:
         score = layer.part("score")
         q, k = torch.randn(2, 1, 1, 3, layer.dims.head_dim, dtype=torch.float64)
         require(torch.allclose(score.raw(q, k), q @ k.mT), "a score that states `is_dot` must be q·k.")
     _normaliser_facts(layer.part("normaliser").double(), layer.dims.num_heads)
+
+
+def _attention_facts(subject: Subject) -> None:
+    model = subject.perturbed()
+    attention: Any = model.stack.layers[0].attention
+    _weights(attention, subject)
+    if subject.slot != "attention":
+        return
+    if not attention.causal_safe:
+        _refuses(
+            subject.with_model(pattern=CAUSAL).build,
+            "an attention that states causal_safe=False must refuse a causal pattern with ValueError.",
+        )
+    if attention.limit is not None:
+        beyond = places(LENGTH, start=attention.limit - LENGTH + 1)
+        _refuses(
+            lambda: run(model, ids(), beyond),
+            f"an attention that states limit={attention.limit} must raise ValueError beyond it.",
+        )
+
+
+def _weights(attention: Attention, subject: Subject) -> None:
+    """The weights of a layer see what its pattern allows, and are below zero only where that is stated."""
+    layer, padding = subject.layers[0], torch.arange(LENGTH)[None] >= LENGTH - 3
+    tokens = places(padding=padding)
+    context = Context(tokens, tokens, dtype=torch.float64)
+    position: Any = next(iter(subject.perturbed().stack.positions.values()))
+    x = torch.randn(2, LENGTH, layer.dims.d_model, generator=stream("weights"), dtype=torch.float64)
+    with torch.no_grad():
+        weights = attention.weights(x, context, position)
+    if weights is None:
+        return
+    expected = (2, layer.dims.num_heads, LENGTH, LENGTH)
+    require(weights.shape == expected, f"weights must be [B, H, Q, K] = {expected}, but are {tuple(weights.shape)}.")
+    mask = context.mask(layer.pattern())
+    assert mask is not None, "there is padding"
+    forbidden = ~mask & ~padding[:, None, :, None]
+    require(not (weights * forbidden).any(), "weights must be zero where the pattern or padding forbids a key.")
+    require(attention.signed or bool((weights >= 0).all()), "weights below zero must be stated by signed=True.")
+
+
+def _refuses(use: Callable[[], object], message: str) -> None:
+    """Require that `use` raises ValueError."""
+    try:
+        use()
+    except ValueError:
+        return
+    require(False, message)
 
 
 def _normaliser_facts(normaliser: Normaliser, heads: int) -> None:
@@ -67,8 +126,8 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
 
 def _position_facts(subject: Subject) -> None:
     model = subject.perturbed()
-    position: Position = next(iter(model.stack.positions.values()))  # type: ignore[union-attr, operator]
-    heads, width = subject.layers[0].dims.num_heads, subject.layers[0].dims.head_dim
+    position: Any = next(iter(model.stack.positions.values()))
+    heads, width = subject.layers[0].position_dims.num_heads, subject.layers[0].position_dims.head_dim
     tokens = places()
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)
@@ -83,20 +142,37 @@ def _position_facts(subject: Subject) -> None:
         "what is added to the embeddings must not depend on the heads, or layers with different heads add it more than "
         "once: state `reads = ()`.",
     )
-    if subject.slot != "position":
-        return
-    inputs, shift = ids(), 5
-    room = position.limit is None or position.limit >= LENGTH + shift
-    if room:
-        gap = (run(model, inputs) - run(model, inputs, places(LENGTH, start=shift))).abs().max().item()
+
+
+def _ffn_facts(subject: Subject) -> None:
+    layer = subject.layers[0]
+    ffn = copy.deepcopy(next(module for module in subject.perturbed().modules() if type(module) is type(layer.ffn())))
+    x = torch.randn(1, LENGTH, layer.dims.d_model, dtype=torch.float64)
+    out = ffn.train()(x)
+    acts = bool(out.any())
+    require(acts == ffn.present, f"present={ffn.present} is stated, but the update is {'not ' * acts}always zero.")
+    leaves = getattr(ffn, "auxiliary_loss", None) is not None
+    stated = ffn.has_auxiliary_loss
+    require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
+
+
+def _init_facts(subject: Subject) -> None:
+    layer = subject.layers[0]
+    init = factory(subject.config["model"]["init"])(layer.dims)
+    zero = init.std(Origin(Role.HEAD, layer.dims.d_model, VOCABULARY)) == 0
+    require(zero == init.zero_head, f"zero_head={init.zero_head} is stated, but the head starts at zero: {zero}.")
+
+
+def _residual_facts(subject: Subject) -> None:
+    """A stream that computes its branches again keeps nothing of them."""
+    residual = subject.layers[0].residual()
+    model, runs = copy.deepcopy(subject.perturbed()), []
+    ffn = next(module for module in model.modules() if type(module) is type(subject.layers[0].ffn()))
+    ffn.register_forward_hook(lambda *_: runs.append(1))
+    gradients(model, ids())
+    again = len(runs) > 1
+    if subject.layers[0].ffn().present:
         require(
-            (gap < 1e-9) == position.relative,
-            f"relative={position.relative} is stated, but shifting all positions changes logits by {gap:.2g}.",
+            again == residual.recomputes,
+            f"recomputes={residual.recomputes} is stated, but a branch is computed {len(runs)} times in a step.",
         )
-    if position.limit is not None:
-        beyond = position.limit - LENGTH + 1
-        try:
-            run(model, inputs, places(LENGTH, start=beyond))
-        except ValueError:
-            return
-        require(False, f"a position that states limit={position.limit} must raise ValueError beyond it.")

@@ -9,20 +9,27 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from hydra.utils import get_object
+from torch import Tensor
 from torch.nn import functional
 
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
+from swapformer.model.position import Position
+from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.training.assemble import build_model, build_plan
+from swapformer.training.assemble import FULL, build_model, build_plan
 
 Made = TypeVar("Made")
 
 VOCABULARY = 11
 LENGTH = 24
+TIGHT = 1e-10
+"""Largest difference in float64 that rounding explains at this size."""
+
+CAUSAL = {"_target_": "swapformer.model.pattern.Causal", "_partial_": True, "_convert_": "all"}
 
 
 class BrokenLaw(AssertionError):
@@ -48,23 +55,41 @@ class Subject:
     slot: str
     _memo: dict[str, Any] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def fitting(cls, config: Mapping[str, Any], slot: str) -> Subject:
+        """The subject among companions that its part can work with: an attention that states that it is not causal-safe
+        has the full pattern, the only one that it takes.
+        """
+        subject = cls(config, slot)
+        part = get_object(config["model"][slot]["_target_"])
+        return subject if getattr(part, "causal_safe", True) else subject.with_model(pattern=FULL)
+
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
         config = copy.deepcopy(dict(self.config))
         config["model"][self.slot].update(settings)
         return Subject(config, self.slot)
 
-    def with_option(self, slot: str, node: Mapping[str, Any]) -> Subject:
-        """The same subject with another part in a slot."""
-        config = copy.deepcopy(dict(self.config))
-        config["model"][slot] = dict(node)
-        return Subject(config, self.slot)
+    def with_model(self, **settings: Any) -> Subject:
+        """The same subject with other sizes of the model, or other parts in its slots."""
+        return Subject({**self.config, "model": {**self.config["model"], **settings}}, self.slot)
 
-    def build(self) -> nn.Module:
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """The settings of the part in question."""
+        node: Mapping[str, Any] = self.config["model"][self.slot]
+        return node
+
+    @property
+    def part(self) -> Any:
+        """The class of the part in question."""
+        return get_object(self.node["_target_"])
+
+    def build(self) -> Topology:
         """The model as a trial would start it, in float64."""
         return build_model(self.config, VOCABULARY).double()
 
-    def perturbed(self) -> nn.Module:
+    def perturbed(self) -> Topology:
         """The model with wide weights, so that branches that start at zero take part. Evaluation mode.
 
         One model for all laws: a law that changes it takes a copy.
@@ -79,7 +104,7 @@ class Subject:
         return made
 
     @staticmethod
-    def _perturb(model: nn.Module) -> nn.Module:
+    def _perturb(model: Topology) -> Topology:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=stream("perturb", name), dtype=torch.float64)
@@ -94,19 +119,49 @@ class Subject:
         return build_plan(self.config, VOCABULARY).layers
 
     @property
+    def positions(self) -> list[Position]:
+        """The encodings of the layers."""
+        return [layer.position() for layer in self.layers]
+
+    @property
+    def sees_order(self) -> bool:
+        """Whether some attention states that it knows the order by itself."""
+        return any(layer.attention().sees_order for layer in self.layers)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether some pattern or attention states that it counts from the beginning, or by the row's length."""
+        return any(layer.pattern().anchored or layer.attention().anchored for layer in self.layers)
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether what becomes of a place may depend on how long the row is: on what would come behind it."""
+        by_blocks = self.anchored and (self.sees_order or not self.causal)
+        return by_blocks or any(position.depends_on_length for position in self.positions)
+
+    @property
     def causal(self) -> bool:
         """Whether every layer's pattern states that no place sees a later one."""
         return all(layer.pattern().causal for layer in self.layers)
 
 
-class _Channels(Mapping[str, Tensor]):
-    """Every tag that a pattern may ask for, [1, T]: small random numbers that depend on the tag's name alone."""
+def refusal(subject: Subject) -> ValueError | None:
+    """What some part says against the subject's settings; None if they can be built."""
+    try:
+        subject.perturbed()
+    except ValueError as error:
+        return error
+    return None
 
-    def __init__(self, length: int) -> None:
-        self._length = length
+
+class _Channels(Mapping[str, Tensor]):
+    """Every tag that a pattern may ask for, [1, T]: small random numbers by the tag's name and the place."""
+
+    def __init__(self, first: int, length: int) -> None:
+        self._first, self._length = first, length
 
     def __getitem__(self, name: str) -> Tensor:
-        return torch.randint(3, (1, self._length), generator=stream("tag", name))
+        return torch.randint(3, (1, 512), generator=stream("tag", name))[:, self._first : self._first + self._length]
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -115,9 +170,9 @@ class _Channels(Mapping[str, Tensor]):
         return 0
 
 
-def places(length: int = LENGTH, **given: Any) -> Tokens:
-    """`Tokens.of` with every tag."""
-    return Tokens.of(length, tags=_Channels(length), **given)
+def places(length: int = LENGTH, *, first_tag: int = 0, **given: Any) -> Tokens:
+    """`Tokens.of` with every tag, the first of them that of place `first_tag`."""
+    return Tokens.of(length, tags=_Channels(first_tag, length), **given)
 
 
 def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
@@ -125,19 +180,30 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
     return torch.randint(VOCABULARY, (rows, length), generator=stream("ids", seed))
 
 
-def run(model: nn.Module, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
-    """Logits without gradient."""
-    with torch.no_grad():
-        out: Tensor = model(inputs, tokens or places(inputs.shape[1]))
+def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits; a topology that reads a source gets one of its own, of another length, whatever the inputs."""
+    source = ids(len(inputs), LENGTH // 2, seed=1) if model.reads_source else None
+    out: Tensor = model(inputs, tokens or places(inputs.shape[1]), source, places(LENGTH // 2))
     return out
 
 
-def gradients(model: nn.Module, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Next-token loss and its gradient by parameter; a parameter that gets none is absent."""
-    model.zero_grad()
-    logits = model(inputs, places(inputs.shape[1]))
+def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits without gradient."""
+    with torch.no_grad():
+        return answer(model, inputs, tokens)
+
+
+def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Next-token loss, with what the parts want beside it."""
+    logits = answer(model, inputs, tokens)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
-    if (auxiliary := take_auxiliary_loss(model)) is not None:
-        loss = loss + auxiliary
+    auxiliary = take_auxiliary_loss(model)
+    return loss if auxiliary is None else loss + auxiliary
+
+
+def gradients(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss and its gradient by parameter; a parameter that gets none is absent."""
+    model.zero_grad()
+    loss = loss_of(model, inputs, tokens)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

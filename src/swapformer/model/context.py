@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from swapformer.model.cache import Cache
     from swapformer.model.pattern import Pattern
     from swapformer.model.position import Position
 
@@ -67,6 +68,37 @@ class Tokens:
     def __len__(self) -> int:
         return self.order.shape[-1]
 
+    def at(self, places: slice | Tensor) -> Tokens:
+        """Some of these places, by index: they keep what they are, true order and position included."""
+
+        def cut(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[:, places]
+
+        return Tokens(
+            order=self.order[:, places],
+            position=self.position[:, places],
+            extent=self.extent,
+            document=cut(self.document),
+            padding=cut(self.padding),
+            tags=_TagsAt(self.tags, places),
+        )
+
+
+class _TagsAt(Mapping[str, Tensor]):
+    """The tags of some places, cut when they are read."""
+
+    def __init__(self, tags: Mapping[str, Tensor], places: slice | Tensor) -> None:
+        self._tags, self._places = tags, places
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tags[name][:, self._places]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tags)
+
+    def __len__(self) -> int:
+        return len(self._tags)
+
 
 class Context:
     """Queries against keys: made once per forward and handed down; what parts derive from it is computed once.
@@ -75,12 +107,16 @@ class Context:
         query: the places that ask, Q of them.
         key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
+        cache: where attention keeps what it will need of these places when others follow; None where none will.
     """
 
-    def __init__(self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32, cache: Cache | None = None
+    ) -> None:
         self.query = query
         self.key = key
         self.dtype = dtype
+        self.cache = cache
         self._memo: dict[object, object] = {}
 
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
@@ -100,6 +136,28 @@ class Context:
         return (
             self.query is self.key and self.key.consecutive and self.key.padding is None and self.key.document is None
         )
+
+    @property
+    def uniform(self) -> bool:
+        """Whether places differ in nothing but where they stand, and are encoded where they stand."""
+        return self.plain and self.key.position is self.key.order
+
+    def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
+        """A block of this context, by index: what parts derive from it is the same block of what they derive here."""
+        return Context(self.query.at(queries), self.key.at(keys), self.dtype)
+
+    def latest(self, keys: int) -> Context:
+        """These queries against the last `keys` keys."""
+        if keys == len(self.key):
+            return self
+        return self.once(("latest", keys), lambda: self.at(slice(None), slice(-keys, None)))
+
+    @property
+    def here(self) -> Context:
+        """The places that ask against themselves, without those that were read before."""
+        if self.query is self.key:
+            return self
+        return self.once("here", lambda: Context(self.query, self.query, self.dtype, self.cache))
 
     def mask(self, pattern: Pattern) -> Tensor | None:
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""

@@ -14,6 +14,14 @@ Tensor names carry their shape: `q_BHTE` has the axes B, H, T, E.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Side(StrEnum):
+    """Which kind of stack a layer stands in."""
+
+    ENCODER = "encoder"
+    DECODER = "decoder"
 
 
 @dataclass(frozen=True)
@@ -26,12 +34,15 @@ class Dims:
         num_heads: query heads of an attention.
         head_dim: width of one head.
         max_len: positions that tables are made for; parts without a table ignore it.
-        vocab_size: symbols of the vocabulary.
+        vocab_size: symbols of the vocabulary; 0 where inputs are values.
         dropout: probability with which embeddings, attention weights and sublayer outputs are zeroed in training.
         bias: whether linear maps and LayerNorm add a bias.
         layer: which layer of the stack a part is for, from 0.
         branch: which residual branch of its layer a part is for, from 0.
         branches: residual branches of each layer.
+        side: whether the stack writes an answer place by place, or reads all places at once.
+        encoder_layers: layers of the encoder whose output a decoder reads; 0 where there is one stack only.
+        decoder_layers: layers of the decoder that reads an encoder; 0 where there is one stack only.
     """
 
     d_model: int
@@ -45,12 +56,16 @@ class Dims:
     layer: int = 0
     branch: int = 0
     branches: int = 1
+    side: Side = Side.DECODER
+    encoder_layers: int = 0
+    decoder_layers: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "num_layers", "num_heads", "head_dim", "max_len", "vocab_size"):
+        least = {"d_model": 1, "num_layers": 1, "num_heads": 1, "head_dim": 1, "max_len": 1, "vocab_size": 0}
+        for name, bound in least.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, but it is {value!r}.")
+            if not isinstance(value, int) or value < bound:
+                raise ValueError(f"`{name}` must be a whole number of at least {bound}, but it is {value!r}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1), but it is {self.dropout}.")
         require_presence(bias=self.bias)
@@ -68,6 +83,13 @@ def require_positive(**numbers: float) -> None:
     for name, value in numbers.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise ValueError(f"`{name}` must be above 0, but it is {value!r}.")
+
+
+def require_counts(**numbers: int) -> None:
+    """Raise ValueError unless each number, by name, is a whole number of at least 1."""
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, but it is {value!r}.")
 
 
 def head_width(d_model: int, num_heads: int) -> int:

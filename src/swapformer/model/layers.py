@@ -5,18 +5,21 @@ An initialisation goes by role and fans, never by a parameter's name, so a new p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from swapformer.model.dims import Side
+
 
 class Role(StrEnum):
     """What a parameter is for."""
 
     TOKEN_EMBEDDING = "token_embedding"
+    SEGMENT_EMBEDDING = "segment_embedding"
     POSITION_EMBEDDING = "position_embedding"  # added to the stream
     POSITION_BIAS = "position_bias"  # added to attention logits
     POSITION_KEY = "position_key"  # met by queries or keys, like a key
@@ -24,6 +27,8 @@ class Role(StrEnum):
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
+    LANDMARK = "landmark"  # sums keys or values over places
+    LATENT = "latent"  # compresses a place to what queries, keys or values are made from
     ATTENTION_OUT = "attention_out"  # last matrix of the attention branch
     FFN_IN = "ffn_in"
     FFN_GATE = "ffn_gate"
@@ -31,13 +36,16 @@ class Role(StrEnum):
     GATE = "gate"  # opens or closes what a branch writes
     ROUTER = "router"  # chooses among experts
     SCORE = "score"  # matrices within the match of query and key
+    POOLER = "pooler"  # what an encoder makes of its first place, or of each place, before an answer is read
     HEAD = "head"
     BIAS = "bias"
     GAIN = "gain"  # scales: of norms, of branches, of logits
 
     @property
     def is_embedding(self) -> bool:
-        return self in (Role.TOKEN_EMBEDDING, Role.POSITION_EMBEDDING, Role.POSITION_BIAS, Role.POSITION_KEY)
+        return self in (
+            Role.TOKEN_EMBEDDING, Role.SEGMENT_EMBEDDING, Role.POSITION_EMBEDDING, Role.POSITION_BIAS, Role.POSITION_KEY
+        )  # fmt: skip
 
     @property
     def is_position(self) -> bool:
@@ -65,6 +73,7 @@ class Origin:
         start: the constant it starts from.
         slices: matrices stacked along the first axis, each with a random stream of its own; None for a single one.
         active: how many of the slices one token uses; None for all.
+        side: the kind of stack that the parameter stands in.
     """
 
     role: Role
@@ -73,6 +82,7 @@ class Origin:
     start: float = 0.0
     slices: int | None = None
     active: int | None = None
+    side: Side = Side.DECODER
 
     @property
     def active_share(self) -> float:
@@ -84,6 +94,12 @@ def declare(parameter: nn.Parameter, origin: Origin) -> nn.Parameter:
     """Note on a parameter how it starts; returns the parameter."""
     parameter.origin = origin  # type: ignore[attr-defined]
     return parameter
+
+
+def settle(module: nn.Module, side: Side) -> None:
+    """Note on every parameter of a stack which kind of stack it stands in."""
+    for name, parameter in module.named_parameters():
+        declare(parameter, replace(origin_of(name, parameter), side=side))
 
 
 def origin_of(name: str, parameter: nn.Parameter) -> Origin:

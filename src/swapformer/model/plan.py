@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from swapformer.interface import Interface
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.norm import Norm
-from swapformer.model.pattern import Pattern
+from swapformer.model.pattern import Full, Pattern
 from swapformer.model.placement import Placement
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
@@ -39,38 +40,46 @@ class LayerPlan:
         """A new part of a slot."""
         return self._slots[slot](self.dims, **parts)
 
-    def _share(self, slot: str) -> Any:
-        return self._shared_part(slot, self._slots[slot])
+    @property
+    def position_dims(self) -> Dims:
+        """The sizes that the position encoding is made for, for the attention may show it a part of each head only."""
+        factory = self._slots["attention"]
+        narrowed = getattr(_target(factory), "position_dims", None)
+        return self.dims if narrowed is None else narrowed(self.dims, **_settings(factory))
 
-    def _shared_part(self, slot: str, factory: Factory) -> Any:
+    def _shared_part(self, slot: str, factory: Factory, dims: Dims) -> Any:
         """One instance for each distinct (settings, sizes that the part reads).
 
         The settings that the part names in `combines` are parts of the same slot, made and shared likewise.
         """
         reads: tuple[str, ...] = getattr(_target(factory), "reads", ("num_heads", "head_dim"))
-        key = (slot, _identity(factory), tuple(getattr(self.dims, size) for size in reads))
+        key = (slot, _identity(factory), tuple(getattr(dims, size) for size in reads))
         if key not in self._shared:
             combines: tuple[str, ...] = getattr(_target(factory), "combines", ())
-            parts = {name: self._shared_part(slot, _settings(factory)[name]) for name in combines}
-            self._shared[key] = factory(self.dims, **parts)
+            parts = {name: self._shared_part(slot, _settings(factory)[name], dims) for name in combines}
+            self._shared[key] = factory(dims, **parts)
         return self._shared[key]
 
-    def _user(self, slot: str) -> Any:
+    def _user(self, slot: str, pattern: Pattern) -> Any:
         """A part built from the parts that it uses."""
         uses: tuple[str, ...] = getattr(_target(self._slots[slot]), "uses", ())
-        return self.part(slot, **{name: self.pattern() if name == "pattern" else self.part(name) for name in uses})
+        return self.part(slot, **{name: pattern if name == "pattern" else self.part(name) for name in uses})
 
     def position(self) -> Position:
-        return self._share("position")
+        return self._shared_part("position", self._slots["position"], self.position_dims)
 
     def pattern(self) -> Pattern:
-        return self._share("pattern")
+        return self._shared_part("pattern", self._slots["pattern"], self.dims)
 
     def attention(self) -> Attention:
-        return self._user("attention")
+        return self._user("attention", self.pattern())
+
+    def cross_attention(self) -> Attention:
+        """Attention to a source, every place of which may be seen."""
+        return self._user("attention", Full(self.dims))
 
     def ffn(self) -> FFN:
-        return self._user("ffn")
+        return self._user("ffn", self.pattern())
 
     def norm(self) -> Norm:
         return self.part("norm")
@@ -109,10 +118,19 @@ class ModelPlan:
     Attributes:
         dims: sizes of the model.
         layers: one plan for each layer, first to last.
+        interface: what goes in and what comes out.
+        encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
     """
 
     dims: Dims
     layers: tuple[LayerPlan, ...]
+    interface: Interface
+    encoder: tuple[LayerPlan, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.layers) == self.dims.num_layers, "a model plan needs one plan for each of its layers"
+
+    @property
+    def stacks(self) -> tuple[tuple[LayerPlan, ...], ...]:
+        """The layers of each stack."""
+        return (self.encoder, self.layers) if self.encoder else (self.layers,)

@@ -44,7 +44,7 @@ class L2(QKNorm):
         return self.gain * q, k, functional.normalize(v, dim=-1, eps=self.eps) if self.values else v
 
 
-def _rms(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """x / √(mean(x²) + ε) over the last axis, statistics in float32 or wider, times a weight where there is one."""
     wide = x if x.element_size() >= 4 else x.float()
     normed = functional.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype)
@@ -68,8 +68,8 @@ class HeadRMSNorm(QKNorm):
         self.value = gain(dims.head_dim, start=1.0) if affine and values else None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k = _rms(q, self.query, self.eps), _rms(k, self.key, self.eps)
-        return q, k, _rms(v, self.value, self.eps) if self.values else v
+        q, k = rms_norm(q, self.query, self.eps), rms_norm(k, self.key, self.eps)
+        return q, k, rms_norm(v, self.value, self.eps) if self.values else v
 
 
 class WidthRMSNorm(QKNorm):
@@ -99,4 +99,4 @@ class WidthRMSNorm(QKNorm):
 
     def _norm(self, x_BHTE: Tensor, weight: Tensor | None) -> Tensor:
         heads_last = x_BHTE.transpose(1, 2)
-        return _rms(heads_last.flatten(2), weight, self.eps).view(heads_last.shape).transpose(1, 2)
+        return rms_norm(heads_last.flatten(2), weight, self.eps).view(heads_last.shape).transpose(1, 2)

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from hydra.utils import instantiate
 
-from swapformer.training.assemble import Config, build_model, build_task
+from swapformer.training.assemble import Config
+from swapformer.training.restore import restore
 
 
 def replay(config: Config, directory: Path) -> None:
@@ -21,11 +22,7 @@ def replay(config: Config, directory: Path) -> None:
     wanted = {name: node for name, node in config["probes"].items() if not _have(_artifact(directory, name), node)}
     if not wanted:
         return
-    task = build_task(config)
-    model = build_model(config, task.vocab_size)
-    checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
-    model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
-    model.eval()
+    task, model = restore(config, directory)
     for name, node in wanted.items():
         with torch.no_grad():
             finding = instantiate(node).measure(model, task)

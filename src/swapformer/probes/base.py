@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
+from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 
 
@@ -32,7 +33,7 @@ class Probe(ABC):
     """Base: `measure` looks at a model in evaluation mode, under no_grad."""
 
     @abstractmethod
-    def measure(self, model: nn.Module, task: Task) -> Finding:
+    def measure(self, model: Topology, task: Task) -> Finding:
         """What is found on the task's validation data."""
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from swapformer.analysis.heads import head_similarity, mean_over_pairs
 from swapformer.model.context import Context
+from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import tokens_of
+from swapformer.training.module import given
 
 
 class HeadSimilarity(Probe):
@@ -32,7 +33,7 @@ class HeadSimilarity(Probe):
             raise ValueError(f"`batches` of head_similarity must be at least 1, but it is {batches}.")
         self.batches = batches
 
-    def measure(self, model: nn.Module, task: Task) -> Finding:
+    def measure(self, model: Topology, task: Task) -> Finding:
         source = next(item for item in task.evaluation("val") if item.name == "")
         found: dict[int, list[tuple[Tensor, int]]] = {}
 
@@ -42,7 +43,7 @@ class HeadSimilarity(Probe):
 
         with watch_attention(model, see):
             for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
-                model(batch.inputs, tokens_of(batch))
+                model(*given(batch))
         layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]

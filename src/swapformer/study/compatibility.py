@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from torch import nn
 
 from swapformer.errors import UsageError, suggest
 from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
-from swapformer.study.rules import embeddings, initialisation, layer_rules, positions, streams
+from swapformer.model.topology import Topology
+from swapformer.study.rules import devices, embeddings, ends, exchange, initialisation, layer_rules, positions, streams
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
+from swapformer.training.optimiser import freeze, make_optimiser
+from swapformer.training.start import match, source
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -44,8 +48,10 @@ NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout":
 
 KEYS = {
     "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
-         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow"),
-    "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers"),
+         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow", "init_from", "init_fresh"),
+    "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
+              "encoder"),
+    "model.encoder": ("num_layers", "layers"),
     "budget": ("steps",),
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
@@ -53,7 +59,7 @@ KEYS = {
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future",)
+ALLOWANCES = ("future", "leftovers", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 ACCELERATORS = ("cpu", "gpu")
@@ -74,10 +80,14 @@ def check(config: Mapping[str, Any], task: Task) -> None:
     try:
         with torch.device("meta"):
             _make_optimiser(config)
-            plan = build_plan(config, task.vocab_size)
-            problems = [problem for layer in plan.layers for problem in layer_rules(layer, task)]
-            problems += [*embeddings(plan.layers), *positions(plan.layers, task), *streams(plan.layers)]
-            problems += [*_topology(config, plan), *unused(config["model"], plan.layers)]
+            plan = build_plan(config, task.interface)
+            problems = [problem for stack in plan.stacks for layer in stack for problem in layer_rules(layer, task)]
+            for stack in plan.stacks:
+                problems += devices(stack, config["trainer"]["accelerator"])
+                problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack)]
+            problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
+            if not problems:
+                _start(config, plan, task)
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -88,7 +98,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def _keys(config: Mapping[str, Any]) -> Iterator[str]:
     for node, known in KEYS.items():
-        for key in config[node] if node else config:
+        for key in reduce(getitem, node.split("."), config) if node else config:
             if key not in known:
                 place = f"`{node}`" if node else "the configuration"
                 yield f"{place} has no key {key!r}, so nothing would read it{suggest(str(key), known)}"
@@ -116,6 +126,8 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{name}` must be true or false, but it is {flag!r}."
     if not isinstance(optim["lr"], int | float):
         yield f"`optim.lr` must be a number, but it is {optim['lr']!r}."
+    if not isinstance(optim["layer_decay"], int | float) or not 0 < optim["layer_decay"] <= 1:
+        yield f"`optim.layer_decay` must lie in (0, 1], but it is {optim['layer_decay']!r}."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):
         yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
     if trainer["devices"] != 1:
@@ -128,21 +140,37 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
 def _make_optimiser(config: Mapping[str, Any]) -> None:
     """What optimiser and schedule say of their settings."""
     instantiate(config["schedule"])
-    instantiate(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+    make_optimiser(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
-def _topology(config: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
-    model = factory(config["model"]["topology"])(plan)
+def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+    node = config["model"]["topology"]
+    yield from exchange(_target(node), plan, task, config["model"]["encoder"])
+    if _target(node).reads_source and not plan.encoder:
+        return
+    model: Topology = factory(node)(plan)
     init = factory(config["model"]["init"])(plan.dims)
     for name, parameter in model.named_parameters():
         deviation(init, origin_of(name, parameter))
-    yield from initialisation(init, plan.layers, config["model"]["topology"])
-    future = model.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
+    yield from initialisation(init, [layer for stack in plan.stacks for layer in stack], node)
+    future = task.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
     if future and "future" not in config["allow"]:
         yield (
-            "a decoder predicts each next token, so no place may see a later one, but its pattern lets it; use "
-            "model/pattern=causal, or window with after=0; to study the leak itself, add allow=[future]."
+            f"the task {type(task).__name__} predicts each next token, so no place may see a later one, but the "
+            "pattern lets it; use model/pattern=causal, or window with after=0; to study the leak, add allow=[future]."
         )
-    ends = {(layer.placement().embed, layer.placement().final) for layer in plan.layers}
-    if len(ends) > 1:
-        yield "placement's `embed` and `final` stand outside the layers: they must be the same for all of them."
+
+
+def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
+    """What is loaded, what starts fresh and what is frozen: refused unless it fits the model."""
+    model: Topology = factory(config["model"]["topology"])(plan)
+    freeze(model, config["optim"])
+    if config["init_from"] is not None:
+        match(model, source(Path(config["init_from"]["path"])), task, config)
+    elif config["init_fresh"]:
+        raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
+
+
+def _target(node: Mapping[str, Any]) -> type[Topology]:
+    found: type[Topology] = get_object(node["_target_"])
+    return found

@@ -28,7 +28,7 @@ def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]
 def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
     """One line for an error that Hydra or OmegaConf raised while composing `overrides`; None for any other error."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     if (wrong := _usage_error(error)) is not None:
         return str(wrong)
@@ -40,11 +40,13 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         return None
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     key = getattr(cause, "full_key", None)
+    if key and isinstance(cause, MissingMandatoryValue):
+        return f"{key} must be given, since it has no default: {key}=…"
     if key and "is not in struct" in str(cause):
         return _unknown_key(str(key), getattr(cause, "parent_node", None))
     text = " ".join(str(error).partition("\nSee https://")[0].split())
     if found := re.match(r"Could not (?:override|delete)[^']*'([^']+)'\. No match in the defaults list", text):
-        return f"unknown group {found[1]!r}{suggest(found[1], groups())}"
+        return _unchosen(found[1])
     if found := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):
         return f"cannot delete {found[1]!r}: there is no such key"
     return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
@@ -73,6 +75,14 @@ def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
     if options is None or not group:
         return " ".join(text.split())
     return f"unknown option {option!r} for {group}{suggest(option, options)}"
+
+
+def _unchosen(group: str) -> str:
+    known = groups()
+    if group in known:
+        parent = group.rpartition("/")[0]
+        return f"nothing here reads {group}: another {parent} has been chosen; leave it out, or choose one that has it"
+    return f"unknown group {group!r}{suggest(group, known)}"
 
 
 def _unknown_key(key: str, siblings: object) -> str:

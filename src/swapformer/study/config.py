@@ -20,8 +20,9 @@ from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
+from swapformer.study.start import resolve
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_task
+from swapformer.training.assemble import build_task, encoder_node
 
 RESULTS_EPOCH = 1
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
@@ -37,6 +38,7 @@ _CHANGES_RESULT = (
     "optim",
     "schedule",
     "trainer",
+    "init_fresh",
 )
 
 Config = dict[str, Any]
@@ -63,6 +65,7 @@ def finalise(composed: DictConfig) -> Config:
     config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
+    resolved["init_from"] = resolve(resolved["init_from"], resolved["runs_dir"])
     task = build_task(resolved)
     resolved["data"] = task.fingerprint()
     _TASKS[_task_key(resolved)] = task
@@ -70,6 +73,7 @@ def finalise(composed: DictConfig) -> Config:
     if model["max_len"] is None:
         model["max_len"] = task.max_length
     model["layers"] = expand_layers(model, _load_option)
+    model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
     return resolved
 
 
@@ -124,10 +128,14 @@ def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
-    task = {key: value for key, value in config["task"].items() if key != "path"}
+    task = {
+        key: value for key, value in config["task"].items() if key not in ("source", "path")
+    }  # the data stand for it
     parts = {key: config[key] for key in (*_CHANGES_RESULT, "task")}
+    start = config["init_from"]
     return {
         **{key: config[key] for key in _CHANGES_RESULT},
+        "init_from": None if start is None else start["weights"],
         "task": task,
         "data": config["data"],
         "environment": environment_class(config),

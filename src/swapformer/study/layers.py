@@ -8,11 +8,12 @@ from typing import Any
 
 from swapformer.errors import UsageError, suggest
 from swapformer.training.assemble import LAYER_SIZES, LAYER_SLOTS
+from swapformer.training.selection import layer_range
 
 Node = dict[str, Any]
 
 
-def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node]) -> list[Node]:
+def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], key: str = "model.layers") -> list[Node]:
     """What each layer has that the model has not: one mapping per layer, or an empty list if nothing differs.
 
     `model.layers` is a list of `{at, …}`, later ones winning. `at` is a layer (`3`, `-1`) or a range (`"0:2"`,
@@ -22,20 +23,19 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node]) ->
     Args:
         model: the `model` node.
         load: the settings of (slot, option).
+        key: what the list is called in messages.
 
     Raises:
         UsageError: for a range without layers, or an unknown key or option.
     """
     if not isinstance(model["layers"], Sequence) or isinstance(model["layers"], str):
-        raise UsageError(f"`model.layers` must be a list of overrides, but it is {model['layers']!r}.")
+        raise UsageError(f"`{key}` must be a list of overrides, but it is {model['layers']!r}.")
     if not model["layers"]:
         return []
     layers: list[Node] = [{} for _ in range(int(model["num_layers"]))]
     for override in model["layers"]:
         if not isinstance(override, Mapping) or "at" not in override:
-            raise UsageError(
-                f"every entry of `model.layers` needs `at` and what to change there, but one is {override!r}."
-            )
+            raise UsageError(f"every entry of `{key}` needs `at` and what to change there, but one is {override!r}.")
         chosen = _range(override["at"], len(layers))
         changes = [(str(key), value) for key, value in override.items() if key != "at"]
         for key, value in sorted(changes, key=lambda change: "." in change[0]):
@@ -70,15 +70,7 @@ def _apply(layer: Node, model: Mapping[str, Any], key: str, value: object, load:
 
 def _range(at: object, count: int) -> Sequence[int]:
     """The layers that `at` names."""
-    try:
-        if isinstance(at, int) and not isinstance(at, bool):
-            chosen: Sequence[int] = [range(count)[at]]
-        else:
-            words = str(at).split(":")
-            bounds = [int(word) if word else None for word in words]
-            chosen = range(count)[slice(*bounds)] if len(words) > 1 else [range(count)[int(words[0])]]
-    except (ValueError, IndexError, TypeError):
-        chosen = []
+    chosen = layer_range(at, count)
     if not chosen:
         raise UsageError(
             f"`at` of `model.layers` must name some of the layers 0 … {count - 1}, such as 0, -1 or '0:2', "

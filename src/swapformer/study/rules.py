@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.init import Init
-from swapformer.model.plan import LayerPlan
+from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 
 
@@ -49,6 +50,26 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
             f"has sequences of {task.max_length} places; raise model.max_len, shorten the task's evaluation lengths, "
             "or use model/position=rope, alibi, t5 or none."
         )
+    reach = task.max_length if position.drawn_from is None else position.drawn_from
+    if attention.limit is not None and attention.limit < reach:
+        yield (
+            f"{type(attention).__name__} attention has a table of {attention.limit} rows (model.max_len), but "
+            f"positions reach to {reach}; set model.max_len={reach}, shorten the task's evaluation lengths, or use "
+            "model/attention=nystrom, linear or mha."
+        )
+
+
+def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
+    """What kernels need to run on."""
+    for layer in layers:
+        if "kernel" not in layer.attention().uses:
+            continue
+        kernel = layer.part("kernel")
+        if kernel.accelerator not in (None, accelerator):
+            yield (
+                f"kernel {type(kernel).__name__} needs trainer.accelerator={kernel.accelerator}, but it is "
+                f"{accelerator}; use trainer={kernel.accelerator}, or model/kernel=auto, blocked (for bands) or sdpa."
+            )
 
 
 def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
@@ -114,4 +135,39 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
             yield (
                 f"residual {name} computes every branch twice, which would count a batch twice in the running averages "
                 f"of {type(layer.norm()).__name__}; use model/norm=layernorm or rmsnorm, or another residual."
+            )
+
+
+def ends(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """What stands outside the layers of a stack is one thing."""
+    if len({(layer.placement().embed, layer.placement().final) for layer in layers}) > 1:
+        yield "placement's `embed` and `final` stand outside the layers: they must be the same for all of them."
+
+
+def exchange(topology: type[Topology], plan: ModelPlan, task: Task, encoder: Mapping[str, Any]) -> Iterator[str]:
+    """What a task hands over and what a topology takes."""
+    name, asked = topology.__name__, plan.interface
+    if asked.source and not topology.reads_source:
+        yield (
+            f"the task {type(task).__name__} has a source that is read first, but the topology {name} reads none; use "
+            "model/topology=encoder_decoder, or another task."
+        )
+    if topology.reads_source and not asked.source:
+        yield (
+            f"the topology {name} reads a source before it answers, but the task {type(task).__name__} has none; use "
+            "model/topology=decoder or encoder, or a task with a source."
+        )
+    if asked.segments and not topology.reads_segments:
+        yield (
+            f"the task {type(task).__name__} tells {asked.segments} segments apart, but the topology {name} embeds "
+            "none; use model/topology=encoder."
+        )
+    if not topology.reads_source and (encoder["num_layers"] is not None or encoder["layers"]):
+        yield f"`model.encoder` is read by model/topology=encoder_decoder alone, not by {name}; leave it as it is."
+    for layer in plan.layers if plan.encoder else ():
+        attention = layer.cross_attention()
+        if not attention.crosses:
+            yield (
+                f"attention {type(attention).__name__} mixes the places of one sequence, so it cannot read a source; "
+                "use model/attention=mha, gqa, linear or performer, or model/topology=decoder."
             )

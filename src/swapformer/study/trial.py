@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,6 +63,8 @@ class Result(Protocol):
     def tokens(self) -> int: ...
     @property
     def parameters(self) -> Mapping[str, int]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         steps=result.steps,
         tokens=result.tokens,
         parameters=dict(result.parameters),
+        notes=(*running.notes, *result.notes),
     )
 
 

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-import yaml
-
-from swapformer.model.plan import LayerPlan
-from swapformer.paths import conf_dir
+from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.options import default_option, option
+from swapformer.training.assemble import FULL, encoder_node
 
 USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm"), "ffn": ("activation",)}
 """For each slot whose parts are built from others, the slots that they may use."""
 
 
-def unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
+def unused(model: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
     """A complaint for each choice that the attention or feed-forward layer it is meant for does not use."""
+    yield from _unused(model, plan.layers)
+    if plan.encoder:
+        yield from _unused(encoder_node(model), plan.encoder)
+
+
+def _unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
     overrides = model["layers"] or [{}] * len(layers)
     for layer, override in zip(layers, overrides, strict=True):
         nodes = {**model, **override}
         for user, slots in USED_BY.items():
             part = layer.attention() if user == "attention" else layer.ffn()
             for slot in slots:
-                name, default = _default(slot)
-                if slot not in part.uses and nodes[slot] != default:
+                name = default_option(slot)
+                if slot not in part.uses and nodes[slot] not in (option(slot, name), FULL):
                     chosen = nodes[slot]["_target_"].rpartition(".")[-1]
                     yield (
                         f"{user} {type(part).__name__} does not use a {slot}, so {chosen} with its settings would be "
                         f"ignored; use model/{slot}={name} as it is, or another model/{user}."
                     )
-
-
-@lru_cache(maxsize=32)
-def _default(slot: str) -> tuple[str, Mapping[str, Any]]:
-    """The option that conf/train.yaml chooses for a model slot, and its settings."""
-    chosen = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))["defaults"]
-    names = {key: name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
-    name = names[f"model/{slot}"]
-    node = yaml.safe_load((conf_dir() / "model" / slot / f"{name}.yaml").read_text(encoding="utf-8"))
-    return name, node

@@ -4,7 +4,10 @@ from swapformer.task.addition import Addition
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
 from swapformer.task.copy import Copy
 from swapformer.task.metrics import MEASURES, SequenceMetric, sequence_metrics
+from swapformer.task.source import Source
 from swapformer.task.text import Text
+from swapformer.task.text_task import TextTask
+from swapformer.task.tokeniser import Tokeniser
 
 __all__ = [
     "IGNORE",
@@ -14,7 +17,10 @@ __all__ = [
     "Copy",
     "EvaluationSet",
     "SequenceMetric",
+    "Source",
     "Task",
     "Text",
+    "TextTask",
+    "Tokeniser",
     "sequence_metrics",
 ]

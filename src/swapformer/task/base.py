@@ -57,6 +57,12 @@ class Batch(Places):
     source: Places | None = None
 
     @property
+    def places(self) -> int:
+        """Places that are read, those of a source among them."""
+        rows, length = self.inputs.shape[:2]
+        return rows * length + (0 if self.source is None else self.source.inputs.shape[:2].numel())
+
+    @property
     def answers(self) -> dict[str, Tensor]:
         """The targets of every answer by name."""
         return {MAIN: self.targets, **self.labels}
@@ -102,6 +108,7 @@ class Task(ABC):
     `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
     `tags`: names of the channels that its batches tag their places with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
+    `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
     `predicts_next`: whether a target is the next token, which no place may see.
     """
 
@@ -114,6 +121,8 @@ class Task(ABC):
     tags: Sequence[str] = ()
     tokens: Sequence[str]
     separator: str = ""
+    start_token: int | None = None
+    end_token: int | None = None
     predicts_next: bool = True
 
     @property

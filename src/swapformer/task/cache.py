@@ -1,9 +1,11 @@
-"""Tokenised corpora kept on disk, so that a trial need not read and tokenise its text again.
+"""Tokenised texts kept on disk, so that a trial need not read and tokenise its text again.
 
-In `$SWAPFORMER_CACHE` (default `~/.cache/swapformer`): `<signature>.json` says which corpus files of a certain size and
-time of change make, and `<fingerprint>.npy` holds its ids. Every file is complete from its first moment (written aside,
-then renamed), named by what it holds, and checked against the fingerprint when read: whoever writes at the same time
-writes the same. What is damaged counts as absent; where nothing can be written, nothing is.
+In `$SWAPFORMER_CACHE` (default `~/.cache/swapformer`): `<signature>.json` says what is made of texts of certain sizes
+and times of change, and `<fingerprint>.<name>.npy` are its arrays, which are mapped into memory. Every file is complete
+from its first moment (written aside, then renamed), and arrays are named by what they hold: whoever writes at the same
+time writes the same. An entry holds a checksum of itself and the times at which its arrays were found right; arrays
+that have been touched since are read and checked again. What is damaged counts as absent; where nothing can be written,
+the arrays are in a temporary file that is gone with the process.
 """
 
 from __future__ import annotations
@@ -12,20 +14,37 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from swapformer.task import corpus as corpus_module
-from swapformer.task.corpus import Corpus
-from swapformer.task.sources import Source
+from swapformer.errors import UsageError
 
 _SETTLED = 2 * 10**9
 """Nanoseconds after a change of a file before its signature is trusted: a second change might leave the same times."""
+_ABANDONED = 24 * 3600
+"""Seconds after which a folder that was written in is nobody's any more."""
+_UNFINISHED = ".swapformer-unfinished-"
+_READ = 1 << 20
+
+Make = Callable[[Path], Mapping[str, Any]]
+"""Writes `<name>.npy` for every name into a folder, and returns the header: JSON that belongs to them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A header, the arrays that belong to it, mapped, and the SHA-256 (hex) of both."""
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    fingerprint: str
 
 
 def cache_dir() -> Path:
@@ -33,55 +52,125 @@ def cache_dir() -> Path:
     return Path(os.environ.get("SWAPFORMER_CACHE") or Path("~/.cache/swapformer").expanduser()) / "corpora"
 
 
-def signature(source: Source, settings: Sequence[object]) -> tuple[str, int]:
-    """What changes when a file may have changed, in hex, without reading it; and the latest change (ns since 1970).
+def kept(facts: Sequence[Any], changed: int, names: Sequence[str], make: Make) -> Kept:
+    """What `make` makes, from the cache where that has been made of the same `facts` before.
 
-    The code that makes the corpus is part of it: what another version made of the files does not count.
+    `facts`: JSON that identifies all that goes into it without reading it: files with sizes and times, settings, code.
+    `changed`: the latest change of what it is made of, in nanoseconds since 1970.
     """
-    code = hashlib.sha256(Path(corpus_module.__file__).read_bytes()).hexdigest()
-    stats = [(name, str(path.absolute()), path.stat()) for name, path in source.files]
-    facts = [(name, path, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, path, s in stats]
-    latest = max(max(s.st_mtime_ns, s.st_ctime_ns) for _, _, s in stats)
-    return hashlib.sha256(json.dumps([code, facts, list(settings), source.whole_files]).encode()).hexdigest(), latest
-
-
-def load(signature: str) -> Corpus | None:
-    """The corpus that files with this signature make; None where it is not in the cache or is damaged there."""
+    signature = hashlib.sha256(json.dumps([list(facts), list(names)]).encode()).hexdigest()
+    found = _load(signature, names)
+    if found is not None:
+        return found
+    folder, header = _made(make)
     try:
-        folder = cache_dir()
-        entry = json.loads((folder / f"{signature}.json").read_text(encoding="utf-8"))
-        ids = np.asarray(np.load(folder / f"{entry['fingerprint']}.npy", mmap_mode="r", allow_pickle=False))
-        corpus = Corpus.of(ids, entry["lengths"], entry["vocabulary"], entry["unknown"])
-        intact = corpus.fingerprint == entry["fingerprint"] and sum(corpus.lengths) == len(ids)
+        paths = {name: folder / f"{name}.npy" for name in names}
+        fingerprint = _digest(header, paths.values())
+        if time.time_ns() - changed >= _SETTLED and folder.parent == cache_dir():
+            with contextlib.suppress(OSError):
+                for name in names:
+                    paths[name] = _publish(paths[name], f"{fingerprint}.{name}.npy")
+                _write_entry(signature, header, fingerprint, paths)
+        return Kept(header, {name: _mapped(path) for name, path in paths.items()}, fingerprint)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def code_of(*places: str | None) -> str:
+    """SHA-256 of source files and of all that lie in folders: what other code has made does not count."""
+    digest = hashlib.sha256()
+    for place in map(Path, filter(None, places)):
+        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _load(signature: str, names: Sequence[str]) -> Kept | None:
+    try:
+        entry = json.loads((cache_dir() / f"{signature}.json").read_text(encoding="utf-8"))
+        if entry.pop("checksum") != _checksum(entry):
+            return None
+        header, fingerprint = entry["header"], entry["fingerprint"]
+        paths = {name: cache_dir() / f"{fingerprint}.{name}.npy" for name in names}
+        if _seals(paths) != entry["seals"]:
+            if _digest(header, paths.values()) != fingerprint:
+                return None
+            _write_entry(signature, header, fingerprint, paths)
+        return Kept(header, {name: _mapped(path) for name, path in paths.items()}, fingerprint)
     except Exception:  # damage has no end of forms, and each means the same
         return None
-    return corpus if intact else None
 
 
-def store(signature: str, latest_change: int, corpus: Corpus) -> None:
-    """Keep a corpus, unless its files changed so lately that their signature does not identify them."""
-    if time.time_ns() - latest_change < _SETTLED:
-        return
-    entry = {
-        "fingerprint": corpus.fingerprint,
-        "lengths": corpus.lengths,
-        "vocabulary": corpus.vocabulary,
-        "unknown": corpus.unknown,
-    }
-    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: nobody's home
-        folder = cache_dir()
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"{corpus.fingerprint}.npy", lambda file: np.save(file, corpus.ids))
-        _write(folder / f"{signature}.json", lambda file: file.write(json.dumps(entry).encode()))
+def _mapped(path: Path) -> NDArray[Any]:
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        os.replace(name, path)
-    except BaseException:
+def _digest(header: Mapping[str, Any], paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for path in paths:
+        with path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            digest.update(json.dumps([shape, dtype.str]).encode())
+            while part := file.read(_READ):
+                digest.update(part)
+    return digest.hexdigest()
+
+
+def _seals(paths: Mapping[str, Path]) -> dict[str, list[int]]:
+    stats = {name: path.stat() for name, path in paths.items()}
+    return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for name, stat in stats.items()}
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def _made(make: Make) -> tuple[Path, dict[str, Any]]:
+    """The folder in which `make` has written its arrays, beside the cache's files where that can be; and the header."""
+    places = []
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        places.append(cache_dir())
+    failure = None
+    for place in [*places, Path(tempfile.gettempdir())]:
+        folder = None
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            _sweep(place)
+            folder = Path(tempfile.mkdtemp(dir=place, prefix=_UNFINISHED))
+            return folder, json.loads(json.dumps(make(folder)))
+        except BaseException as error:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
+            failure = error
+    raise UsageError(
+        f"a tokenised text must be written somewhere, but that failed: {failure}; make room, or set SWAPFORMER_CACHE "
+        "to a folder that has some"
+    )
+
+
+def _sweep(place: Path) -> None:
+    """Remove what processes left behind that were killed."""
+    for path in place.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _publish(path: Path, name: str) -> Path:
+    final = cache_dir() / name
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(path, final)
+    return final
+
+
+def _write_entry(signature: str, header: Mapping[str, Any], fingerprint: str, paths: Mapping[str, Path]) -> None:
+    entry = {"header": header, "fingerprint": fingerprint, "seals": _seals(paths)}
+    entry["checksum"] = _checksum(entry)
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=cache_dir(), prefix=_UNFINISHED) as folder:
+        path = Path(folder, "entry")
+        path.write_text(json.dumps(entry), encoding="utf-8")
+        os.replace(path, cache_dir() / f"{signature}.json")

@@ -27,11 +27,12 @@ class Sequences(NamedTuple):
     bytes: Tensor
 
 
-def _mean(amount: Tensor, per: Tensor) -> Tensor:
+def mean(amount: Tensor, per: Tensor) -> Tensor:
+    """The ratio Σx/Σc over sequences [N]; NaN of none."""
     return amount.sum() / per.sum()
 
 
-def _standard_error(amount: Tensor, per: Tensor) -> Tensor:
+def standard_error(amount: Tensor, per: Tensor) -> Tensor:
     """Standard error over sequences of the ratio r = Σx/Σc: √(n/(n−1) · Σ(xᵢ − r·cᵢ)²) / Σc; NaN below two sequences.
 
     Linearised (Cochran, Sampling Techniques, 1977, section 6.4): tokens of one sequence are not independent, so the
@@ -40,7 +41,7 @@ def _standard_error(amount: Tensor, per: Tensor) -> Tensor:
     n = len(per)
     if n < 2:
         return torch.tensor(math.nan)
-    residual = amount - _mean(amount, per) * per
+    residual = amount - mean(amount, per) * per
     return (residual.square().sum() * n / (n - 1)).sqrt() / per.sum()
 
 
@@ -50,12 +51,12 @@ def _matches(rows: Sequences) -> tuple[Tensor, Tensor]:
 
 def loss(rows: Sequences) -> Tensor:
     """Mean negative log-likelihood of a target token, in nats."""
-    return _mean(rows.nats, rows.tokens)
+    return mean(rows.nats, rows.tokens)
 
 
 def loss_se(rows: Sequences) -> Tensor:
     """Standard error of `loss` over the evaluated sequences."""
-    return _standard_error(rows.nats, rows.tokens)
+    return standard_error(rows.nats, rows.tokens)
 
 
 def perplexity(rows: Sequences) -> Tensor:
@@ -65,17 +66,17 @@ def perplexity(rows: Sequences) -> Tensor:
 
 def bits_per_byte(rows: Sequences) -> Tensor:
     """Bits spent on each UTF-8 byte of the targets: it compares across vocabularies."""
-    return _mean(rows.nats, rows.bytes) / math.log(2)
+    return mean(rows.nats, rows.bytes) / math.log(2)
 
 
 def accuracy(rows: Sequences) -> Tensor:
     """Share of target tokens that are the model's most probable token."""
-    return _mean(rows.hits, rows.tokens)
+    return mean(rows.hits, rows.tokens)
 
 
 def accuracy_se(rows: Sequences) -> Tensor:
     """Standard error of `accuracy` over the evaluated sequences."""
-    return _standard_error(rows.hits, rows.tokens)
+    return standard_error(rows.hits, rows.tokens)
 
 
 def exact_match(rows: Sequences) -> Tensor:
@@ -84,12 +85,12 @@ def exact_match(rows: Sequences) -> Tensor:
     Measured under teacher forcing, it equals the share that greedy generation gets exactly right: as long as every
     token so far was the argmax and right, generation feeds back exactly what teacher forcing feeds.
     """
-    return _mean(*_matches(rows))
+    return mean(*_matches(rows))
 
 
 def exact_match_se(rows: Sequences) -> Tensor:
     """Standard error of `exact_match` over the evaluated sequences."""
-    return _standard_error(*_matches(rows))
+    return standard_error(*_matches(rows))
 
 
 MEASURES: dict[str, Callable[[Sequences], Tensor]] = {
@@ -111,6 +112,8 @@ DIRECTIONS: dict[str, Direction] = {
 class SequenceMetric(Metric):
     """One measure of teacher-forced answers; `update(logits [B,T,V], targets [B,T])`, NaN where nothing was measured.
 
+    Where a sequence has one answer: `update(logits [B,V], targets [B])`.
+
     `token_bytes` [V]: UTF-8 bytes that each token stands for (default 1). All measures keep the same state, so a
     MetricCollection works it out once for all of them: that is why the state holds more than one measure needs.
     """
@@ -128,6 +131,8 @@ class SequenceMetric(Metric):
         self.add_state("counts", default=[], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, targets: Tensor) -> None:
+        if targets.ndim == 1:
+            logits, targets = logits.unsqueeze(1), targets.unsqueeze(1)
         scored = targets != IGNORE
         nats = cross_entropy(
             logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORE, reduction="none"
@@ -142,13 +147,13 @@ class SequenceMetric(Metric):
 
     def _rows(self) -> Sequences:
         # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
-        nats = _joined(self.nats, torch.empty(0))
-        counts = _joined(self.counts, torch.empty(0, 3))
+        nats = joined(self.nats, torch.empty(0))
+        counts = joined(self.counts, torch.empty(0, 3))
         keep = counts[:, 0] > 0
         return Sequences(nats[keep], *counts[keep].unbind(1))
 
 
-def _joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
+def joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
     """A list state as one float64 tensor on the CPU; torchmetrics has joined it already if it gathered processes."""
     parts = [state] if isinstance(state, Tensor) else state
     return torch.cat([empty.double(), *(part.detach().cpu().double() for part in parts)])

@@ -29,8 +29,8 @@ def _layer(config: Config) -> LayerPlan:
 @torch.no_grad()
 def position(config: Config) -> Figure:
     """Logits of equal queries and keys against distance, and how alike two places are after `embed`."""
-    part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))  # type: ignore[operator, union-attr]
-    dims = _layer(config).dims
+    part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))
+    dims = _layer(config).position_dims
     tokens = Tokens.of(LENGTH)
     context = Context(tokens, tokens)
     ones = torch.ones(1, dims.num_heads, LENGTH, dims.head_dim)
@@ -103,7 +103,7 @@ def init(config: Config) -> Figure:
     lines = {name: (torch.arange(1, len(values) + 1), torch.tensor(values)) for name, values in found.items()}
     deviations: list[float] = []
     hook = partial(_note, deviations)
-    for layer in model.stack.layers:  # type: ignore[union-attr]
+    for layer in model.stack.layers:
         layer.register_forward_hook(hook)
     model(torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init")))
     depth = torch.arange(1, len(deviations) + 1)

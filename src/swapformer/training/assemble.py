@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from torch import nn
 
-from swapformer.model.dims import Dims, head_width
+from swapformer.interface import Interface
+from swapformer.model.dims import Dims, Side, head_width
 from swapformer.model.init import initialise
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
@@ -37,6 +39,9 @@ LAYER_SLOTS = (
 )
 SLOTS = MODEL_SLOTS + LAYER_SLOTS
 LAYER_SIZES = ("num_heads", "head_dim", "dropout", "bias")
+
+FULL = {"_target_": "swapformer.model.pattern.Full", "_partial_": True, "_convert_": "all"}
+"""The pattern of an encoder that is read by a decoder, unless its layers say otherwise."""
 
 
 def build_task(config: Config) -> Task:
@@ -80,26 +85,48 @@ def build_dims(model: Config, vocab_size: int) -> Dims:
     )
 
 
-def build_plan(config: Config, vocab_size: int) -> ModelPlan:
-    """One factory per slot and layer; layers that override nothing share theirs."""
-    model = config["model"]
+def build_plan(config: Config, asked: Interface | int) -> ModelPlan:
+    """One factory per slot and layer; layers that override nothing share theirs.
+
+    `asked` is the task's interface, or the number of symbols of a language.
+    """
+    model, interface = config["model"], Interface(asked) if isinstance(asked, int) else asked
+    topology: type[Topology] = get_object(model["topology"]["_target_"])
+    dims = replace(build_dims(model, interface.vocab_size), side=topology.side)
+    if not topology.reads_source:
+        return ModelPlan(dims, _layers(model, dims, model["layers"]), interface)
+    node = encoder_node(model)
+    dims = replace(dims, encoder_layers=node["num_layers"], decoder_layers=dims.num_layers)
+    encoder = _layers(node, replace(dims, num_layers=node["num_layers"], side=Side.ENCODER), node["layers"])
+    return ModelPlan(dims, _layers(model, dims, model["layers"]), interface, encoder)
+
+
+def encoder_node(model: Config) -> Config:
+    """The `model` node as the encoder of an encoder-decoder has it."""
+    own = model["encoder"]
+    count = model["num_layers"] if own["num_layers"] is None else own["num_layers"]
+    return {**model, "num_layers": count, "pattern": FULL, "layers": own["layers"]}
+
+
+def _layers(model: Config, dims: Dims, overrides: Sequence[Config]) -> tuple[LayerPlan, ...]:
+    """The plans of a stack's layers, which share what they can."""
     base = {slot: factory(model[slot]) for slot in LAYER_SLOTS}
     shared: dict[Any, Any] = {}
 
-    def layer(index: int, overrides: Config) -> LayerPlan:
-        slots = {slot: factory(overrides[slot]) if slot in overrides else base[slot] for slot in LAYER_SLOTS}
-        sizes = {name: value for name, value in overrides.items() if name in LAYER_SIZES}
-        return LayerPlan(replace(build_dims({**model, **sizes}, vocab_size), layer=index), slots, shared)
+    def layer(index: int, own: Config) -> LayerPlan:
+        slots = {slot: factory(own[slot]) if slot in own else base[slot] for slot in LAYER_SLOTS}
+        sizes = {name: value for name, value in own.items() if name in LAYER_SIZES}
+        stated = build_dims({**model, **sizes}, dims.vocab_size)
+        changes = {name: getattr(stated, name) for name in LAYER_SIZES}
+        return LayerPlan(replace(dims, **changes, layer=index), slots, shared)
 
-    layers = model["layers"] or [{}] * model["num_layers"]
-    plans = tuple(layer(index, overrides) for index, overrides in enumerate(layers))
-    return ModelPlan(build_dims(model, vocab_size), plans)
+    return tuple(layer(index, own) for index, own in enumerate(overrides or [{}] * dims.num_layers))
 
 
-def build_model(config: Config, vocab_size: int) -> nn.Module:
-    """The model of a trial, its weights drawn from the trial's seed on the CPU."""
-    plan = build_plan(config, vocab_size)
-    model: nn.Module = factory(config["model"]["topology"])(plan)
+def build_model(config: Config, asked: Interface | int) -> Topology:
+    """The model of a trial, its weights drawn from the trial's seed on the CPU; `asked` as for `build_plan`."""
+    plan = build_plan(config, asked)
+    model: Topology = factory(config["model"]["topology"])(plan)
     initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"])
     return model
 

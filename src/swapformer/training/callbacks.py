@@ -47,7 +47,7 @@ class Watch(Callback):
         self.history = History(self.path, trainer.global_step)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        self.rate = optimizer.param_groups[0]["lr"]
+        self.rate = max(group["lr"] for group in optimizer.param_groups)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

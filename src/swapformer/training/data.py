@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
+from swapformer.task.base import Batch, EvaluationSet, Places, Task, scored
+
+PlacesType = TypeVar("PlacesType", bound=Places)
 
 
 class Share(NamedTuple):
@@ -20,11 +22,11 @@ class Share(NamedTuple):
 
     Attributes:
         batch: the sequences of this part.
-        targets: places with a target in the whole batch of the step, whose mean is the step's loss.
+        targets: for each answer, how many targets the whole batch of the step has, whose mean is the step's loss.
     """
 
     batch: Batch
-    targets: int
+    targets: Mapping[str, int]
 
 
 def split(batch: Batch, parts: int) -> Iterator[Batch]:
@@ -32,15 +34,16 @@ def split(batch: Batch, parts: int) -> Iterator[Batch]:
     rows = batch.inputs.shape[0]
     bounds = [rows * i // parts for i in range(parts + 1)]
     for low, high in pairwise(bounds):
-        cut: dict[str, Any] = {f.name: _cut(getattr(batch, f.name), rows, low, high) for f in fields(batch)}
-        yield replace(batch, **cut)
+        yield _cut(batch, rows, low, high)
 
 
 def _cut(value: Any, rows: int, low: int, high: int) -> Any:
     if isinstance(value, Tensor):
         return value[low:high] if value.shape[0] == rows else value
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _cut(channel, rows, low, high) for name, channel in value.items()}
+    if isinstance(value, Places):
+        return replace(value, **{f.name: _cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
     return value
 
 
@@ -67,13 +70,20 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
 def placed(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
     """The batch on positions drawn by `key`, one draw for all its sequences, in which equal positions stay equal.
 
-    Nothing changes where positions are not drawn.
+    A source has a draw of its own. Nothing changes where positions are not drawn.
     """
     if drawn_from is None:
         return batch
-    if batch.position is None:
-        return replace(batch, position=draw_positions(batch.inputs.shape[1], drawn_from, *key)[None])
-    return replace(batch, position=draw_positions(int(batch.position.max()) + 1, drawn_from, *key)[batch.position])
+    if batch.source is not None:
+        batch = replace(batch, source=_placed(batch.source, drawn_from, "source", *key))
+    return _placed(batch, drawn_from, *key)
+
+
+def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
+    if places.position is None:
+        return replace(places, position=draw_positions(places.inputs.shape[1], drawn_from, *key)[None])
+    drawn = draw_positions(int(places.position.max()) + 1, drawn_from, *key)
+    return replace(places, position=drawn[places.position])
 
 
 class TrainingStream(IterableDataset[Share]):
@@ -91,7 +101,7 @@ class TrainingStream(IterableDataset[Share]):
     def __iter__(self) -> Iterator[Share]:
         for step in range(self.start, self.steps):
             batch = placed(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
-            targets = int((batch.targets != IGNORE).sum())
+            targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
             if self.accumulate == 1:
                 yield Share(batch, targets)
             else:

@@ -21,7 +21,9 @@ from swapformer.errors import UsageError
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Checkpoints, Diverged, Interrupted, Progress, Watch
 from swapformer.training.module import Trial
+from swapformer.training.optimiser import freeze
 from swapformer.training.signals import Stop, stop_on_signals
+from swapformer.training.start import begin
 
 
 class CorruptCheckpoint(Exception):
@@ -41,6 +43,7 @@ class Outcome:
         steps: optimiser steps taken.
         tokens: places of training sequences seen.
         parameters: counts by kind.
+        notes: what the record should say besides.
     """
 
     status: Literal["finished", "diverged", "interrupted"]
@@ -51,6 +54,7 @@ class Outcome:
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
@@ -75,9 +79,12 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")
-    model = build_model(config, task.vocab_size)
+    model = build_model(config, task.interface)
+    freeze(model, config["optim"])
     module = Trial(model, task, config)
     checkpoint = directory / "checkpoints" / "last.ckpt"
+    if config["init_from"] is not None and not checkpoint.exists():
+        module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with stop_on_signals() as stop, _quiet():
         trainer = _trainer(config, directory, checkpoint, stop, callbacks)
@@ -107,6 +114,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=count_parameters(model),
+        notes=module.notes,
     )
 
 

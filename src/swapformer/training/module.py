@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import lightning
@@ -11,7 +12,6 @@ import torch
 from hydra.utils import instantiate
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
@@ -19,28 +19,34 @@ from torchmetrics import MetricCollection
 
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
+from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
+from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
-from swapformer.training.optimiser import parameter_groups
+from swapformer.training.objective import at_least_float32, total_loss
+from swapformer.training.optimiser import make_optimiser, parameter_groups
+from swapformer.training.selection import readout
+from swapformer.training.start import vocabulary_of
 
 
-def tokens_of(batch: Batch) -> Tokens:
-    """What the model needs to know about the places of a batch."""
+def tokens_of(places: Places) -> Tokens:
+    """What the model needs to know about places."""
     return Tokens.of(
-        batch.inputs.shape[1],
-        device=batch.inputs.device,
-        position=batch.position,
-        document=batch.document,
-        padding=batch.padding,
-        tags=batch.tags,
+        places.inputs.shape[1],
+        device=places.inputs.device,
+        position=places.position,
+        document=places.document,
+        padding=places.padding,
+        tags=places.tags,
     )
 
 
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Half precision is widened before a softmax; float64 stays."""
-    return logits.float() if logits.element_size() < 4 else logits
+def given(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+    """What a model takes of a batch."""
+    source = batch.source
+    here = batch.inputs, tokens_of(batch)
+    return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
 class Trial(lightning.LightningModule):
@@ -51,31 +57,34 @@ class Trial(lightning.LightningModule):
     on (seed, s) alone, so neither a resumed run nor another arm sees different randomness.
 
     Args:
-        model: token ids → logits.
+        model: what a batch holds → the answers that the task asks for.
         task: batches and metrics.
         config: the trial's resolved configuration.
     """
 
-    def __init__(self, model: nn.Module, task: Task, config: Config) -> None:
+    def __init__(self, model: Topology, task: Task, config: Config) -> None:
         super().__init__()
         self.model, self.task, self.config = model, task, config
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
         self.tokens_seen = 0
+        self.notes: tuple[str, ...] = ()
         self.loss_share = torch.zeros(())
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.model(batch.inputs, tokens_of(batch))
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return self.model.answers(*given(batch))
 
     def training_step(self, share: Share, batch_idx: int) -> Tensor:
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx))
-        logits = self(share.batch)
-        self.tokens_seen += share.batch.targets.numel()
-        total = functional.cross_entropy(
-            at_least_float32(logits).flatten(0, 1), share.batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"
-        )
-        loss = total / share.targets
+        batch = share.batch
+        answers = self(batch)
+        self.tokens_seen += batch.places
+        losses = [
+            total_loss(readout, answers[name], batch.answers[name]) / share.targets[name]
+            for name, readout in self.task.interface.readouts.items()
+        ]
+        loss = reduce(add, losses)
         self.loss_share = loss.detach()
         # Lightning divides by the number of parts; the sum over the parts must be the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
@@ -92,17 +101,21 @@ class Trial(lightning.LightningModule):
         return [pair for pair in self.evaluations if self.final or pair[0] == "val"]
 
     def on_validation_start(self) -> None:
-        self.collections: Sequence[MetricCollection] = [
-            self.task.metrics().to(self.device) for _ in self.current_evaluations
+        self.collections: Sequence[Mapping[str, MetricCollection]] = [
+            {name: self.task.metrics(name).to(self.device) for name in self.task.interface.readouts}
+            for _ in self.current_evaluations
         ]
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.collections[dataloader_idx].update(at_least_float32(self(batch)), batch.targets)
+        answers = self(batch)
+        for name, metrics in self.collections[dataloader_idx].items():
+            metrics.update(at_least_float32(answers[name]), batch.answers[name])
 
     def on_validation_epoch_end(self) -> None:
         self.results = {
-            f"{split}/{name}{item.name}": float(value)
-            for (split, item), metrics in zip(self.current_evaluations, self.collections, strict=True)
+            f"{split}/{answer}{'_' if answer else ''}{name}{item.name}": float(value)
+            for (split, item), collections in zip(self.current_evaluations, self.collections, strict=True)
+            for answer, metrics in collections.items()
             for name, value in metrics.compute().items()
         }
         for split in dict.fromkeys(split for split, _ in self.current_evaluations):
@@ -124,7 +137,7 @@ class Trial(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]
-        optimiser = instantiate(settings)(parameter_groups(self.model, settings.get("weight_decay", 0.0)))
+        optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
         schedule, steps = instantiate(self.config["schedule"]), self.config["budget"]["steps"]
         scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -141,6 +154,10 @@ class Trial(lightning.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["tokens_seen"] = self.tokens_seen
+        checkpoint["notes"] = list(self.notes)
+        checkpoint["readout"] = list(readout(self.model))  # what a trial that starts from here may leave out
+        checkpoint["vocabulary"] = vocabulary_of(self.task)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tokens_seen = checkpoint["tokens_seen"]
+        self.notes = tuple(checkpoint.get("notes", ()))

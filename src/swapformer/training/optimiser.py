@@ -1,18 +1,78 @@
-"""Which parameters decay."""
+"""Which parameters are trained, which decay, and at which share of the learning rate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from hydra.utils import instantiate
 from torch import nn
+from torch.optim import Optimizer
 
+from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
+from swapformer.training.selection import readout, select, stacks
+
+OURS = ("freeze", "layer_decay")
+"""Settings of `optim` that are the training's, whatever the optimiser."""
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups by role: matrices and tables with weight decay, biases and gains without. Empty ones are left out."""
-    named = list(model.named_parameters())
-    decaying = [p for name, p in named if origin_of(name, p).role.is_matrix]
-    others = [p for name, p in named if not origin_of(name, p).role.is_matrix]
-    groups = [{"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+def make_optimiser(optim: Mapping[str, Any]) -> Callable[[Iterable[Any]], Optimizer]:
+    """The optimiser that an `optim` node names, to be given its groups of parameters."""
+    made: Callable[[Iterable[Any]], Optimizer] = instantiate({k: v for k, v in optim.items() if k not in OURS})
+    return made
+
+
+def freeze(model: nn.Module, optim: Mapping[str, Any]) -> None:
+    """Leave the parameters that `optim.freeze` means as they are: no gradient, no step, no decay.
+
+    Running averages of a batchnorm go on; dropout stays.
+
+    Raises:
+        UsageError: if an entry means nothing, or nothing would be trained.
+    """
+    frozen = select(model, optim["freeze"], "optim.freeze")
+    parameters = dict(model.named_parameters())
+    if not parameters.keys() - frozen:
+        raise UsageError("`optim.freeze` must leave some parameters to train, but it means all of them.")
+    for name in frozen:
+        parameters[name].requires_grad_(False)
+
+
+def parameter_groups(model: nn.Module, optim: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The trained parameters by role and layer: matrices and tables with weight decay, biases and gains without.
+
+    With `layer_decay` d, what lies n layers below the readout learns at d^n of the rate: the last layer at d, the
+    first of L at d^L, embeddings at d^(L+1) (Bao et al. 2021, arXiv:2106.08254; ELECTRA 2020, arXiv:2003.10555).
+    """
+    decay, rate = optim.get("weight_decay", 0.0), optim["layer_decay"]
+    below = layers_below(model) if rate != 1 else {}
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decays = origin_of(name, parameter).role.is_matrix
+            groups.setdefault((below.get(name, 0), not decays), []).append(parameter)
+    made = []
+    for depth, spared in sorted(groups):
+        group = {"params": groups[depth, spared], "weight_decay": 0.0 if spared else decay}
+        made.append(group if rate == 1 else {**group, "lr": optim["lr"] * rate**depth})
+    return made
+
+
+def layers_below(model: nn.Module) -> dict[str, int]:
+    """For each parameter, how many layers below the readout of its stack it lies: 1 for a stack's last layer."""
+    found = dict.fromkeys(readout(model), 0)
+    counts = {name: len(stack.layers) for name, stack in stacks(model).items()}
+    for name, _ in model.named_parameters():
+        if name in found:
+            continue
+        stack = next((prefix for prefix in counts if name.startswith(f"{prefix}.")), None)
+        if stack is None:
+            found[name] = 1 + max(counts.values())
+        elif name.startswith(f"{stack}.final_norm."):
+            found[name] = 0
+        elif name.startswith(f"{stack}.layers."):
+            found[name] = counts[stack] - int(name.removeprefix(f"{stack}.layers.").partition(".")[0])
+        else:
+            found[name] = 1 + counts[stack]
+    return found

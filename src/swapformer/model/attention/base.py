@@ -3,32 +3,65 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from swapformer.model.context import Context
+from swapformer.model.dims import Dims
 from swapformer.model.position import Position
 
 
 class Attention(nn.Module, ABC):
-    """Mixes places: x [B, Q, D] → [B, Q, D].
+    """Mixes places: x [B, Q, D] → [B, Q, D], reading x itself, or the places of a `memory` [B, K, D] in its stead.
 
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
+    One that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
 
     Facts:
+        sees_order: it tells places by their order itself (a convolution, a recurrence), beside position and pattern.
+        anchored: it counts places from the row's beginning or by its length (segments, blocks, a projection of places).
+        isotropic: with a rotary encoding it sees distances alone; false where what meets is no product of what turns.
         cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
+        state_width: elements that generation keeps of a sequence whatever its length; None where no such state exists.
+        caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
+        crosses: whether it can read a memory, which cross-attention needs.
+        causal_safe: under a causal pattern no place sees a later one; an attention that is not refuses every pattern
+            but the full one.
+        limit: positions it can mix, counted from 0; None for no limit.
+        signed: its weights are implied by what it computes and may be negative, so they are no distribution.
+        has_auxiliary_loss: whether a forward in training leaves one.
+        shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
     """
 
+    sees_order: bool = False
+    anchored: bool = False
+    isotropic: bool = True
     cache_width: int | None = None
+    state_width: int | None = None
+    caches: bool = False
+    crosses: bool = True
+    causal_safe: ClassVar[bool] = True
+    limit: int | None = None
+    signed: ClassVar[bool] = False
+    has_auxiliary_loss: bool = False
+    shares_values: tuple[int, int] | None = None
 
     uses: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor: ...
+    @classmethod
+    def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
+        """The sizes that a position encoding is made for, given the attention's own settings.
 
-    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor | None:
-        """The attention weights [B, H, Q, K] of an input; None for an attention that never forms them."""
+        `head_dim` is the width of what the attention hands to `rotate`: a whole head, unless it says otherwise.
+        """
+        return dims
+
+    @abstractmethod
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor: ...
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor | None:
+        """The weights [B, H, Q, K] whose product with the values is the heads' output; None for one that has none."""
         return None
 
     def refuses(self, position: Position) -> str | None:

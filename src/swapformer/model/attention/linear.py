@@ -7,6 +7,8 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.sums import (
+    Pair,
+    implied_weights,
     refusal_of_terms,
     require_plain,
     split_heads,
@@ -34,6 +36,8 @@ class LinearAttention(Attention):
     """
 
     uses = ("pattern",)
+    caches = True
+    signed = True  # a rotation turns the numerator alone
 
     def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
         super().__init__()
@@ -49,10 +53,19 @@ class LinearAttention(Attention):
     def refuses(self, position: Position) -> str | None:
         return refusal_of_terms(position, "linear")
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
-        q, k = (functional.elu(wide(y)) + 1 for y in (q, k))
-        k = without_padding(k, context)
-        turned = position.rotate(q, k, context)
-        mixed = weighted_mean((q, k), turned, v, context, self.pattern)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        context = context if context.cache is None or memory is not None else context.here
+        v = split_heads(self.value(x if memory is None else memory), self.head_dim)
+        mixed = weighted_mean(*self._features(x, context, position, memory), v, context, self.pattern, self)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        """φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the numerator turned, [B, H, Q, K]: all pairs formed."""
+        return implied_weights(*self._features(x, context, position, memory), context, self.pattern)
+
+    def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> tuple[Pair, Pair]:
+        """φ(q) and φ(k), each [B, H, T, E], and the two turned by the position."""
+        projected = self.query(x), self.key(x if memory is None else memory)
+        q, k = (functional.elu(wide(split_heads(y, self.head_dim))) + 1 for y in projected)
+        k = without_padding(k, context)
+        return (q, k), position.rotate(q, k, context)

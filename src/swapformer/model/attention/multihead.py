@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.context import Context, Tokens
+from swapformer.model.attention.convolution import convolve, filters
+from swapformer.model.attention.kept import with_kept
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Linear, Role, gain
+from swapformer.model.layers import Linear, Role
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -41,6 +42,7 @@ class MultiHead(Attention):
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
+    caches = True
 
     def __init__(
         self,
@@ -71,66 +73,67 @@ class MultiHead(Attention):
         self.value = Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.gate = Linear(dims.d_model, width, Role.GATE, bias=False) if output_gate else None
-        self.filters = nn.ParameterList() if convolution is None else _filters(convolution, width, shared, shared)
+        self.filters = nn.ParameterList() if convolution is None else filters(convolution, width, shared, shared)
+        self.isotropic = score.isotropic
+        self.sees_order = convolution is not None and convolution > 1
         self.masked_heads = _existing(masked_heads, dims.num_heads)
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern
         self.plan = Plan(score, normaliser, pattern)
         self.dropout = nn.Dropout(dims.dropout)
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = self._project(x, context, position)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        q, k, v, seen = self._project(x, context, position, memory)
         dropout = self.dropout_p if self.training else 0.0
-        mixed = self.kernel(q, k, v, self.plan, position, context, dropout)
+        mixed = self.kernel(q, k, v, self.plan, position, seen, dropout)
         if self.masked_heads:
             mixed = mixed.index_fill(1, torch.tensor(self.masked_heads, device=mixed.device), 0.0)
         heads = mixed.transpose(1, 2).flatten(2)
         return self.dropout(self.out(heads if self.gate is None else heads * self.gate(x).sigmoid()))
 
-    def weights(self, x: Tensor, context: Context, position: Position) -> Tensor:
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _ = self._project(x, context, position)
-        return Reference.weights(q, k, self.plan, position, context)
+        q, k, _, seen = self._project(x, context, position, memory)
+        return Reference.weights(q, k, self.plan, position, seen)
 
     def refuses(self, position: Position) -> str | None:
         refusal = self.kernel.refuses(self.plan, position)
         return None if refusal is None else f"{refusal}; use model/kernel=auto or reference"
 
-    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor]:
-        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group."""
-        projected = [project(x) for project in (self.query, self.key, self.value)]
-        if self.filters:
-            projected = [_convolve(y, taps, context.query) for y, taps in zip(projected, self.filters, strict=True)]
-        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
-        q, k, v = self.qk_norm(q, k, v)
+    def _project(
+        self, x: Tensor, context: Context, position: Position, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Context]:
+        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group.
+
+        The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
+        """
+        q, k, v = self.qk_norm(*self._heads(x, context, memory))
+        k, v, context = with_kept(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
         if self.repeats > 1:
             k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
-        return q, k, v
+        return q, k, v, context
+
+    def _heads(self, x: Tensor, context: Context, memory: Tensor | None) -> Iterator[Tensor]:
+        """q [B, H, Q, E], then k and v [B, G, Q, E] of the places that are read now."""
+        read = x if memory is None else memory
+        projected = [self.query(x), self.key(read), self.value(read)]
+        if self.filters:
+            projected = self._convolved(projected, context, memory)
+        return (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
+
+    def _convolved(self, projected: Sequence[Tensor], context: Context, memory: Tensor | None) -> list[Tensor]:
+        """Queries, keys and values after the convolutions, which see the places kept from before as well."""
+        query, key = context.query, context.query if memory is None else context.key
+        if context.cache is not None and memory is None:
+            width = max(len(taps) for taps in self.filters)
+            projected = context.cache.append((self, "projected"), *projected, last=max(width - 1, 1))
+            query = key = context.latest(projected[0].shape[-2]).key
+        convolved = [convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
+        return convolved if memory is not None else [y[:, -len(context.query) :] for y in convolved]
 
 
 def _existing(heads: Sequence[int], num_heads: int) -> list[int]:
     if wrong := [head for head in heads if not 0 <= head < num_heads]:
         raise ValueError(f"`masked_heads` must name heads from 0 to {num_heads - 1}, but it names {wrong}.")
     return list(heads)
-
-
-def _filters(width: int, *channels: int) -> nn.ParameterList:
-    """What each convolution adds to its input, tap by tap, [width, channels]: first the place itself, then the past."""
-    if width < 1:
-        raise ValueError(f"`convolution` must be at least 1 place wide, but it is {width}; null leaves it out.")
-    return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
-
-
-def _convolve(y: Tensor, taps: Tensor, tokens: Tokens) -> Tensor:
-    """y_i + Σ_s taps_s ⊙ y_{i−s}, for y [B, T, C], over the places before i of the same document."""
-    if tokens.padding is not None:
-        y = y.masked_fill(tokens.padding[..., None], 0.0)
-    out = y + taps[0] * y
-    for back in range(1, min(len(taps), len(tokens))):
-        earlier = functional.pad(y[:, :-back], (0, 0, back, 0))
-        if tokens.document is not None:
-            same = tokens.document[:, back:] == tokens.document[:, :-back]
-            earlier = earlier.masked_fill(~functional.pad(same, (back, 0))[..., None], 0.0)
-        out = out + taps[back] * earlier
-    return out

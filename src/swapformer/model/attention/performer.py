@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.sums import (
+    Pair,
+    implied_weights,
     refusal_of_terms,
     require_plain,
     split_heads,
@@ -29,8 +31,8 @@ class Performer(Attention):
     2021, arXiv:2009.14794). The factor exp(|w|²/2) moves from the keys to the queries, which leaves the keys with
     exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
     divided by the largest of their own place, which cancels. The directions w are drawn once for each layer, from a
-    stream of their own. Sums as in linear attention; a rotation is applied before the features. No weights are dropped
-    out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+    stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate then
+    depends on places and not on distances alone. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         features: M.
@@ -41,6 +43,8 @@ class Performer(Attention):
     """
 
     uses = ("pattern",)
+    caches = True
+    isotropic = False
     directions: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:
@@ -61,15 +65,27 @@ class Performer(Attention):
     def refuses(self, position: Position) -> str | None:
         return refusal_of_terms(position, "performer")
 
-    def forward(self, x: Tensor, context: Context, position: Position) -> Tensor:
-        q, k, v = (split_heads(project(x), self.head_dim) for project in (self.query, self.key, self.value))
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        context = context if context.cache is None or memory is not None else context.here
+        v = split_heads(self.value(x if memory is None else memory), self.head_dim)
+        features = self._features(x, context, position, memory)
+        mixed = weighted_mean(features, features, v, context, self.pattern, self)
+        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
+
+    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        """The estimated softmax weights [B, H, Q, K]: all pairs formed."""
+        features = self._features(x, context, position, memory)
+        return implied_weights(features, features, context, self.pattern)
+
+    def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> Pair:
+        """The features of queries and keys, each [B, H, T, M]."""
+        projected = self.query(x), self.key(x if memory is None else memory)
+        q, k = (split_heads(y, self.head_dim) for y in projected)
         q, k = position.rotate(q, k, context)
         scale = self.head_dim**-0.25
         log_q, log_k = log_features(wide(q) * scale, wide(k) * scale, self.directions)
         # Any factor of a query's own cancels between numerator and denominator.
-        features = (log_q - log_q.detach().amax(-1, keepdim=True)).exp(), without_padding(log_k.exp(), context)
-        mixed = weighted_mean(features, features, v, context, self.pattern)
-        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
+        return (log_q - log_q.detach().amax(-1, keepdim=True)).exp(), without_padding(log_k.exp(), context)
 
 
 def log_features(a: Tensor, b: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:

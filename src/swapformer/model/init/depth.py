@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.init.base import Init
@@ -136,6 +137,7 @@ class TFixup(Init):
     """
 
     without_norm = True
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"stack": ("decoder", "encoder")}
 
     def __init__(self, dims: Dims, *, stack: str) -> None:
         super().__init__(dims)

@@ -4,9 +4,9 @@ A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows wha
 Padding and documents are not a pattern's business: the context adds them to every pattern.
 """
 
-from swapformer.model.pattern.base import Both, Either, Pattern
+from swapformer.model.pattern.base import Both, Either, Pattern, Reach
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
-from swapformer.model.pattern.function import Function
+from swapformer.model.pattern.function import Function, states
 from swapformer.model.pattern.landmarks import BigBird, Longformer
 from swapformer.model.pattern.regular import Causal, Dilated, Exponential, Fixed, Full, Strided, Window
 from swapformer.model.pattern.tagged import TaggedKeys, TagWindow
@@ -26,8 +26,10 @@ __all__ = [
     "Longformer",
     "Pattern",
     "PerHead",
+    "Reach",
     "Strided",
     "TagWindow",
     "TaggedKeys",
     "Window",
+    "states",
 ]

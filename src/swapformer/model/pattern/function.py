@@ -10,26 +10,41 @@ from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, steps_ahead
 
+Rule = Callable[..., Tensor]
+"""rule(query, key, its own keywords) → bool [B|1, H|1, Q, K]."""
+
+
+def states(*, causal: bool = False, anchored: bool = False) -> Callable[[Rule], Rule]:
+    """A decorator by which a rule states the facts of `Pattern`, which the laws then hold it to."""
+
+    def note(rule: Rule) -> Rule:
+        rule.causal, rule.anchored = causal, anchored  # type: ignore[attr-defined]
+        return rule
+
+    return note
+
 
 class Function(Pattern):
     """Any importable rule(query, key) → bool [B|1, H|1, Q, K], named in a YAML by its dotted name.
 
-    It counts as anchored and not causal, whatever the rule does: combine it with Causal where the future must stay
-    hidden, as the preset `function` does. What it needs beyond the two Tokens are its keywords, set beside its name.
+    A rule that states nothing with `@states(…)` counts as anchored and not causal: combine it with Causal where the
+    future must stay hidden, as the preset `function` does. What it needs beyond the two Tokens are its keywords, set
+    beside its name.
 
     Args:
         rule: the function; every place must see at least one.
     """
 
-    anchored = True
-
-    def __init__(self, dims: Dims, *, rule: Callable[[Tokens, Tokens], Tensor]) -> None:
+    def __init__(self, dims: Dims, *, rule: Rule) -> None:
+        own = getattr(rule, "func", rule)  # a rule with keywords comes as a partial
+        self.causal, self.anchored = getattr(own, "causal", False), getattr(own, "anchored", True)
         self.rule = rule
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         return self.rule(query, key)
 
 
+@states(anchored=False)
 def same_remainder(query: Tokens, key: Tokens, *, period: int) -> Tensor:
     """An example of a rule: places whose distance is a multiple of `period`."""
     return steps_ahead(query, key) % period == 0

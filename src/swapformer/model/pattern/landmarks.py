@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.pattern.base import Pattern, steps_ahead
+from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.random import stream
 
 
@@ -36,6 +36,7 @@ class Longformer(Pattern):
                 f"`before`, `after` and `places` must be at least 0, but they are {before}, {after} and {places}."
             )
         self.before, self.after, self.places = before, after, tuple(places)
+        self.reach = Reach(before, after, landmarks=tuple(sorted(set(places))))
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         ahead = steps_ahead(query, key)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.pattern.base import Pattern, steps_ahead
+from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 
 
 class Full(Pattern):
@@ -27,6 +29,7 @@ class Causal(Pattern):
 
     causal = True
     plain_causal = True
+    reach = Reach(after=0)
 
     def __init__(self, dims: Dims) -> None:
         pass
@@ -53,6 +56,7 @@ class Window(Pattern):
             raise ValueError(f"`before` and `after` of a window must be at least 0, but they are {before} and {after}.")
         self.before, self.after = before, after
         self.causal = after == 0
+        self.reach = Reach(before, after)
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         ahead = steps_ahead(query, key)
@@ -78,6 +82,7 @@ class Dilated(Pattern):
             )
         self.before, self.after, self.step = before, after, step
         self.causal = after == 0
+        self.reach = Reach(math.inf if before is None else before * step, after * step, step)
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         ahead = steps_ahead(query, key)

@@ -89,6 +89,7 @@ class LearnedInterpolated(Position):
 
     embeds = True
     relative = False
+    depends_on_length = True
     reads = ()
 
     def __init__(self, dims: Dims, *, rows: int) -> None:

@@ -25,8 +25,13 @@ class Position(nn.Module):
         limit: positions it can encode, counted from 0; None for no limit.
         drawn_from: the positions of a batch are drawn, in order, from 0 … drawn_from − 1; None for those they have.
         sees_positions: what it computes depends on the positions of places; false for one that counts contents.
+        depends_on_length: what it makes of a place depends on how many places there are, so that nothing can be kept
+            of a sequence that grows.
+        crosses: whether it acts in cross-attention too, between places of two sequences.
         reads: the sizes it depends on; layers that agree in them share one instance. What it adds to the embeddings
             may depend on none, for otherwise layers with different heads would add it more than once.
+        pairwise: what it adds to a pair depends on that pair alone, so that it can be asked for any block of queries
+            and keys; false for one that counts what lies between.
         combines: names of the settings that are encodings themselves.
     """
 
@@ -37,6 +42,9 @@ class Position(nn.Module):
     limit: int | None = None
     drawn_from: int | None = None
     sees_positions: bool = True
+    pairwise: bool = True
+    depends_on_length: bool = False
+    crosses: bool = False
     reads: ClassVar[tuple[str, ...]] = ("num_heads", "head_dim")
     combines: ClassVar[tuple[str, ...]] = ()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_positive, require_presence
+from swapformer.model.dims import Dims, Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
 
@@ -57,7 +57,8 @@ class T5(Position):
     Args:
         buckets: rows of the table.
         max_distance: distance from which all share the last bucket, in positions.
-        bidirectional: whether later keys have buckets of their own.
+        bidirectional: whether later keys have buckets of their own; None for what the stack is: an encoder's is
+            bidirectional, a decoder's is not.
 
     Raises:
         ValueError: if the buckets cannot be halved, or `max_distance` lies within the exact ones.
@@ -66,8 +67,9 @@ class T5(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, buckets: int, max_distance: int, bidirectional: bool) -> None:
+    def __init__(self, dims: Dims, *, buckets: int, max_distance: int, bidirectional: bool | None) -> None:
         super().__init__(dims)
+        bidirectional = dims.side is Side.ENCODER if bidirectional is None else bidirectional
         exact = buckets // (4 if bidirectional else 2)
         require_presence(bidirectional=bidirectional)
         parts = 4 if bidirectional else 2

@@ -35,10 +35,12 @@ class Sum(Position):
         self.first, self.second = first, second
         self.embeds = first.embeds or second.embeds
         self.sees_positions = first.sees_positions or second.sees_positions
+        self.pairwise = first.pairwise and second.pairwise
         self.relative = first.relative and second.relative
         self.has_scores = first.has_scores or second.has_scores
         self.has_bias = first.has_bias or second.has_bias
         self.drawn_from = first.drawn_from
+        self.depends_on_length = first.depends_on_length or second.depends_on_length
         self.limit = min((part.limit for part in (first, second) if part.limit is not None), default=None)
 
     def encodings(self) -> tuple[Position, ...]:
@@ -90,6 +92,8 @@ class Randomized(Position):
         self.encoding, self.drawn_from = encoding, drawn_from
         self.embeds, self.sees_positions = encoding.embeds, encoding.sees_positions
         self.relative, self.limit = encoding.relative, encoding.limit
+        self.depends_on_length = encoding.depends_on_length
+        self.pairwise = encoding.pairwise
         self.has_scores, self.has_bias = encoding.has_scores, encoding.has_bias
 
     def encodings(self) -> tuple[Position, ...]:

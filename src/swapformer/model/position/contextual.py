@@ -76,6 +76,7 @@ class CoPE(Position):
 
     has_scores = True
     sees_positions = False
+    pairwise = False
     reads = ("head_dim",)
 
     def __init__(self, dims: Dims, *, rows: int, gate_exponent: float) -> None:

@@ -99,6 +99,7 @@ class DynamicNTKRotary(Position):
     """
 
     reads = ("head_dim",)
+    depends_on_length = True
 
     def __init__(
         self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float, original_len: int

@@ -14,10 +14,12 @@ class Score(nn.Module, ABC):
 
     Facts:
         is_dot: raw is q·k and `scale` a number, which fused kernels compute.
+        isotropic: raw stays when q and k are turned alike, so that of a rotary encoding it sees distances alone.
         scale: a number, or a learned factor [H, 1, 1].
     """
 
     is_dot: bool = False
+    isotropic: bool = True
     scale: float | Tensor
 
     def __init__(self, dims: Dims) -> None:

@@ -55,6 +55,8 @@ class Additive(Score):
         exponent: power of the head's width; 0 in the paper.
     """
 
+    isotropic = False
+
     def __init__(self, dims: Dims, *, exponent: float) -> None:
         super().__init__(dims)
         self.scale = float(dims.head_dim**exponent)
@@ -71,6 +73,8 @@ class Bilinear(Score):
     Args:
         exponent: power of the head's width; 0 in the paper, −½ keeps the variance of the dot product.
     """
+
+    isotropic = False
 
     def __init__(self, dims: Dims, *, exponent: float) -> None:
         super().__init__(dims)

@@ -1,0 +1,107 @@
+"""Laws about numbers: shapes, finiteness, precision, and gradients that are derivatives."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, gradients, ids, loss_of, require, run
+from swapformer.model.topology import Topology
+from swapformer.random import stream
+
+STEP = 1e-7
+"""Step of the difference quotients, by weight."""
+
+
+def builds(subject: Subject) -> None:
+    """Logits have shape [B, T, V] and everything is finite, gradients too."""
+    model, inputs = subject.perturbed(), ids()
+    logits = run(model, inputs)
+    require(
+        logits.shape == (2, LENGTH, VOCABULARY),
+        f"logits must be [B, T, V] = [2, {LENGTH}, {VOCABULARY}], but are {list(logits.shape)}.",
+    )
+    require(logits.isfinite().all(), "logits must be finite; look for a division or a logarithm without a floor.")
+    _, grads = gradients(model, inputs)
+    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
+    require(not bad, f"gradients must be finite, but those of {bad} are not.")
+
+
+def half_the_digits(subject: Subject) -> None:
+    """Logits in float32 are those in float64 to float32's precision, and those in bfloat16 are finite and near."""
+    model, inputs = copy.deepcopy(subject.perturbed()), ids()
+    exact = run(model, inputs)
+    gap = ((run(model.float(), inputs) - exact).abs().max() / exact.abs().max()).item()
+    require(gap < 1e-3, f"float32 must agree with float64, but logits differ by {gap:.2g} of the largest.")
+    half = run(model.bfloat16(), inputs)
+    require(half.dtype == torch.bfloat16, f"a bfloat16 model must give bfloat16 logits, but gives {half.dtype}.")
+    _near("bfloat16", half, exact)
+
+
+def autocast_is_near(subject: Subject) -> None:
+    """Under autocast to bfloat16 logits are finite and near, and gradients are finite, in the weights' precision."""
+    model, inputs = copy.deepcopy(subject.perturbed()).float(), ids()
+    exact = run(model, inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _near("autocast", run(model, inputs), exact)
+        _, grads = gradients(model, inputs)
+    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
+    require(not bad, f"gradients must be finite under autocast, but those of {bad} are not.")
+    narrow = [name for name, grad in grads.items() if grad.dtype != torch.float32]
+    require(not narrow, f"gradients of float32 weights must be float32 under autocast, but those of {narrow} are not.")
+
+
+def gradients_everywhere(subject: Subject) -> None:
+    """Every parameter gets a gradient that is not zero."""
+    model = subject.perturbed()
+    _, grads = gradients(model, ids())
+    without = [name for name, _ in model.named_parameters() if name not in grads or not grads[name].any()]
+    require(not without, f"every parameter must get a gradient, but {without} get none: they are never used.")
+
+
+def gradients_are_derivatives(subject: Subject) -> None:
+    """Along a random direction of all weights the training loss changes as its gradient says, to five digits.
+
+    A second direction decides where the first one meets a jump, such as another choice of the largest ones.
+    """
+    model, inputs = copy.deepcopy(subject.perturbed()).train(), ids()
+    torch.manual_seed(0)
+    _, grads = gradients(model, inputs)
+    found = []
+    for number in range(2):
+        directions = {
+            name: torch.randn(grad.shape, generator=stream("direction", number, name), dtype=torch.float64)
+            for name, grad in grads.items()
+        }
+        told = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
+        size = sum(float(grad.square().sum()) for grad in grads.values()) ** 0.5
+        seen = _quotient(model, inputs, directions)
+        if abs(seen - told) <= 1e-5 * size:
+            return
+        found.append((seen, told))
+    seen, told = found[0]
+    require(False, f"the loss must change as its gradient says, by {told:.8g}, but it does by {seen:.8g}.")
+
+
+def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:
+    """(loss at w + STEP·d − loss at w − STEP·d) / (2·STEP), with the same randomness; the weights stay."""
+    losses = []
+    for sign in (1, -1):
+        kept = copy.deepcopy(model.state_dict())
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in directions:
+                    parameter.add_(sign * STEP * directions[name])
+        torch.manual_seed(0)
+        with torch.no_grad():
+            losses.append(float(loss_of(model, inputs)))
+        model.load_state_dict(kept)
+    return (losses[0] - losses[1]) / (2 * STEP)
+
+
+def _near(name: str, found: Tensor, exact: Tensor) -> None:
+    require(found.isfinite().all(), f"logits must be finite in {name}.")
+    gap = ((found.double() - exact).abs().mean() / exact.abs().mean()).item()
+    require(gap < 0.3, f"{name} must be near full precision, but logits differ by {gap:.2g} of their mean size.")

@@ -1,0 +1,197 @@
+"""Names and layouts of another library's weights as data: one list of rules reads them, and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swapformer.errors import UsageError
+
+Weights = Mapping[str, Tensor]
+Shapes = Mapping[str, torch.Size]
+
+_SHOWN = 6
+"""How many tensors of a kind an error names."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One tensor of theirs, and the tensors of ours that it holds; `{layer}` in names stands for every layer's number.
+
+    Their tensor, transposed or without its first `skip` rows where that is said, is a row of `blocks` blocks along the
+    output axis, and each block holds an equal share of every one of ours in turn: one of ours after the other with one
+    block (GPT-2), interleaved head by head with as many blocks as heads (BLOOM, GPT-NeoX).
+
+    Attributes:
+        theirs: their name; None where they have nothing, so that ours must be zero.
+        ours: our names in order; empty where we have nothing, so that theirs must be zero.
+        transposed: theirs is [in, out], ours [out, in].
+        blocks: see above.
+        skip: rows at the beginning of theirs that nothing reads.
+        plus: ours is theirs plus this number.
+        also: other names under which they may keep the very same tensor, unless one of ours of its own is kept there.
+    """
+
+    theirs: str | None
+    ours: tuple[str, ...]
+    transposed: bool = False
+    blocks: int = 1
+    skip: int = 0
+    plus: float = 0.0
+    also: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name under which their tensor may be found."""
+        return () if self.theirs is None else (self.theirs, *self.also)
+
+    def cut(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Our tensors, cut from theirs; `plus` aside."""
+        whole = tensor.t() if self.transposed else tensor[self.skip :]
+        if len(self.ours) == 1:
+            return {self.ours[0]: whole}
+        shares = whole.reshape(self.blocks, len(self.ours), -1, *whole.shape[1:]).unbind(1)
+        return {name: share.flatten(0, 1) for name, share in zip(self.ours, shares, strict=True)}
+
+    def join(self, ours: Weights) -> Tensor:
+        """Their tensor, made of ours; `plus` aside."""
+        shares = [ours[name].reshape(self.blocks, -1, *ours[name].shape[1:]) for name in self.ours]
+        whole = torch.stack(shares, dim=1).flatten(0, 2)
+        whole = whole.t() if self.transposed else whole
+        return torch.cat([whole.new_zeros(self.skip, *whole.shape[1:]), whole]) if self.skip else whole
+
+    def at(self, layer: int) -> Rule:
+        """The rule for one layer."""
+
+        def filled(names: Iterable[str]) -> tuple[str, ...]:
+            return tuple(name.replace("{layer}", str(layer)) for name in names)
+
+        theirs = None if self.theirs is None else self.theirs.replace("{layer}", str(layer))
+        return replace(self, theirs=theirs, ours=filled(self.ours), also=filled(self.also))
+
+    @property
+    def of_layers(self) -> bool:
+        """Whether there is such a tensor in every layer."""
+        return any("{layer}" in name for name in (*self.names, *self.ours))
+
+
+def module(
+    theirs: str | None,
+    *ours: str,
+    kinds: Sequence[str] = ("weight", "bias"),
+    also: Sequence[str] = (),
+    plus: float = 0.0,
+    **layout: Any,
+) -> list[Rule]:
+    """The rules for weight and bias of one of their modules, or for those `kinds` alone; `plus` is the weight's."""
+    return [
+        Rule(
+            None if theirs is None else f"{theirs}.{kind}",
+            tuple(f"{name}.{kind}" for name in ours),
+            also=tuple(f"{name}.{kind}" for name in also),
+            plus=plus if kind == "weight" else 0.0,
+            **layout,
+        )
+        for kind in kinds
+    ]
+
+
+def inside(theirs: str, names: Mapping[str, str | tuple[str, ...]], **layout: Any) -> list[Rule]:
+    """The rules for modules within every layer: their name in a layer under `theirs` → ours in a layer of the stack."""
+    rules = []
+    for name, ours in names.items():
+        held = (ours,) if isinstance(ours, str) else ours
+        rules += module(f"{theirs}.{{layer}}.{name}", *(f"stack.layers.{{layer}}.{own}" for own in held), **layout)
+    return rules
+
+
+def for_layers(rules: Iterable[Rule], layers: int) -> list[Rule]:
+    """The rules with the numbers of the layers filled in."""
+    return [rule.at(layer) for rule in rules for layer in (range(layers) if rule.of_layers else [0])]
+
+
+def read(rules: Sequence[Rule], theirs: Weights, shapes: Shapes) -> dict[str, Tensor]:
+    """All of our tensors, whose names and shapes are given, from theirs. Rules of tensors that we lack say nothing.
+
+    Raises:
+        UsageError: naming every tensor of theirs that is missing, of another shape, not what it must be, or unknown.
+    """
+    found: dict[str, Tensor] = {}
+    missing, strange, known = [], [], set[str]()
+    for rule, names in _used(rules, shapes):
+        present = [theirs[name] for name in names if name in theirs]
+        known.update(names)
+        if not rule.ours or rule.theirs is None:
+            strange += [f"{rule.theirs} must be zero, for there is none here" for tensor in present if tensor.any()]
+            found.update({name: torch.zeros(shapes[name]) for name in rule.ours})
+        elif not present:
+            missing.append(rule.theirs)
+        elif complaint := _unfit(rule, names, present, shapes):
+            strange.append(complaint)
+        else:
+            found.update({name: part + rule.plus if rule.plus else part for name, part in rule.cut(present[0]).items()})
+    unknown = [name for name in theirs if name not in known]
+    _complain(missing=missing, unknown=unknown, strange=strange)
+    assert found.keys() == shapes.keys(), f"the rules must name every tensor, but not {found.keys() ^ shapes.keys()}"
+    return found
+
+
+def _used(rules: Sequence[Rule], ours: Collection[str]) -> Iterator[tuple[Rule, list[str]]]:
+    """The rules of tensors that we have, each with the names under which theirs may be found."""
+    used = [rule for rule in rules if all(name in ours for name in rule.ours)]
+    first = {rule.theirs for rule in used}
+    for rule in used:
+        yield rule, [name for name in rule.names if name == rule.theirs or name not in first]
+
+
+def _unfit(rule: Rule, names: Sequence[str], present: Sequence[Tensor], shapes: Shapes) -> str | None:
+    """Why their tensor cannot be ours; None if it can."""
+    expected = rule.join({name: torch.empty(shapes[name], device="meta") for name in rule.ours}).shape
+    for tensor in present:
+        if tensor.shape != expected:
+            return f"{rule.theirs} must be {list(expected)}, but it is {list(tensor.shape)}"
+        if not torch.equal(tensor, present[0]):
+            return f"{' and '.join(names)} must be equal, for they are one tensor here"
+    return None
+
+
+def _complain(missing: Sequence[str], unknown: Sequence[str], strange: Sequence[str]) -> None:
+    texts = [
+        f"{len(names)} tensors {what}: {', '.join(sorted(names)[:_SHOWN])}{' …' if len(names) > _SHOWN else ''}"
+        for names, what in ((missing, "are missing"), (unknown, "have no place in the model"))
+        if names
+    ]
+    if problems := [*texts, *strange[:_SHOWN]]:
+        raise UsageError(f"the weights do not fit their configuration: {'; '.join(problems)}")
+
+
+def read_gradients(rules: Sequence[Rule], theirs: Weights, ours: Collection[str]) -> dict[str, Tensor]:
+    """The gradients of our tensors, as far as there are any: what is one tensor here gathers those of several."""
+    found: dict[str, Tensor] = {}
+    for rule, names in _used(rules, ours):
+        present = [theirs[name] for name in names if name in theirs]
+        if rule.ours and present:
+            found.update(rule.cut(torch.stack(present).sum(0)))
+    return found
+
+
+def write(rules: Sequence[Rule], ours: Weights) -> dict[str, Tensor]:
+    """All of their tensors from ours, each under its first name.
+
+    Raises:
+        UsageError: if one of ours that they lack is not zero.
+    """
+    found: dict[str, Tensor] = {}
+    for rule in rules:
+        held = [name for name in rule.ours if name in ours]
+        if rule.theirs is None:
+            if lost := [name for name in held if ours[name].any()]:
+                raise UsageError(f"{', '.join(lost)} must be zero, for the format has none")
+        elif held:
+            joined = rule.join(ours)
+            found[rule.theirs] = (joined - rule.plus if rule.plus else joined).contiguous()
+    return found

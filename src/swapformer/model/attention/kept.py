@@ -1,0 +1,29 @@
+"""What attention by keys keeps of the places read so far."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from swapformer.model.context import Context
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+
+def with_kept(
+    owner: object, k: Tensor, v: Tensor, context: Context, pattern: Pattern, position: Position, memory: Tensor | None
+) -> tuple[Tensor, Tensor, Context]:
+    """k and v [..., K, X] with those kept of the places before; those of a memory are the same for every place.
+
+    The context is that of what is returned: of the keys in a cache, those out of the pattern's reach are left out.
+    """
+    if context.cache is None:
+        return k, v, context
+    if memory is not None:
+        k, v = context.cache.once(owner, lambda: (k, v))
+        return k, v, context
+    reach = pattern.reach
+    cut = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
+    k, v = context.cache.append(owner, k, v, last=int(reach.before) + 1 if cut else None)
+    return k, v, context.latest(k.shape[-2])

@@ -1,0 +1,54 @@
+"""The kernel slot's base."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from swapformer.model.context import Context
+from swapformer.model.normaliser import Normaliser
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+from swapformer.model.score import Score
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an attention asks of a kernel, tensors aside."""
+
+    score: Score
+    normaliser: Normaliser
+    pattern: Pattern
+
+
+class Kernel(ABC):
+    """Base of the slot.
+
+    Facts:
+        accelerator: the kind of device that it needs, cpu or gpu as in trainer.accelerator; None for any.
+    """
+
+    accelerator: str | None = None
+
+    @abstractmethod
+    def refuses(self, plan: Plan, position: Position) -> str | None:
+        """Why this kernel cannot compute such an attention; None if it can."""
+
+    @abstractmethod
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        """out [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], rotated already."""
+
+
+def beyond_fused(name: str, plan: Plan, position: Position) -> str | None:
+    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, does not suffice."""
+    if not plan.normaliser.is_softmax:
+        return f"kernel {name} computes softmax only, not {type(plan.normaliser).__name__}"
+    if not plan.score.is_dot:
+        return f"kernel {name} computes dot products only, not {type(plan.score).__name__}"
+    if position.has_scores:
+        return f"kernel {name} cannot add the content-dependent scores of {type(position).__name__}"
+    return None

@@ -1,0 +1,102 @@
+"""torch's FlexAttention: patterns as block masks, biases in the fused kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from swapformer.model.context import Context, Tokens
+from swapformer.model.dims import Dims
+from swapformer.model.kernel.base import Kernel, Plan, beyond_fused
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+Lookup = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(row of the batch, head, query, key), all scalars → the value of that pair."""
+
+
+class Flex(Kernel):
+    """softmax(scale · q·k + bias) · v on a GPU, without the blocks that the pattern leaves empty (arXiv:2412.05496).
+
+    Where pairs differ in distance alone, mask and bias are tables by distance, [H|1, 2T − 1]; otherwise they are read
+    from the whole [B|1, H|1, Q, K], which costs memory but forms no logits. The gradient of a learned bias is summed in
+    no fixed order. Compiled at first use, anew for each length; on a CPU torch has the forward alone, not fused.
+    """
+
+    accelerator = "gpu"
+
+    def __init__(self, dims: Dims) -> None:
+        self.dropout, self.head_dim = dims.dropout, dims.head_dim
+
+    def refuses(self, plan: Plan, position: Position) -> str | None:
+        if self.dropout:
+            return f"kernel flex cannot drop weights, but model.dropout={self.dropout}"
+        if self.head_dim < 16:
+            return f"kernel flex needs heads that are at least 16 wide, but they are {self.head_dim}"
+        return beyond_fused("flex", plan, position)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        assert dropout == 0, "flex has no dropout; `refuses` says so"
+        unfused: Callable[..., Any] = flex_attention
+        attend = self._fused if q.is_cuda else unfused
+        mask = context.once(("flex", plan.pattern), lambda: _block_mask(plan.pattern, context))
+        bias = context.once(("flex", position, q.dtype), lambda: _bias(position, context, q.dtype))
+        return attend(q, k, v, score_mod=_adding(bias), block_mask=mask, scale=float(plan.score.scale))
+
+    @cached_property
+    def _fused(self) -> Callable[..., Any]:
+        return torch.compile(flex_attention, dynamic=False)
+
+
+def _adding(bias: Lookup | None) -> Callable[..., Tensor] | None:
+    if bias is None:
+        return None
+    return lambda score, b, h, i, j: score + bias(b, h, i, j)
+
+
+def _block_mask(pattern: Pattern, context: Context) -> BlockMask | None:
+    """The pairs that a pattern and the places allow; None for all."""
+    queries, keys = len(context.query), len(context.key)
+    by_distance = context.uniform and not pattern.anchored and not pattern.tags
+    mask = _distances(context).mask(pattern) if by_distance else context.mask(pattern)
+    if mask is None:
+        return None
+    seen = _by_distance(mask, queries) if by_distance else _by_pair(mask.expand(-1, -1, queries, keys))
+    rows = 1 if by_distance else mask.shape[0]
+    return create_block_mask(seen, rows, mask.shape[1], queries, keys, device=mask.device)
+
+
+def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | None:
+    """A position's bias pair by pair; None if it has none."""
+    if not position.has_bias:
+        return None
+    by_distance = context.uniform and position.relative
+    bias = (_distances(context) if by_distance else context).bias(position)
+    assert bias is not None, "a position that states `has_bias` has one"
+    return _by_distance(bias.to(dtype), len(context.query)) if by_distance else _by_pair(bias.to(dtype))
+
+
+def _distances(context: Context) -> Context:
+    """One query, the last of T places, and keys from T − 1 before it to T − 1 after: every distance there is, once."""
+    length, device = len(context.key), context.key.order.device
+    query = Tokens.of(1, start=length - 1, device=device)
+    return context.once("distances", lambda: Context(query, Tokens.of(2 * length - 1, device=device), context.dtype))
+
+
+def _by_distance(table: Tensor, length: int) -> Lookup:
+    """[1, H|1, 1, 2T − 1] read at key − query."""
+    table_HR, shared = table[0, :, 0], table.shape[1] == 1
+    return lambda b, h, i, j: table_HR[h * 0 if shared else h, j - i + length - 1]
+
+
+def _by_pair(values: Tensor) -> Lookup:
+    """[B|1, H|1, Q, K] read at the pair."""
+    one_row, shared = values.shape[0] == 1, values.shape[1] == 1
+    return lambda b, h, i, j: values[b * 0 if one_row else b, h * 0 if shared else h, i, j]

@@ -1,0 +1,65 @@
+"""torch's fused attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.kernel.base import Kernel, Plan, beyond_fused
+from swapformer.model.position import Position
+
+_BACKENDS = {
+    "math": SDPBackend.MATH,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+class SDPA(Kernel):
+    """torch's fused scaled dot-product attention.
+
+    Args:
+        backend: auto, math, efficient, flash or cudnn; auto lets torch choose.
+
+    Raises:
+        ValueError: for another backend.
+    """
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("auto", *_BACKENDS)}
+
+    def __init__(self, dims: Dims, *, backend: str) -> None:
+        if backend != "auto" and backend not in _BACKENDS:
+            raise ValueError(f"`backend` of sdpa must be one of auto, {', '.join(_BACKENDS)}, but it is {backend!r}.")
+        self.backend = _BACKENDS.get(backend)
+
+    def refuses(self, plan: Plan, position: Position) -> str | None:
+        return beyond_fused("sdpa", plan, position)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        # is_causal is aligned to the top left, so it is right only when the queries are all of the keys.
+        causal = plan.pattern.plain_causal and context.plain and not position.has_bias
+        key = ("sdpa", plan.pattern, position, q.dtype)
+        mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
+        with nullcontext() if self.backend is None else sdpa_kernel(self.backend):
+            return functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
+            )
+
+
+def _mask(plan: Plan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:
+    """Mask and bias as the one argument that SDPA takes: bool where there is no bias, else `dtype` with −∞."""
+    allowed, bias = context.mask(plan.pattern), context.bias(position)
+    if bias is None:
+        return allowed
+    return (bias if allowed is None else torch.where(allowed, bias, float("-inf"))).to(dtype)

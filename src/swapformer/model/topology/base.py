@@ -1,0 +1,159 @@
+"""The topology slot's base: from what a task puts in to what it asks for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.interface import MAIN, Readout
+from swapformer.model.cache import Cache
+from swapformer.model.context import Tokens
+from swapformer.model.dims import Side, require_positive, require_presence
+from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.plan import ModelPlan
+from swapformer.model.stack import Stack
+
+
+class Topology(nn.Module, ABC):
+    """Base of the slot: inputs [B, T] and what their places are → logits [B, T, V], or whatever a task asks for.
+
+    Inputs are token ids, which are embedded, or values [B, T, C], which are mapped. Symbols are read by a matrix
+    without bias, which may be the embedding table; classes and values by a linear map with one.
+
+    Args:
+        plan: how the layers are built, and what goes in and comes out.
+        tie_embeddings: whether symbols are read by the embedding table.
+        embedding_scale: factor on the embeddings before positions are added; √d_model in Vaswani et al. 2017.
+
+    Facts:
+        side: the kind of stack that its layers form.
+        reads_source: whether it reads a source before it answers.
+        reads_segments: whether it embeds the tag `segment`.
+    """
+
+    side: ClassVar[Side] = Side.DECODER
+    reads_source: ClassVar[bool] = False
+    reads_segments: ClassVar[bool] = False
+
+    stack: Stack
+    """The layers whose last states are read."""
+
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
+        super().__init__()
+        require_presence(tie_embeddings=tie_embeddings)
+        require_positive(embedding_scale=embedding_scale)
+        self.dims, self.interface = plan.dims, plan.interface
+        self.tie_embeddings, self.embedding_scale = tie_embeddings, embedding_scale
+        self.embedding = self._entrance()
+
+    def _entrance(self) -> Embedding | Linear:
+        """What makes the stream's first state of inputs."""
+        if self.interface.channels:
+            return Linear(self.interface.channels, self.dims.d_model, Role.TOKEN_EMBEDDING, bias=True)
+        return Embedding(self.dims.vocab_size, self.dims.d_model, Role.TOKEN_EMBEDDING)
+
+    def _add_readouts(self) -> None:
+        """Make what reads the answers; call it last."""
+        readouts = {name: self._readout(readout) for name, readout in self.interface.readouts.items()}
+        self.head = readouts.pop(MAIN)
+        self.readouts = nn.ModuleDict({name: module for name, module in readouts.items() if module is not None})
+
+    def _readout(self, readout: Readout) -> Linear | None:
+        """What reads an answer from the stream; None where the embedding table does."""
+        symbols = readout.kind == "symbols"
+        if symbols and self.tie_embeddings and not self.interface.channels:
+            return None
+        return Linear(self.dims.d_model, readout.size, Role.HEAD, bias=not symbols)
+
+    def embed(self, inputs: Tensor, tokens: Tokens) -> Tensor:
+        """The stream before positions, [B, T, D]."""
+        x: Tensor = self.embedding(inputs)
+        return x if self.embedding_scale == 1 else self.embedding_scale * x
+
+    @abstractmethod
+    def states(
+        self,
+        inputs: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The last layer's states, [B, T, D], from which answers are read."""
+
+    def forward(
+        self,
+        inputs: Tensor,
+        tokens: Tokens | None = None,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The main answer, [B, T, size] or [B, size]: logits, or values.
+
+        With a cache, the T places follow those that it has noted.
+        """
+        return self._read(MAIN, *self._run(inputs, tokens, source, source_tokens, cache))
+
+    def answers(
+        self,
+        inputs: Tensor,
+        tokens: Tokens | None = None,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+    ) -> dict[str, Tensor]:
+        """Every answer that the task asks for, by name."""
+        run = self._run(inputs, tokens, source, source_tokens)
+        return {name: self._read(name, *run) for name in self.interface.readouts}
+
+    def _run(
+        self,
+        inputs: Tensor,
+        tokens: Tokens | None,
+        source: Tensor | None,
+        source_tokens: Tokens | None,
+        cache: Cache | None = None,
+    ) -> tuple[Tensor, Tokens]:
+        tokens = _places(inputs) if tokens is None else tokens
+        if source is not None and source_tokens is None:
+            source_tokens = _places(source)
+        return self.states(inputs, tokens, source, source_tokens, cache), tokens
+
+    def _read(self, name: str, states: Tensor, tokens: Tokens) -> Tensor:
+        readout = self.interface.readouts[name]
+        reader: Any = self.head if name == MAIN else dict(self.readouts.items()).get(name)
+        if readout.kind == "symbols":
+            return self.symbols(states, tokens, (self.embedding if reader is None else reader).weight)
+        out: Tensor = reader(self.summary(states, tokens) if readout.per == "sequence" else states)
+        return out
+
+    def example(
+        self, rows: int, length: int, device: torch.device | str
+    ) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+        """What a forward takes, with nothing in it but zeros: to count by, not to learn from."""
+        shape = (rows, length, self.interface.channels) if self.interface.channels else (rows, length)
+        dtype = next(self.parameters()).dtype if self.interface.channels else torch.int64
+        inputs = torch.zeros(shape, dtype=dtype, device=device)
+        names = {*self.stack.tags, *(["segment"] if self.interface.segments else [])}
+        tags = {name: torch.zeros(1, length, dtype=torch.int64, device=device) for name in names}
+        places = Tokens.of(length, device=device, tags=tags)
+        return (inputs, places, inputs, places) if self.reads_source else (inputs, places, None, None)
+
+    def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
+        """What an answer for a whole sequence is read from, [B, D]: the last place that is not padding."""
+        if tokens.padding is None:
+            return states[:, -1]
+        last = (~tokens.padding).long().cumsum(-1).argmax(-1)
+        return states[range(len(states)), last.expand(len(states))]
+
+    def symbols(self, states: Tensor, tokens: Tokens, weight: Tensor) -> Tensor:
+        """Logits of symbols [B, T, V] from states and the matrix that reads them, [V, D]."""
+        return functional.linear(states, weight)
+
+
+def _places(inputs: Tensor) -> Tokens:
+    return Tokens.of(inputs.shape[1], device=inputs.device)

@@ -1,0 +1,87 @@
+"""How often a model answers right when it writes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from swapformer.interface import MAIN
+from swapformer.model.generate import Prompt, beam_search, complete, greedy
+from swapformer.model.topology import Topology
+from swapformer.probes.base import Finding, Probe
+from swapformer.task.base import Batch, Task, scored
+from swapformer.training.data import draw_positions, placed, positions_drawn_from
+from swapformer.training.module import tokens_of
+
+
+class Generation(Probe):
+    """Free-running accuracy: the model sees the prompt, then its own symbols, as many as the right answer has.
+
+    The metrics are `probe/generated_exact_match` (share of answers that are right in every symbol) and
+    `probe/generated_accuracy` (share of right symbols), with `@L` for the other evaluation sets. Under teacher forcing
+    a causal model's exact match is the same number; a model that saw its targets in training fails here alone.
+
+    Args:
+        batches: validation batches of each evaluation set.
+        beams: 1 writes greedily; more search for the most probable answer.
+
+    Raises:
+        ValueError: for fewer than one batch or beam, and for a task whose targets are not one answer behind a prompt.
+    """
+
+    def __init__(self, *, batches: int, beams: int) -> None:
+        if batches < 1 or beams < 1:
+            raise ValueError(f"generation needs at least one batch and one beam, but has {batches} and {beams}.")
+        self.batches, self.beams = batches, beams
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if not task.predicts_next or task.interface.readouts[MAIN].kind != "symbols":
+            raise ValueError(f"a model that learns {type(task).__name__} does not write; leave out probes=generation.")
+        metrics = {}
+        for item in task.evaluation("val"):
+            count = self.batches if item.batches is None else min(self.batches, item.batches)
+            rows = [self._answered(model, task, item.batch(index), item.name, index) for index in range(count)]
+            hits, sizes = (torch.cat(column) for column in zip(*rows, strict=True))
+            metrics[f"probe/generated_exact_match{item.name}"] = float((hits == sizes).double().mean())
+            metrics[f"probe/generated_accuracy{item.name}"] = float(hits.sum() / sizes.sum())
+        return Finding(metrics, {"batches": self.batches, "beams": self.beams})
+
+    def _answered(self, model: Topology, task: Task, batch: Batch, name: str, index: int) -> tuple[Tensor, Tensor]:
+        """For each row, how many symbols of its answer were right, and how many it has, [B] each."""
+        there = scored(batch.targets)
+        sizes, first = there.sum(1), there.long().argmax(1)
+        place = torch.arange(there.shape[1])
+        if not torch.equal(there, (place >= first[:, None]) & (place < (first + sizes)[:, None])):
+            raise ValueError(
+                f"the targets of {type(task).__name__} are not one answer behind a prompt, so none is written."
+            )
+        steps = int(sizes.max())
+        prompt = _prompt(model, batch, first + 1, steps, (name, index))
+        if self.beams == 1:
+            written = complete(model, prompt, steps, greedy)
+        else:
+            assert task.end_token is not None, "a task with answers has a token that ends them"
+            written, _ = beam_search(model, prompt, steps, width=self.beams, stop=task.end_token)
+        offset = torch.arange(written.shape[1])
+        right = batch.targets.gather(1, (first[:, None] + offset).clamp(max=there.shape[1] - 1))
+        return ((written == right) & (offset < sizes[:, None])).sum(1), sizes
+
+
+def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Sequence[object]) -> Prompt:
+    """The first `lengths` [B] places of each row, standing to the right."""
+    width = int(lengths.max())
+    index = torch.arange(width) - (width - lengths)[:, None]
+    padding = index < 0
+    ids = batch.inputs.gather(1, index.clamp(min=0))
+    drawn_from = positions_drawn_from(model)
+    positions = None if drawn_from is None else draw_positions(width + steps, drawn_from, *key)
+    source = placed(batch, drawn_from, *key).source
+    return Prompt(
+        ids,
+        padding=padding if bool(padding.any()) else None,
+        source=None if source is None else source.inputs,
+        source_tokens=None if source is None else tokens_of(source),
+        positions=positions,
+    )

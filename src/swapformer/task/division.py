@@ -1,0 +1,138 @@
+"""Which text is learned from and which is held out, and how a text is cut into chunks that are tokenised one by one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.task.base import Split
+from swapformer.task.source import Document, Source
+
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+CHUNK = 1 << 13
+"""Characters that are tokenised at a time."""
+
+
+def shares(split: Sequence[float]) -> tuple[float, float, float]:
+    """`split` as shares of training, validation and test; UsageError unless it is that."""
+    given = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split]
+    numbers = [share for share in given if isinstance(share, int | float) and not isinstance(share, bool)]
+    if (
+        len(numbers) != 3
+        or len(given) != 3
+        or not (numbers[0] > 0 and numbers[1] > 0 and numbers[2] >= 0)
+        or abs(sum(numbers) - 1) > 1e-6
+    ):
+        raise UsageError(
+            f"task.split must be three shares that add up to 1, training and validation above 0, but is {split!r}; "
+            "take [0.9,0.05,0.05], or [0.9,0.1,0.0] for no test"
+        )
+    return numbers[0], numbers[1], numbers[2]
+
+
+def split_of(key: str, fractions: Sequence[float]) -> Split:
+    """The split of a document with this key: decided by a hash of it, whatever other documents there are."""
+    share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
+    if share < fractions[0]:
+        return "train"
+    return "val" if share < fractions[0] + fractions[1] or fractions[2] == 0 else "test"
+
+
+class Division:
+    """The documents of a source with their splits, in their order, any number of times.
+
+    Documents go to a split whole, by a hash of what they are. A single document is cut in three, the training's
+    characters int(share · n), as nanoGPT does. `characters`: how many each split has.
+    UsageError: there is no text, or a split without a document.
+    """
+
+    def __init__(self, source: Source, fractions: Sequence[float], strict: bool) -> None:
+        self._source = source
+        self._splits = bytearray()
+        lengths = []
+        self.characters: dict[Split, int] = dict.fromkeys(SPLITS, 0)
+        for document in source.documents():
+            split = split_of(document.key, fractions)
+            self._splits.append(SPLITS.index(split))
+            lengths.append(sum(map(len, document.pieces(strict))))
+            self.characters[split] += lengths[-1]
+        if not any(lengths):
+            raise UsageError(
+                f"there must be text in {source.description}, but it is empty; give a file with text in it"
+            )
+        self._cuts: list[int] = []
+        if len(lengths) == 1:
+            whole = lengths[0]
+            first, second = int(fractions[0] * whole), int((fractions[0] + fractions[1]) * whole)
+            self._cuts = [0, first, whole if fractions[2] == 0 else second, whole]
+            for index, split in enumerate(SPLITS):
+                self.characters[split] = self._cuts[index + 1] - self._cuts[index]
+            return
+        for split, fraction in zip(SPLITS, fractions, strict=True):
+            if fraction > 0 and not self.characters[split]:
+                raise UsageError(
+                    f"the {split} split of {source.description} must have text, but a hash sends none of its "
+                    f"{len(lengths)} documents there; give more documents, another task.split, or a single text, which "
+                    "is cut in three"
+                )
+
+    def __iter__(self) -> Iterator[tuple[Split, Document]]:
+        if self._cuts:
+            document = next(self._source.documents())
+            for index, split in enumerate(SPLITS):
+                yield split, Slice(document, self._cuts[index], self._cuts[index + 1])
+            return
+        for index, document in zip(self._splits, self._source.documents(), strict=True):
+            yield SPLITS[index], document
+
+
+class Slice(Document):
+    """The characters `start` … `stop` − 1 of a document."""
+
+    values: Mapping[str, Any] = {}
+
+    def __init__(self, document: Document, start: int, stop: int) -> None:
+        self.name, self._document, self._start, self._stop = document.name, document, start, stop
+
+    @property
+    def key(self) -> str:
+        return f"{self._document.key} {self._start} {self._stop}"
+
+    def pieces(self, strict: bool = True) -> Iterator[str]:
+        place = 0
+        for piece in self._document.pieces(strict):
+            if place >= self._stop:
+                return
+            part = piece[max(0, self._start - place) : self._stop - place]
+            place += len(piece)
+            if part:
+                yield part
+
+
+def chunks(document: Document, strict: bool) -> Iterator[str]:
+    """A document's text in parts of at most CHUNK characters, which have the tokens that the whole has.
+
+    They are cut before white space that follows none, where every tokeniser begins anew, or, in a text that has no such
+    place for so long, anywhere.
+    """
+    rest = ""
+    for piece in document.pieces(strict):
+        rest += piece
+        start = 0
+        while len(rest) - start > CHUNK:
+            cut = _cut(rest, start, start + CHUNK)
+            yield rest[start:cut]
+            start = cut
+        rest = rest[start:]
+    if rest:
+        yield rest
+
+
+def _cut(text: str, start: int, end: int) -> int:
+    place = end + 1
+    while (place := max(text.rfind(" ", start + 1, place), text.rfind("\n", start + 1, place))) > 0:
+        if not text[place - 1].isspace():
+            return place
+    return end

@@ -1,0 +1,133 @@
+"""Datasets of Hugging Face by name, through the `datasets` library."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from swapformer.errors import UsageError
+from swapformer.task.source.base import Document, Row, Source, Stamp, missing_column, stamp_of_files
+from swapformer.task.source.files import text_of
+
+_PATIENCE = 1.0
+"""Seconds to wait for the hub; the library itself would try for twenty."""
+_BATCH = 1000
+
+
+class HuggingFace(Source):
+    """`split` of the dataset `name` (or of a folder of data files); each row is a document, its text in `column`.
+
+    `config`: which of the dataset's configurations; null: its only one. `revision`: a commit, tag or branch; null: the
+    newest. `split` is the dataset's own word; what is trained and evaluated on is cut from it by task.split. A dataset
+    that was tokenised once is not asked for again; another `revision` would be.
+    UsageError: no such dataset, configuration, split or column; no network and no copy on this machine, within seconds.
+    """
+
+    def __init__(
+        self, *, name: str, config: str | None = None, split: str = "train", column: str = "text",
+        revision: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.config, self.split, self.column, self.revision = name, config, split, column, revision
+        self.description = f"the split {split!r} of {name!r}"
+
+    def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
+        dataset = self._load()
+        wanted = list(dict.fromkeys([self.column, *columns]))
+        for column in wanted:
+            if column not in dataset.column_names:
+                raise missing_column(f"the dataset {self.name!r}", column, dataset.column_names)
+        number = 0
+        for batch in dataset.select_columns(wanted).iter(_BATCH):
+            for values in zip(*(batch[name] for name in wanted), strict=True):
+                number += 1
+                row = dict(zip(wanted, values, strict=True))
+                place = f"row {number} of {self.name!r}"
+                yield Row(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
+
+    def stamp(self) -> Stamp:
+        folder = Path(self.name)
+        files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+        facts, changed = stamp_of_files(files)
+        return Stamp([self.name, self.config, self.split, self.column, self.revision, facts], changed)
+
+    def _load(self) -> Any:
+        """The dataset as the library gives it: in arrow files, mapped into memory."""
+        offline = not Path(self.name).is_dir() and not _reachable()
+        if offline and not _has_copy(self.name):
+            raise UsageError(
+                f"the dataset {self.name!r} must be on this machine or the network, but the hub cannot be reached "
+                "and there is no copy here; connect, or give files of your own with task/source=files"
+            )
+        import datasets  # type: ignore[import-untyped]  # seconds, and only for a corpus that has not been tokenised yet
+
+        with _offline(offline):
+            try:
+                found = datasets.load_dataset(self.name, self.config, revision=self.revision)
+            except Exception as error:  # a library of many formats and as many kinds of errors
+                said = " ".join(str(error).split())
+                raise UsageError(f"the dataset {self.name!r} must be one that can be loaded, but: {said}") from error
+        if self.split not in found:
+            raise UsageError(
+                f"task.source.split must be one of {', '.join(map(str, found))} for the dataset {self.name!r}, but is "
+                f"{self.split!r}"
+            )
+        return found[self.split]
+
+
+@contextmanager
+def _offline(offline: bool) -> Iterator[None]:
+    """Tell the libraries not to try the network, for as long as the context lasts."""
+    if not offline:
+        yield
+        return
+    from datasets import config
+    from huggingface_hub import constants
+
+    before = config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
+
+
+def _reachable() -> bool:
+    """Whether something answers where the hub should be, or where the way to it begins."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or os.environ.get("HF_DATASETS_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return False
+    hub = urlsplit(constants.ENDPOINT)
+    proxy = None if urllib.request.proxy_bypass(hub.hostname or "") else urllib.request.getproxies().get(hub.scheme)
+    place = hub if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    port = place.port or (443 if place.scheme == "https" else 80)
+    answered = threading.Event()
+
+    def knock() -> None:
+        try:
+            socket.create_connection((place.hostname, port), timeout=_PATIENCE).close()
+        except OSError:
+            return
+        answered.set()
+
+    # In a thread, since looking up a name obeys no time limit.
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return answered.is_set()
+
+
+def _has_copy(name: str) -> bool:
+    """Whether the library's cache has a dataset of that name; it writes `owner/SomeName` as `owner___some_name`."""
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
+    root = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    plain = re.sub(r"[\W_]", "", name).lower()
+    return root.is_dir() and any(re.sub(r"[\W_]", "", folder.name).lower() == plain for folder in root.iterdir())

@@ -1,0 +1,49 @@
+"""Real text that every machine has."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from swapformer.errors import UsageError
+from swapformer.task.source.base import Document, Source, Stamp, TextFile, no_columns, stamp_of_files
+
+_NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"}
+
+
+class Library(Source):
+    """The Python standard library's source: every .py file but tests, what pip installed and what the build wrote.
+
+    A file's split is decided by its name, so that it is the same whatever the version of Python.
+    UsageError: this Python came without its source.
+    """
+
+    description = "the Python standard library"
+    min_count = 100
+    """Rarer characters differ between versions of Python."""
+
+    def __init__(self) -> None:
+        root = Path(sysconfig.get_path("stdlib"))
+        files = []
+        for folder, subfolders, names in os.walk(root):
+            subfolders[:] = [name for name in subfolders if name not in _NOT_SOURCE and not name.startswith("config-")]
+            for name in names:
+                if name.endswith(".py") and not name.startswith("_sysconfigdata"):
+                    path = Path(folder, name)
+                    files.append((path.relative_to(root).as_posix(), path))
+        if not files:
+            raise UsageError(
+                f"the Python standard library's source is not in {root}; take texts of your own, task/source=files"
+            )
+        self.files = tuple(sorted(files))
+        """Names relative to the library, with their files."""
+
+    def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
+        if columns:
+            raise no_columns(self.description, columns)
+        return (TextFile(path, key=name) for name, path in self.files)
+
+    def stamp(self) -> Stamp:
+        return stamp_of_files(path for _, path in self.files)

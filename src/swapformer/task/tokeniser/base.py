@@ -1,0 +1,115 @@
+"""What a tokeniser is: settings, and what is learned with them from a text, once, as plain data."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swapformer.errors import UsageError
+
+Ids = NDArray[Any]
+
+PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>"
+"""The special tokens that tasks ask for, in the order in which they are numbered."""
+
+_ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a tokeniser has learned.
+
+    `tokens`: how each id is written: the special ones, then its own. `sizes`: UTF-8 bytes of text that each stands for.
+    `special`: how many are special: ids 0 … special − 1, which no text is ever written with. `unknown`: the id of what
+    has no token, if there is one. `model`: what else is needed to write a text, in the tokeniser's own words.
+    """
+
+    tokens: tuple[str, ...]
+    sizes: tuple[int, ...]
+    special: int
+    unknown: int | None = None
+    model: str = ""
+
+
+class Written(NamedTuple):
+    """A text's ids [n], and the characters that each stands for: from `starts` [n] to `ends` [n]."""
+
+    ids: Ids
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class Tokeniser(ABC):
+    """From a text to ids and back, once it has learned: `tokeniser.with_learned(tokeniser.learn(texts, …))`.
+
+    `special`: special tokens besides those that the task asks for, so that another task's tokens are the same.
+    Facts: `learns_from`: which texts it may see; an alphabet is everything's, anything else the training's alone.
+    `lossless`: whether every text can be read back. `any_bytes`: whether it writes bytes that are no UTF-8 too.
+    """
+
+    learns_from: Literal["training", "everything"] = "training"
+    lossless: bool = True
+    any_bytes: bool = False
+
+    def __init__(self, *, special: Sequence[str] = ()) -> None:
+        names = special if not isinstance(special, str) else None
+        if names is None or not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+            raise UsageError(
+                f"task.tokeniser.special must be a list of different words such as ['{MASK}'], but is {special!r}"
+            )
+        self.special = tuple(names)
+        self._learned: Learned | None = None
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What its ids depend on besides the text, as JSON: settings, and the versions of libraries."""
+
+    @abstractmethod
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+        """Learn from texts, in chunks that can be gone through more than once, with `special` tokens first.
+
+        `min_count`: how often a character must occur to be a symbol of its own, where the settings do not say.
+        UsageError: the vocabulary is too small for these texts, or they for it.
+        """
+
+    @abstractmethod
+    def write(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text."""
+
+    @abstractmethod
+    def write_with_places(self, text: str) -> Written:
+        """The ids of a text, and which of its characters each of them stands for."""
+
+    @abstractmethod
+    def read(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text that ids stand for; special ones as they are written."""
+
+    def with_learned(self, learned: Learned) -> Self:
+        """The same tokeniser, with what was learned."""
+        assert self._learned is None, "a tokeniser learns once"
+        known = copy.copy(self)
+        known._learned = learned
+        return known
+
+    @property
+    def learned(self) -> Learned:
+        """What it has learned."""
+        assert self._learned is not None, "a tokeniser writes nothing before it has learned"
+        return self._learned
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each special token by its name."""
+        return {name: index for index, name in enumerate(self.learned.tokens[: self.learned.special])}
+
+    def all_special(self, needed: Sequence[str]) -> tuple[str, ...]:
+        """The special tokens that a task needs and those of the settings, numbered as in every other task."""
+        names = dict.fromkeys([*needed, *self.special])
+        return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))

@@ -1,0 +1,54 @@
+"""`swapformer export`: a trained model leaves as a Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from swapformer.catalogue import default_runs_dir
+from swapformer.errors import UsageError
+from swapformer.interop import FORMATS, save
+from swapformer.study import overrides as texts
+from swapformer.study.record import FINISHED
+from swapformer.study.store import Store
+from swapformer.training.start import weights_of
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the trial's final weights and their configuration, and print where."""
+    options = _parser().parse_intermixed_args(arguments)
+    for override in options.overrides:
+        if texts.key(override) != "runs_dir":
+            raise UsageError(f"only runs_dir=… can be given here, not {override!r}")
+    store = Store(texts.value(options.overrides, "runs_dir") or default_runs_dir())
+    record = store.find(options.trial)
+    if record.status != FINISHED:
+        raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
+    folder = store.directory(record.id)
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    notes = save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)
+    if options.json:
+        print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))
+        return 0
+    print(f"trial {record.id} as {FORMATS[options.format].architecture} in {options.directory}")
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swapformer export",
+        description="Write a trained model as a checkpoint of Hugging Face transformers.",
+    )
+    parser.add_argument("trial", help="the beginning of a trial's id")
+    parser.add_argument("directory", type=Path, help="where to; made if it is not there")
+    parser.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="the store")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="the family of models")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser

@@ -1,0 +1,49 @@
+"""`swapformer import`: a Hugging Face checkpoint becomes a file that trials start from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from swapformer.errors import UsageError
+from swapformer.interop import FORMATS, load
+from swapformer.training.start import write
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read the checkpoint, write its weights under our names, and print what makes its model here."""
+    options = _parser().parse_args(arguments)
+    out = options.out or Path(f"{options.directory.absolute().name}.safetensors")
+    if out.suffix != ".safetensors":
+        raise UsageError(f"`--out` must end in .safetensors, but it is {out}")
+    if out.exists():
+        raise UsageError(f"{out} is there already; remove it, or choose another file with --out")
+    found = load(options.directory)
+    write(out, found.weights, found.readout)
+    overrides = [*found.overrides, f"init_from={out}"]
+    if options.json:
+        summary = {"file": str(out), "vocab_size": found.vocab_size, "overrides": overrides, "notes": found.notes}
+        print(json.dumps(summary, indent=1))
+        return 0
+    print(f"{len(found.weights)} tensors, {found.vocab_size} symbols, in {out}")
+    for note in found.notes:
+        print(f"note: {note}")
+    print("to start from them, give a task with these symbols and")
+    print(shlex.join(overrides))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swapformer import",
+        description="Make a checkpoint of Hugging Face transformers a file that trials start from, and print the "
+        f"overrides of its model. Families: {', '.join(FORMATS)}.",
+    )
+    parser.add_argument("directory", type=Path, help="holds config.json and model.safetensors, or shards with an index")
+    parser.add_argument("--out", type=Path, help="file to write; default: the directory's name, here")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser

@@ -1,0 +1,115 @@
+"""`swapformer sample`: a trained model writes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
+from pathlib import Path
+
+import torch
+import yaml
+
+from swapformer.catalogue import default_runs_dir
+from swapformer.errors import UsageError
+from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
+from swapformer.model.topology import Topology
+from swapformer.random import stream
+from swapformer.study.store import Store
+from swapformer.task.base import Task
+from swapformer.training.data import draw_positions, positions_drawn_from
+from swapformer.training.restore import restore
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write what follows the prompt, symbol by symbol as it is chosen."""
+    options = _parser().parse_args(arguments)
+    store = Store(options.runs_dir or default_runs_dir())
+    record = store.find(options.trial)
+    directory = store.directory(record.id)
+    if not (directory / "checkpoints" / "last.ckpt").exists():
+        raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
+    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    task, model = restore(config, directory)
+    if not task.predicts_next:
+        raise UsageError(
+            f"only a model that was trained to predict what comes next can write, but trial {record.id} learned "
+            f"{type(task).__name__}."
+        )
+    torch.set_num_threads(config["trainer"]["threads"])
+    try:
+        prompt = _prompt(task, model, options)
+        _show(task, _written(task, model, prompt, options), [] if model.reads_source else prompt.ids[0].tolist())
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="swapformer sample", description="A trained model writes.")
+    parser.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
+    parser.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
+    parser.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the most probable symbol (default 1)")
+    parser.add_argument("--top-k", type=int, help="draw among the k most probable symbols")
+    parser.add_argument("--top-p", type=float, default=1.0, help="draw among the fewest symbols that reach p together")
+    parser.add_argument("--beams", type=int, help="search with so many beams for the most probable answer instead")
+    parser.add_argument("--length-penalty", type=float, default=0.0, help="of the beams' scores (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
+    parser.add_argument("--no-cache", action="store_true", help="compute all places anew for each symbol")
+    parser.add_argument("--runs-dir", type=Path, help="where the trial is kept")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Namespace) -> Iterator[int]:
+    """The symbols that are written, up to the end token."""
+    if options.beams is not None:
+        if task.end_token is None:
+            raise UsageError("beams compare whole answers, but this task's texts have no end; leave out --beams.")
+        found, _ = beam_search(
+            model, prompt, options.tokens, width=options.beams, stop=task.end_token,
+            length_penalty=options.length_penalty, cache=not options.no_cache,
+        )  # fmt: skip
+        symbols: Iterator[int] = iter(found[0].tolist())
+    else:
+        choose: Choose = greedy
+        if options.temperature:
+            choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
+        steps = write(model, prompt, options.tokens, choose, cache=not options.no_cache)
+        symbols = (int(step[0]) for step in steps)
+    return takewhile(lambda symbol: symbol != task.end_token, symbols)
+
+
+def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
+    if options.tokens < 1:
+        raise UsageError(f"`--tokens` must be at least 1, but it is {options.tokens}.")
+    ids = torch.tensor([task.encode(options.prompt)], dtype=torch.int64)
+    if not ids.numel():
+        raise UsageError("a prompt must have at least one symbol of the task.")
+    source = None
+    if model.reads_source:
+        assert task.start_token is not None, "a task with a source has a token that answers begin with"
+        source, ids = ids, torch.tensor([[task.start_token]])
+    drawn_from, length = positions_drawn_from(model), ids.shape[1] + options.tokens
+    positions = None if drawn_from is None else draw_positions(length, drawn_from, "sample", options.seed)
+    return Prompt(ids, source=source, positions=positions)
+
+
+def _show(task: Task, symbols: Iterator[int], before: list[int]) -> None:
+    """Print what is written while it is written, behind what was there before.
+
+    A character may take several symbols: what is not whole yet waits.
+    """
+    written = list(before)
+    shown = ""
+    for symbol in chain([None], symbols):
+        if symbol is not None:
+            written.append(symbol)
+        text = task.decode(written).removesuffix("\N{REPLACEMENT CHARACTER}")
+        if text.startswith(shown):
+            sys.stdout.write(text[len(shown) :])
+            sys.stdout.flush()
+            shown = text
+    print()

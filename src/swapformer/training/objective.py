@@ -1,0 +1,30 @@
+"""What a trial minimises, by the kind of answer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from swapformer.interface import Readout
+from swapformer.task.base import IGNORE, scored
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Half precision is widened before a softmax; float64 stays."""
+    return logits.float() if logits.element_size() < 4 else logits
+
+
+def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
+    """The loss summed over all targets: cross-entropy in nats of symbols and classes, squared error of values.
+
+    Args:
+        readout: what was asked for.
+        answer: logits or values, [B, T, size] or [B, size].
+        targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
+    """
+    answer = at_least_float32(answer)
+    if readout.kind == "values":
+        there = scored(targets)
+        return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
+    return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

@@ -1,0 +1,66 @@
+"""A model that writes by itself is right exactly where its own words are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from configs import small
+from swapformer.conformance.subject import VOCABULARY, Subject, ids
+from swapformer.interface import Interface
+from swapformer.model.generate import Prompt, complete, greedy
+from swapformer.model.topology import Topology
+from swapformer.probes.generation import Generation
+from swapformer.task.base import IGNORE, Batch, EvaluationSet
+
+PROMPTS, ANSWER = (3, 5, 4, 6), 4
+
+
+class Echo:
+    """A task whose right answers are what a model writes, but for one symbol in every second row."""
+
+    predicts_next, end_token, interface = True, 0, Interface(VOCABULARY)
+
+    def __init__(self, model: Topology, *, shift: int = 1) -> None:
+        length = max(PROMPTS) + ANSWER - 1
+        inputs = torch.zeros(len(PROMPTS), length, dtype=torch.int64)
+        targets = torch.full_like(inputs, IGNORE)
+        for row, width in enumerate(PROMPTS):
+            prompt = ids(1, width, seed=row)
+            answer = complete(model, Prompt(prompt), ANSWER, greedy)[0]
+            inputs[row, :width] = prompt
+            inputs[row, width : width + ANSWER - 1] = answer[:-1]
+            targets[row, width - 1 : width - 1 + ANSWER] = answer
+            if row % 2:
+                place = width - 2 + ANSWER
+                targets[row, place] = (targets[row, place] + shift) % VOCABULARY
+        padding = torch.arange(length) >= torch.tensor(PROMPTS)[:, None] + ANSWER - 1
+        self.batch = Batch(inputs=inputs, targets=targets, padding=padding)
+
+    def evaluation(self, split: str) -> list[EvaluationSet]:
+        return [EvaluationSet("", 1, lambda _: self.batch)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Topology:
+    return Subject(small(["model/position=t5"]), "position").perturbed()
+
+
+def test_counts_answers_and_symbols_that_are_right(model: Topology) -> None:
+    task: Any = Echo(model)
+    found = Generation(batches=4, beams=1).measure(model, task).metrics
+    assert found == {"probe/generated_exact_match": 0.5, "probe/generated_accuracy": 14 / 16}
+
+
+def test_refuses_targets_that_are_not_one_answer(model: Topology) -> None:
+    task: Any = Echo(model)
+    task.batch.targets[0, 0], task.batch.targets[0, 1] = 1, IGNORE
+    with pytest.raises(ValueError, match="not one answer"):
+        Generation(batches=1, beams=1).measure(model, task)
+
+
+def test_needs_a_batch_and_a_beam() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Generation(batches=0, beams=1)
