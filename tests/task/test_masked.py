@@ -25,7 +25,7 @@ from swapformer.task.division import SPLITS
 from swapformer.task.masking import SPECIAL
 from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS, truncated
 from swapformer.task.source import Files
-from swapformer.task.tokeniser import Bytes, Characters
+from swapformer.task.tokeniser import Bytes, Characters, WordPiece
 
 PAD, CLS, SEP, MASK = range(4)
 N = 3000
@@ -119,6 +119,25 @@ def test_unknown_tokens_are_never_chosen_nor_put_anywhere(tmp_path: Path) -> Non
         text = (batch.inputs != 8).sum(1) - 2
         assert ((chosen.sum(1) - 0.15 * text).abs() <= 0.5).all(), "the rate is of what can be chosen"
         assert set(batch.targets[chosen].tolist()) <= {4, 5, 6, 7} and not (chosen & (batch.inputs == 8)).any()
+
+
+@pytest.mark.parametrize("kind", ["characters", "wordpiece"])
+def test_random_tokens_are_any_of_text_as_often_but_the_unknown_one(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("ab cd abc\n" * 400 + "Ω\n" * 2, encoding="utf-8")
+    # <unk> is the last of the characters, and [UNK] the first of the pieces of words.
+    tokeniser = (
+        Characters(min_count=3) if kind == "characters" else WordPiece(vocab_size=13, lowercase=False, min_count=3)
+    )
+    task = masked(path, tokeniser=tokeniser, random=1.0, masked=0.0, split=(0.9, 0.05, 0.05))
+    unknown = task.corpus.learned.unknown
+    assert unknown == (task.vocab_size - 1 if kind == "characters" else 4)
+    batches = [task.train_batch(0, step) for step in range(60)]
+    drawn = torch.cat([batch.inputs[batch.targets != IGNORE] for batch in batches])
+    counts = torch.bincount(drawn, minlength=task.vocab_size)
+    text = [one for one in range(4, task.vocab_size) if one != unknown]
+    assert int(counts.sum()) == int(counts[text].sum()) == len(drawn)
+    assert all(within(int(counts[one]), len(drawn), 1 / len(text)) for one in text)
 
 
 def test_a_sequence_without_a_token_that_can_be_chosen_asks_nothing(tmp_path: Path) -> None:
@@ -255,6 +274,7 @@ def test_segments_elsewhere_begin_anywhere_in_other_documents_as_often(tmp_path:
             ends[one] += 1
             starts[one, other] += label == ELSEWHERE
     assert all(within(count, 400 * 32, share) for count, share in zip(ends, sizes / sizes.sum(), strict=True))
+    assert within(int(starts.sum()), 400 * 32, 0.5)
     # Given the first document, any other one by its places.
     shares = np.where(np.eye(len(texts)), 0.0, sizes[None, :] / (sizes.sum() - sizes[:, None]))
     drawn = starts.sum(1, keepdims=True)
