@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SMALL: dict[str, list[str]] = {}
+LIBRARY = Path(inspect.getfile(inspect)).parent
+_FEW_FILES = [
+    *("task/source=files", f"task.source.path={LIBRARY}/asyncio/*.py"),
+    *("task.split=[0.5,0.25,0.25]", "task.tokeniser.vocab_size=500"),
+]
+
+SMALL: dict[str, list[str]] = dict.fromkeys(("masked", "masked_nsp", "spans"), _FEW_FILES)
 """Overrides by task: what it lacks, or what makes it quick."""
 
 NEEDED: dict[str, dict[str, Any]] = {"reset_positions": {"packing": "documents"}}
@@ -17,9 +23,13 @@ NOTHING_TO_CHANGE = {("elnino", "across"), ("sunspots", "across"), ("co2", "acro
 """El Niño's 61 rows are too few to be cut otherwise; of one column no other can follow."""
 
 CHANGES: dict[str, Any] = {
-    "symbols": 77, "distinct": 3, "lengths": [2, 9], "eval_lengths": [11], "batch_size": 5, "digits": 2,
+    "symbols": 77, "distinct": 3, "eval_lengths": ["3x"], "batch_size": 5, "digits": 2,
     "zero_padded": True, "eval_digits": [6], "train_samples": 50, "split": [0.8, 0.1, 0.1], "block": 48,
-    "packing": "documents",
+    "packing": "documents", "modulus": 89, "fraction": 0.4, "kinds": 4, "depth": 5, "opening": 0.7, "periods": [2, 5],
+    "strides": 3, "distractors": 5, "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70,
+    "features": 3, "words": 9, "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3,
+    "table": 1, "arguments": 5,
+    "rate": 0.3, "masked": 0.5, "random": 0.05, "mean_length": 2.0, "sentinels": 50,
     "source": {"_target_": "swapformer.task.source.Files", "path": inspect.getfile(inspect)},
     "tokeniser": {"_target_": "swapformer.task.tokeniser.Bytes"},
 }  # fmt: skip
@@ -27,7 +37,13 @@ CHANGES: dict[str, Any] = {
 
 _SERIES = {"columns": None, "block": 54, "eval_lengths": [60], "season": 7, "split": [0.5, 0.3, 0.2]}
 
-OTHER_CHANGES: dict[str, dict[str, Any]] = {"elnino": _SERIES, "sunspots": _SERIES, "co2": _SERIES}
+_OTHER_FILES = {"_target_": "swapformer.task.source.Files", "path": f"{LIBRARY}/email/*.py"}
+_TEXT = {"split": [0.4, 0.3, 0.3], "source": _OTHER_FILES}
+
+OTHER_CHANGES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("elnino", "sunspots", "co2"), _SERIES),
+    **dict.fromkeys(("masked", "masked_nsp", "spans"), _TEXT),
+}
 """Where a task's setting is another than its namesake elsewhere."""
 
 
@@ -38,6 +54,8 @@ def change_of(task: str, name: str, defaults: Mapping[str, Any], folder: Path) -
     own = OTHER_CHANGES.get(task, {})
     if name in own:
         return own[name]
+    if name == "lengths":
+        return [defaults[name][0], defaults[name][1] - 1]
     return not defaults[name] if isinstance(defaults[name], bool) else CHANGES[name]
 
 

@@ -178,7 +178,7 @@ CASES = [
         "gpt2",
         model_of("GPT2", GPT, "LMHeadModel", n_positions=LENGTH),
         ["model/position=learned", f"model.max_len={LENGTH}", *TANH],
-        GPT2.rules,
+        [*GPT2.rules, *GPT2.variants[0].rules],
         "transformer.h",
     ),
     *(
@@ -186,7 +186,7 @@ CASES = [
             f"llama, {heads} key-value heads",
             model_of("Llama", NARROW, num_key_value_heads=heads),
             [*ROPE, *RMS, *GATED, *UNTIED, "model/attention=gqa", f"model.attention.num_kv_heads={heads}"],
-            LLAMA.rules,
+            [*LLAMA.rules, *LLAMA.variants[0].rules],
         )
         for heads in (4, 2, 1)
     ),
@@ -371,7 +371,7 @@ CASES = [
         "mistral, window of 6",
         model_of("Mistral", NARROW, sliding_window=6),
         [*ROPE, *RMS, *GATED, *UNTIED, *GQA, "model/pattern=window", "model.pattern.before=5"],
-        LLAMA.rules,
+        [*LLAMA.rules, *LLAMA.variants[0].rules],
     ),
     Case(  # global and local layers in turn, logits without a scale, biases where attention writes
         "gpt-neo",

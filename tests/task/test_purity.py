@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
 from swapformer.task import Addition, Batch, Copy, Task
 from swapformer.task.base import Places
+from swapformer.task.synthetic import Synthetic
 from swapformer.training.assemble import build_task
 from texts import text
 
@@ -30,6 +33,11 @@ YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
 
 def node(path: Path) -> dict[str, Any]:
     """The resolved settings of a task."""
+    return deepcopy(composed(path))
+
+
+@cache
+def composed(path: Path) -> dict[str, Any]:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = OmegaConf.to_container(
             compose("train", [f"task={path.stem}", *SMALL.get(path.stem, ())]).task, resolve=True
@@ -65,13 +73,14 @@ def everything(task: Task, backwards: bool) -> dict[str, str]:
 
 
 def test_another_process_in_another_order_gets_the_same_batches_and_fingerprints() -> None:
-    here = {path.stem: everything(build(path), backwards=False) for path in YAMLS}
+    here = {path.stem: everything(build(path, batch_size=8), backwards=False) for path in YAMLS}
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1]); import test_purity as t;"
-        "print(json.dumps({p.stem: t.everything(t.build(p), backwards=True) for p in reversed(t.YAMLS)}))"
+        "print(json.dumps({p.stem: t.everything(t.build(p, batch_size=8), backwards=True) for p in reversed(t.YAMLS)}))"
     )
     environment = os.environ | {
         "PYTHONHASHSEED": "7",
+        "TOKENIZERS_PARALLELISM": "false",
         "SWAPFORMER_CACHE": os.devnull,
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
@@ -100,18 +109,46 @@ def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Pa
     assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
 
 
+OTHER: dict[str, Any] = {
+    "symbols": 77, "distinct": 3, "eval_lengths": ["3x"], "batch_size": 5, "digits": 2, "eval_digits": [6],
+    "train_samples": 50, "path": inspect.getfile(inspect), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5,
+    "block": 48, "modulus": 89, "fraction": 0.4, "kinds": 4, "depth": 5, "opening": 0.7, "periods": [2, 5],
+    "strides": 3, "distractors": 5, "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70,
+    "features": 3, "words": 9, "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3,
+    "table": 1, "arguments": 5,
+}  # fmt: skip
+"""For each setting a value that no YAML has."""
+
+
+def other(name: str, default: Any) -> Any:
+    """A value of a setting that is not the default."""
+    if isinstance(default, bool):
+        return not default
+    return [default[0], default[1] - 1] if name == "lengths" else OTHER[name]
+
+
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_yaml_and_constructor_agree_and_no_setting_is_dead(path: Path, tmp_path: Path) -> None:
+def test_yaml_and_constructor_agree_and_no_setting_is_dead(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Synthetic, "rows_at_once", 8)
+
+    def look(**settings: Any) -> object:
+        task = build(path, **settings)
+        if isinstance(task, Synthetic):
+            return [digest(task.train_batch(0, 0)), *(digest(one.batch(0)) for one in task.evaluation("val"))]
+        return everything(task, backwards=False)
+
     defaults = node(path)
     assert set(inspect.signature(get_object(defaults.pop("_target_"))).parameters) == set(defaults)
-    before = everything(build(path), backwards=False)
+    before = look()
     for name in defaults:
         if (path.stem, name) in NOTHING_TO_CHANGE:
             continue
         needed = NEEDED.get(name, {})
-        without = everything(build(path, **needed), backwards=False) if needed else before
+        without = look(**needed) if needed else before
         changed = {name: change_of(path.stem, name, defaults, tmp_path)}
-        assert everything(build(path, **needed, **changed), backwards=False) != without, name
+        assert look(**needed, **changed) != without, name
 
 
 def test_what_a_task_says_of_itself_holds() -> None:
@@ -119,7 +156,9 @@ def test_what_a_task_says_of_itself_holds() -> None:
         task = build(path)
         assert task.train_batch(3, 4).inputs.shape[1] == task.train_length <= task.max_length
         assert len(task.tokens) == task.vocab_size
-        keys = set(task.metrics().keys())
+        assert not set(task.summaries) & set(task.directions)
+        answers = {f"{name}_" if name else "": task.metrics(name) for name in task.interface.readouts}
+        keys = {f"{prefix}{key}" for prefix, metrics in answers.items() for key in metrics}
         assert {key for key in keys if not key.endswith("_se")} == set(task.directions)
         assert {key.removesuffix("_se") for key in keys if key.endswith("_se")} <= set(task.directions)
         for split in ("val", "test"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.interop.format import Config, Format, Setting
+from swapformer.interop.format import Config, Format, Setting, Variant
 from swapformer.interop.gpt2 import ACTIVATIONS
 from swapformer.interop.rules import inside, module
 
@@ -30,8 +30,6 @@ def nested(config: Config) -> dict[str, Any]:
 
 LLAMA = Format(
     name="llama",
-    model_type="llama",
-    architecture="LlamaForCausalLM",
     parts=("model/position=rope", "model/norm=rmsnorm", "model/placement=pre", "model/attention=gqa", "model/ffn=glu"),
     settings=(
         Setting("num_layers", ("num_hidden_layers",), 32),
@@ -65,10 +63,10 @@ LLAMA = Format(
             "post_attention_layernorm": "block.sublayers.1.before",
         }, kinds=("weight",)),
         *module("model.norm", "stack.final_norm", kinds=("weight",)),
-        *module("lm_head", "head", kinds=("weight",)),
     ),
+    variants=(Variant("LlamaForCausalLM", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="model.",
-    beside=("lm_head.weight",),
+    beside=("lm_head.",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,

@@ -103,13 +103,14 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         except Interrupted as error:
             status, reason = "interrupted", str(error)
     results = module.results if status == "finished" else {}
+    directions = {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return Outcome(
         status=status,
         reason=reason,
         metrics={name: value for name, value in results.items() if name not in errors},
         standard_errors={name.replace("_se", "", 1): value for name, value in errors.items()},
-        directions={name: task.directions[_base(name)] for name in results if _base(name) in task.directions},
+        directions={name: directions[_base(name)] for name in results if _base(name) in directions},
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=count_parameters(model),
