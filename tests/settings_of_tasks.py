@@ -77,6 +77,9 @@ OTHER_CHANGES: dict[str, dict[str, Any]] = {
 
 def change_of(task: str, name: str, defaults: Mapping[str, Any], folder: Path) -> Any:
     """Another value for a setting of a task; files that it names are written into `folder`."""
+    if name == "lengths":
+        shortest, longest = defaults[name]
+        return [shortest, longest - 1]
     if name == "path":
         return series(folder / "series.csv", defaults["columns"])
     own = OTHER_CHANGES.get(task, {})

@@ -24,13 +24,11 @@ class Knob:
         path: the way to it from the part's own settings.
         value: what it is set to.
         choices: the words that its class declares for it, in `choices`; none for numbers and free words.
-        examples: other values that its class declares for it, in `examples`, where none can be guessed.
     """
 
     path: tuple[str | int, ...]
     value: Any
     choices: Sequence[str] = ()
-    examples: Sequence[Any] = ()
 
     @property
     def name(self) -> str:
@@ -39,7 +37,6 @@ class Knob:
     def alternatives(self) -> Iterator[Any]:
         """Other values of its kind."""
         value = self.value
-        yield from self.examples
         if isinstance(value, bool):
             yield not value
         elif value is None:
@@ -122,5 +119,4 @@ def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]
         for index, value in enumerate(node):
             yield from _knobs(value, (*path, index), owner)
     else:
-        choices, examples = (getattr(owner, kind, {}).get(path[-1], ()) for kind in ("choices", "examples"))
-        yield Knob(path, node, choices, examples)
+        yield Knob(path, node, getattr(owner, "choices", {}).get(path[-1], ()))
