@@ -19,7 +19,7 @@ _FEW_PACKAGES = ["task.source.packages=[json,wsgiref,curses,zoneinfo]", "task.sp
 SMALL: dict[str, list[str]] = {
     **dict.fromkeys(("masked", "masked_nsp", "spans"), _FEW_FILES),
     **dict.fromkeys(("roles", "source_code"), _FEW_PACKAGES),
-    **dict.fromkeys(("classification", "regression", "sequence_to_sequence"), [f"task.source.path={ROWS}"]),
+    **{key: [f"task.source.path={ROWS}"] for key in ("classification", "regression", "sequence_to_sequence")},
     "packages": ["task.source.packages=[asyncio,email]"],
     "function_names": ["task.source.packages=[concurrent,json,wsgiref,zoneinfo]", "task.split=[0.6,0.15,0.25]"],
 }
