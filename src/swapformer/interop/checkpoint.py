@@ -37,7 +37,9 @@ UNREAD = (
     "ffn.drop_hidden",
     "ffn.drop_output",
     "attention.orthogonality",
-    "attention.guided_heads",
+    "attention.previous_pull",
+    "attention.local_pull",
+    "attention.global_pull",
 )
 """Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
 
