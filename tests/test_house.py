@@ -202,7 +202,7 @@ class TestParts:
         for name, parameter in inspect.signature(part).parameters.items():
             if name in node and not list(within(node[name])):
                 words = set(re.findall(r"\w+", str(parameter.annotation)))
-                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence", "Mapping"}, (
+                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (
                     part,
                     parameter,
                 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TOOLS = {
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
-    "show": ("swapformer.tools.show", "draw a part to a file"),
+    "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
     "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),
     "sample": ("swapformer.tools.sample", "let a trained model write"),

@@ -14,7 +14,7 @@ from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
-from swapformer.model.attention.guidance import Guide, overlap
+from swapformer.model.attention.guidance import overlap
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
@@ -88,54 +88,53 @@ def test_the_penalty_is_zero_for_orthogonal_heads_and_one_for_parallel_ones() ->
     assert overlap(torch.ones(2, 4, 5, 3), None) == pytest.approx(1)
 
 
-GUIDES: list[tuple[dict[str, Any], Pattern]] = [
-    ({"head": 0, "nearest": 1, "farthest": 1, "weight": 0.2}, Causal(DIMS)),
-    ({"head": 1, "nearest": 0, "farthest": 3, "weight": 1.0}, Window(DIMS, before=2)),
-    ({"head": 3, "nearest": 0, "farthest": None, "weight": 0.5}, Causal(DIMS)),
-    ({"head": 2, "nearest": -2, "farthest": -1, "weight": 0.5}, Full(DIMS)),
-    (
-        {"head": 3, "nearest": 0, "farthest": 4, "weight": 0.5},
-        PerHead(DIMS, patterns={"a": Causal, "b": lambda dims: Window(dims, before=1)}),
-    ),
+GUIDED = {
+    "previous": lambda i, j: 1.0 if j == i - 1 else 0.0,
+    "local": lambda i, j: 0.5 ** abs(i - j),
+    "global": lambda i, j: 1.0,
+}
+PATTERNS = [
+    Causal(DIMS),
+    Full(DIMS),
+    Window(DIMS, before=2),
+    PerHead(DIMS, patterns={"a": Causal, "b": lambda dims: Window(dims, before=1)}),
 ]
 
 
 @pytest.mark.parametrize("tokens", PLACES, ids=["plain", "padding", "documents"])
-@pytest.mark.parametrize(("guide", "pattern"), GUIDES, ids=["previous", "local", "global", "next", "per head"])
-def test_a_guided_head_pays_for_its_distance_from_even_weights(
-    guide: dict[str, Any], pattern: Pattern, tokens: Tokens
+@pytest.mark.parametrize("pattern", PATTERNS, ids=["causal", "full", "window", "per head"])
+@pytest.mark.parametrize("behaviour", GUIDED)
+def test_a_guided_head_pays_for_its_distance_from_the_behaviour(
+    behaviour: str, pattern: Pattern, tokens: Tokens
 ) -> None:
     """Squared, over keys, for the queries that may see one of the places they shall look at, and are no padding."""
-    part = attention(pattern=pattern, guided_heads=[guide])
-    weights = part.weights(X, context(tokens), Position(DIMS))[:, guide["head"]]
-    allowed = context(tokens).mask(pattern)
-    found = []
-    for b in range(2):
-        for i in range(LENGTH):
-            far = LENGTH if guide["farthest"] is None else guide["farthest"]
-            seen = [j for j in range(LENGTH) if guide["nearest"] <= i - j <= far]
-            if allowed is not None:
-                every = allowed.expand(2, HEADS, LENGTH, LENGTH)
-                seen = [j for j in seen if every[b, guide["head"], i, j]]
-            if not seen or (tokens.padding is not None and tokens.padding[b, i]):
-                continue
-            target = torch.zeros(LENGTH, dtype=torch.float64)
-            target[seen] = 1 / len(seen)
-            found.append(((weights[b, i] - target) ** 2).sum())
-    expected, ours = guide["weight"] * torch.stack(found).mean(), loss_of(part, tokens)
+    pulls, found = {1: 0.2, 3: 0.5}, []
+    part = attention(pattern=pattern, **{f"{behaviour}_pull": [0.0, 0.2, 0.0, 0.5]})
+    weights = part.weights(X, context(tokens), Position(DIMS))
+    mask = context(tokens).mask(pattern)
+    allowed = torch.ones(2, HEADS, LENGTH, LENGTH) if mask is None else mask.expand(2, HEADS, LENGTH, LENGTH)
+    for head, weight in pulls.items():
+        each = []
+        for b in range(2):
+            for i in range(LENGTH):
+                shares = [GUIDED[behaviour](i, j) * float(allowed[b, head, i, j]) for j in range(LENGTH)]
+                if sum(shares) and not (tokens.padding is not None and tokens.padding[b, i]):
+                    target = torch.tensor(shares, dtype=torch.float64) / sum(shares)
+                    each.append(((weights[b, head, i] - target) ** 2).sum())
+        found.append(weight * torch.stack(each).mean())
+    expected, ours = torch.stack(found).sum(), loss_of(part, tokens)
     assert (ours - expected).abs() <= 1e-12
     leaves = [part.query.weight, part.key.weight]
     grads = [torch.autograd.grad(loss, leaves) for loss in (ours, expected)]
     assert max((a - b).abs().max().item() for a, b in zip(*grads, strict=True)) <= 1e-10
 
 
-def test_a_pulled_head_learns_to_look_at_the_previous_place() -> None:
-    """With positions to tell places by: one-hot inputs."""
-    global_, previous = {"head": 1, "nearest": 0, "farthest": None}, {"head": 0, "nearest": 1, "farthest": 1}
-    part = attention(guided_heads=[{**previous, "weight": 1.0}, {**global_, "weight": 1.0}])
+def test_pulled_heads_learn_their_behaviour() -> None:
+    """With one-hot inputs to tell places by; of the last of nine places half the local head's weight is on itself."""
+    part = attention(previous_pull=[1.0], global_pull=[0.0, 1.0], local_pull=[0.0, 0.0, 1.0])
     tokens, x = Tokens.of(LENGTH), torch.eye(WIDTH, dtype=torch.float64)[None, :LENGTH]
     leaves = [part.query.weight, part.key.weight]
-    for _ in range(200):
+    for _ in range(300):
         part(x, context(tokens), Position(DIMS))
         loss = take_auxiliary_loss(part)
         assert loss is not None
@@ -146,11 +145,12 @@ def test_a_pulled_head_learns_to_look_at_the_previous_place() -> None:
     assert weights[0].diagonal(-1).min() > 0.9
     even = torch.ones(LENGTH, LENGTH).tril() / torch.arange(1, LENGTH + 1)[:, None]
     assert (weights[1] - even).abs().max() < 0.1
+    halves = torch.tensor([0.5**d for d in range(4)])
+    assert (weights[2, -1].flip(0)[:4] - halves / 2).abs().max() < 0.1
 
 
 def test_pulls_change_no_output_and_leave_nothing_in_evaluation() -> None:
-    guided = [{"head": 0, "nearest": 1, "farthest": 1, "weight": 0.1}]
-    plain, pulled = attention(), attention(orthogonality=0.1, guided_heads=guided)
+    plain, pulled = attention(), attention(orthogonality=0.1, previous_pull=[0.1])
     for part in (plain.eval(), pulled.eval(), plain.train()):
         part(X, context(Tokens.of(LENGTH)), Position(DIMS))
         assert take_auxiliary_loss(part) is None
@@ -160,8 +160,7 @@ def test_pulls_change_no_output_and_leave_nothing_in_evaluation() -> None:
 
 
 def test_a_memory_guides_nothing() -> None:
-    guided = [{"head": 0, "nearest": 1, "farthest": 1, "weight": 0.1}]
-    part = attention(pattern=Full(DIMS), guided_heads=guided).train()
+    part = attention(pattern=Full(DIMS), previous_pull=[0.1]).train()
     crossed = Context(Tokens.of(3), Tokens.of(LENGTH), torch.float64)
     part(X[:, :3], crossed, Position(DIMS), X)
     assert take_auxiliary_loss(part) is None
@@ -193,18 +192,17 @@ def test_values_of_one_forward_are_not_those_of_the_next() -> None:
     assert torch.equal(model(ids(seed=1)), once)
 
 
-GUIDED = "model.attention.guided_heads=[{{head: {}, nearest: {}, farthest: {}, weight: {}}}]"
 SHARED = "model/attention=value_residual"
 REFUSED = [
     (["model.attention.orthogonality=-0.1"], "`orthogonality` must be at least 0"),
     (["model.attention.orthogonality=0.1", "model.num_heads=1"], "0 for a single head, but it is 0.1 for `num_heads`"),
     (["model.attention.value_residual=1.0"], r"a share: it must lie in \[0, 1\), but it is 1.0"),
-    ([GUIDED.format(4, 1, 1, 0.1)], "`head` of a guided head must be from 0 to 3, but it is 4"),
-    ([GUIDED.format(0, 2, 1, 0.1)], "in this order, but they are 2 and 1; 1 and 1 is the previous place"),
-    ([GUIDED.format(0, 1, 1, 0.0)], "`weight` must be above 0"),
-    (["model.attention.guided_heads=[{head: 0}]"], "must have head, nearest, farthest, weight, but has head"),
-    ([GUIDED.format(0, -2, -1, 0.1)], "the pattern Causal forbids all of -2 to -1 places back"),
-    ([GUIDED.format(0, 20, 30, 0.1), "model/pattern=window"], "the pattern Window forbids all of 20 to 30 places back"),
+    (["model.attention.local_pull=[0,0,0,0,1]"], "a weight of at least 0 for each head from head 0, at most 4, but it"),
+    (["model.attention.previous_pull=[-0.1]"], r"`previous_pull` must hold .* but it is \[-0.1\]"),
+    (
+        ["model.attention.global_pull=[1]", "model/pattern=window", "model.pattern.before=0"],
+        "the pattern Window shows each place itself alone; use model/pattern=causal",
+    ),
     (["model/attention=orthogonal_heads", "model/residual=reversible"], "losses on heads of MultiHead could not act"),
     ([SHARED, "model/residual=reversible"], "first layer's values of model.attention.value_residual are not at hand"),
     ([SHARED, "model.num_layers=1"], "no later layer has it, so it would do nothing"),
@@ -218,10 +216,6 @@ REFUSED = [
 def test_what_cannot_work_is_refused_at_composition(overrides: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check(compose(["task=copy", *overrides]))
-
-
-def test_a_guide_is_made_of_plain_settings() -> None:
-    assert Guide.of({"head": 1, "nearest": 0, "farthest": None, "weight": 2}, 3) == Guide(1, 0, None, 2)
 
 
 def test_layers_without_a_share_may_differ() -> None:

@@ -36,7 +36,7 @@ def test_a_slot_draws_itself_as_png(slot: str, tmp_path: Path) -> None:
     [
         (["model/position=rope", "--out", "rope.gif"], r"must end in \.svg or \.png"),
         (["model/position=rope", "--out", "no/such/folder/rope.svg"], "can be written"),
-        (["model/norm=layernorm"], "a part that can be shown"),
+        (["model/norm=layernorm"], "what can be shown is task=… or named by its slot"),
     ],
     ids=["suffix", "folder", "slot"],
 )

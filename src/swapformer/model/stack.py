@@ -129,7 +129,7 @@ class Stack(nn.Module):
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
             updates=partial(self._updates, reads),
-            inputs=tuple(self.parameters()) if memory is None else (*self.parameters(), memory),
+            inputs=lambda: (*self.parameters(), *(() if memory is None else (memory,))),
         )
         first, last = self._residual(0), self._residual(-1)
         state = first.run(first.open(self.dropout(x)), walk)

@@ -158,8 +158,8 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
         if layer.attention().has_auxiliary_loss:
             yield (
                 f"residual {name} computes every branch without a graph, through which the losses on heads of "
-                f"{type(layer.attention()).__name__} could not act; set orthogonality=0 and guided_heads=[] of "
-                "model.attention, or use another residual."
+                f"{type(layer.attention()).__name__} could not act; use model/attention=mha as it is, or "
+                "another residual."
             )
         if layer.attention().shares_values is not None:
             yield (

@@ -34,7 +34,7 @@ class Masked(MaskedTask):
         tokeniser: Tokeniser,
         split: Sequence[float] = (0.9, 0.05, 0.05),
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
         rate: float = 0.15,
         masked: float = 0.8,

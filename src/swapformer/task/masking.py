@@ -44,7 +44,7 @@ class MaskedTask(TextTask):
         tokeniser: Tokeniser,
         split: Sequence[float],
         block: int,
-        eval_lengths: Sequence[int],
+        eval_lengths: Sequence[int | str],
         batch_size: int,
         rate: float,
         masked: float,

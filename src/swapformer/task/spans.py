@@ -16,6 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Places, Split, whole_number
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.source import Source
 from swapformer.task.text_task import TextTask
@@ -47,7 +48,7 @@ class Spans(TextTask):
         tokeniser: Tokeniser,
         split: Sequence[float] = (0.9, 0.05, 0.05),
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
         rate: float = 0.15,
         mean_length: float = 3.0,
@@ -59,8 +60,8 @@ class Spans(TextTask):
             raise UsageError(f"task.mean_length must be a number of at least 1, but is {mean_length!r}; take 3")
         self.rate, self.mean_length = rate, mean_length
         self.sentinels = whole_number("sentinels", sentinels, 1)
-        for length in (block, *eval_lengths):
-            whole_number("block and task.eval_lengths", length, 2)
+        whole_number("block", block, 2)
+        for length in (block, *evaluation_lengths("eval_lengths", eval_lengths, block, 2)):
             if (spans := self.gaps(length)[1]) > self.sentinels:
                 raise UsageError(
                     f"task.sentinels must be at least {spans}, as many as {length} tokens have spans at "

@@ -38,7 +38,7 @@ class Text(TextTask):
         tokeniser: Tokeniser,
         split: Sequence[float] = (0.9, 0.05, 0.05),
         block: int = 64,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
         packing: Packing = "blocks",
         reset_positions: bool = False,

@@ -118,6 +118,11 @@ class Trial(lightning.LightningModule):
             for answer, metrics in collections.items()
             for name, value in metrics.compute().items()
         }
+        for split in dict.fromkeys(split for split, _ in self.current_evaluations):
+            values = {
+                key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")
+            }
+            self.results |= {f"{split}/{name}": value for name, value in self.task.summarise(values).items()}
 
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config

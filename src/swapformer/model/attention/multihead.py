@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,15 +41,15 @@ class MultiHead(Attention):
             contextual part of Lee et al. 2019, arXiv:1910.04500); 0 for none.
         value_residual: share λ of the first layer's values in this layer's, v ← (1 − λ) v + λ v₁ (Zhou et al. 2024,
             arXiv:2410.17897: ½ in their identity form); 0 for none. All layers that have one need values of one shape.
-        guided_heads: behaviours that heads are pulled to by an auxiliary loss, each a mapping of `head`, `nearest` and
-            `farthest` (places back; null for all there are) and `weight`: the squared distance between its weights and
-            even ones over those places, averaged over queries (in the spirit of Deshpande & Narasimhan 2020,
-            arXiv:2010.02399). In training the weights are formed once more for it. A memory guides nothing. To forbid
-            a head all else, use a pattern for each head (model/pattern=guided_heads).
+        previous_pull, local_pull, global_pull: weights, for each head from head 0, of an auxiliary loss that guides it:
+            the squared distance of its weights from p_i, averaged over queries (in the spirit of Deshpande & Narasimhan
+            2020, arXiv:2010.02399). p_i lies on place i − 1, or falls by half with each place of distance, or is even,
+            among the places that i may see. In training the weights are formed once more for it. A memory guides
+            nothing. To forbid a head all else, use a pattern for each head (model/pattern=guided_heads).
 
     Raises:
-        ValueError: if G does not divide H, a head that is named does not exist, the convolution has no width, a guided
-            head no places, λ is not in [0, 1), or a penalty is negative or has only one head.
+        ValueError: if G does not divide H, a head that is named does not exist, the convolution has no width, λ is not
+            in [0, 1), a weight is negative, or there is but one head to be orthogonal.
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
@@ -71,7 +71,9 @@ class MultiHead(Attention):
         convolution: int | None = None,
         orthogonality: float = 0.0,
         value_residual: float = 0.0,
-        guided_heads: Sequence[Mapping[str, float | None]] = (),
+        previous_pull: Sequence[float] = (),
+        local_pull: Sequence[float] = (),
+        global_pull: Sequence[float] = (),
     ) -> None:
         super().__init__()
         groups = dims.num_heads if num_kv_heads is None else num_kv_heads
@@ -97,7 +99,8 @@ class MultiHead(Attention):
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern
         self.plan = Plan(score, normaliser, pattern)
-        self.pulls = Pulls(orthogonality, guided_heads, dims.num_heads, self.plan)
+        behaviours = {"previous": previous_pull, "local": local_pull, "global": global_pull}
+        self.pulls = Pulls(orthogonality, behaviours, dims.num_heads, self.plan)
         self.has_auxiliary_loss = bool(self.pulls)
         self.dropout = nn.Dropout(dims.dropout)
 
