@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1")
+    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1, data 3")
     common.add_argument("--force", action="store_true", help="measure on a loaded machine too")
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -41,6 +41,10 @@ def _parser() -> argparse.ArgumentParser:
     launcher.add_argument("--trials", type=int, default=20)
     launcher.add_argument("--steps", type=int, default=600, help="optimiser steps of a trial, which set its length")
     launcher.set_defaults(measure=_launcher)
+
+    data = verbs.add_parser("data", parents=[common], help="what a step waits for its batch, for every task")
+    data.add_argument("overrides", nargs="*", help="task=NAME for one task alone, and any other override")
+    data.set_defaults(measure=_data)
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
@@ -57,6 +61,14 @@ def _launcher(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import throughput
 
     return [throughput(options.trials, options.steps, options.rounds or 1)]
+
+
+def _data(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.data import tasks, waiting
+
+    chosen = [override.removeprefix("task=") for override in options.overrides if override.startswith("task=")]
+    others = [override for override in options.overrides if not override.startswith("task=")]
+    return list(waiting(chosen or tasks(), others, options.rounds or 3))
 
 
 def _start(options: argparse.Namespace) -> list[Ratio]:

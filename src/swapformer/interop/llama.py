@@ -13,13 +13,14 @@ from swapformer.interop.rules import inside, module
 def flat(config: Config) -> Config:
     """Rotary settings are nested since transformers 5, and stood beside `rope_scaling` before."""
     rest = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling")}
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    if kind != "default":
-        raise UsageError(
-            f"rope_type of config.json must be 'default', but it is {kind!r}; angles stretched in that way are not read"
-        )
-    return {**rest, **{key: value for key, value in rope.items() if key in ("rope_theta", "partial_rotary_factor")}}
+    for node in [config.get(key) or {} for key in ("rope_scaling", "rope_parameters")]:
+        kind = node.get("rope_type", node.get("type", "default"))
+        if kind != "default":
+            raise UsageError(
+                f"rope_type of config.json must be 'default', but it is {kind!r}; no position here turns in that way"
+            )
+        rest |= {key: node[key] for key in ("rope_theta", "partial_rotary_factor") if key in node}
+    return rest
 
 
 def nested(config: Config) -> dict[str, Any]:

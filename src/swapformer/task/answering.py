@@ -25,7 +25,6 @@ class Answering(Synthetic):
     """
 
     separator_token: int
-    end_token: int | None
     as_source: bool
 
     def __init__(
@@ -39,6 +38,7 @@ class Answering(Synthetic):
         shares: Mapping[Split, float] = SHARES,
     ) -> None:
         self.as_source = presence("as_source", as_source)
+        self.start_token = self.separator_token if as_source else None
         super().__init__(
             lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, alphabet=alphabet, shares=shares
         )
