@@ -132,7 +132,7 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Path) -> None:
-    """Lengths vary within a batch, so a mean of the parts' means would be a different loss."""
+    """Lengths vary within a batch, so a mean of the parts' means is another loss: transformers had it so until 2024."""
     plain = ["model.dropout=0", "trainer.precision=64-true"]
     one, many = tmp_path / "one", tmp_path / "many"
     fit(tiny(*plain), one)
