@@ -38,6 +38,7 @@ ROOMS = {
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors"},
     "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options"},
+    "interop": {"model", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
 
@@ -46,6 +47,7 @@ OUTSIDE = {
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
+    "interop": {"torch", "safetensors", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""
 
@@ -202,7 +204,10 @@ class TestParts:
         for name, parameter in inspect.signature(part).parameters.items():
             if name in node and not list(within(node[name])):
                 words = set(re.findall(r"\w+", str(parameter.annotation)))
-                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (part, parameter)
+                assert words and words <= {"bool", "int", "float", "str", "None", "Sequence"}, (
+                    part,
+                    parameter,
+                )
 
     @pytest.mark.parametrize(
         "slot",

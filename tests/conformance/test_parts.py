@@ -9,7 +9,7 @@ import torch
 
 from configs import every_part, small
 from swapformer.conformance import examine
-from swapformer.conformance.knobs import differ
+from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import Subject, run
 
 PARTS = every_part()

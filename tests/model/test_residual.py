@@ -306,7 +306,7 @@ def test_every_walk_gives_the_updates_anew() -> None:
 
     x = X.clone().requires_grad_()
     part = parts(Reversible)[0]
-    sum(part.run(part.open(x), Walk(layers=[], updates=updates, inputs=()))).sum().backward()
+    sum(part.run(part.open(x), Walk(layers=[], updates=updates, inputs=tuple))).sum().backward()
     assert len(calls) == 1 + 3
 
 

@@ -79,6 +79,7 @@ def test_another_process_in_another_order_gets_the_same_batches_and_fingerprints
     )
     environment = os.environ | {
         "PYTHONHASHSEED": "7",
+        "TOKENIZERS_PARALLELISM": "false",
         "SWAPFORMER_CACHE": os.devnull,
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
@@ -136,7 +137,8 @@ def test_what_a_task_says_of_itself_holds() -> None:
         assert task.train_batch(3, 4).inputs.shape[1] == task.train_length <= task.max_length
         assert len(task.tokens) == task.vocab_size
         assert not set(task.summaries) & set(task.directions)
-        keys = set(task.metrics().keys())
+        answers = {f"{name}_" if name else "": task.metrics(name) for name in task.interface.readouts}
+        keys = {f"{prefix}{key}" for prefix, metrics in answers.items() for key in metrics}
         assert {key for key in keys if not key.endswith("_se")} == set(task.directions)
         assert {key.removesuffix("_se") for key in keys if key.endswith("_se")} <= set(task.directions)
         for split in ("val", "test"):

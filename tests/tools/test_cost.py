@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from swapformer.errors import UsageError
+from swapformer.model.generate import Prompt, Writer
+from swapformer.model.topology import Topology
 from swapformer.study.config import compose, task_of
 from swapformer.tools.cost import main, measure
 from swapformer.training.assemble import build_model, count_parameters
@@ -131,3 +134,31 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         main([*GPT, *arguments])
+
+
+def kept_while_writing(model: Topology, length: int) -> int:
+    """Elements that lie in the cache of a model that has read `length` places, one after the other."""
+    writer = Writer(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
+    for _ in range(length):
+        writer.logits()
+        writer.take(torch.zeros(1, dtype=torch.int64))
+    assert writer._cache is not None
+    return sum(value.numel() for values in writer._cache._kept.values() for value in values)
+
+
+@pytest.mark.parametrize("option", ["mha", "gqa", "mqa", "mla", "linear", "performer", "gated_delta", "mamba2"])
+def test_what_generation_keeps_is_what_lies_in_the_cache(option: str) -> None:
+    config = compose([*GPT, f"model/attention={option}"])
+    report = measure(config, 11, 1, [9], "float32")
+    assert report["lengths"][0]["kv_cache"] == 4 * kept_while_writing(build_model(config, 11), 9)
+
+
+def test_a_window_keeps_only_what_it_sees() -> None:
+    config = compose([*GPT, "model/pattern=window", "model.pattern.before=3"])
+    whole, cut = measure(config, 11, 1, [4, 64], "float32")["lengths"]
+    assert whole["kv_cache"] == cut["kv_cache"] == 4 * kept_while_writing(build_model(config, 11), 9)
+
+
+def test_nothing_is_kept_where_all_is_computed_anew() -> None:
+    config = compose([*GPT, "model/position=rope_ntk_dynamic"])
+    assert measure(config, 11, 1, [9], "float32")["lengths"][0]["kv_cache"] is None

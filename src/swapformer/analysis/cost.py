@@ -43,18 +43,14 @@ def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], 
     return dict(counts)
 
 
-def count(
-    model: nn.Module, given: Sequence[Any], batch: int, length: int, kv_elements: int | None, state_elements: int = 0
-) -> Cost:
+def count(model: nn.Module, given: Sequence[Any], length: int, kv_cache: int | None) -> Cost:
     """The cost of one training batch [batch, length] of a model that lies on the meta device.
 
     Args:
         model: on meta, in the precision that activations are counted in.
-        given: what its forward takes, for this batch.
-        batch: sequences.
-        length: places of each.
-        kv_elements: elements that a cache keeps for each place of one sequence, all layers together.
-        state_elements: elements that it keeps of one sequence whatever its length, in float32 or wider.
+        given: what its forward takes, for one batch.
+        length: places of each sequence.
+        kv_cache: bytes that generation keeps.
     """
     kept, counter = _Kept(model), partial(FlopCounterMode, display=False, custom_mapping=_ALSO)
     with (
@@ -65,13 +61,12 @@ def count(
     with counter() as backward:
         logits.sum().backward()  # type: ignore[no-untyped-call]
     model.zero_grad()
-    size = next(model.parameters()).element_size()
     return Cost(
         length=length,
         forward=forward.get_total_flops(),
         backward=backward.get_total_flops(),
         activations=kept.bytes,
-        kv_cache=None if kv_elements is None else batch * (length * kv_elements * size + state_elements * max(size, 4)),
+        kv_cache=kv_cache,
     )
 
 

@@ -124,6 +124,11 @@ class Subject:
         return [layer.position() for layer in self.layers]
 
     @property
+    def refused(self) -> bool:
+        """Whether some attention says that it cannot work with its position, kernel or dropout."""
+        return any(layer.attention().refuses(layer.position()) is not None for layer in self.layers)
+
+    @property
     def sees_order(self) -> bool:
         """Whether some attention states that it knows the order by itself."""
         return any(layer.attention().sees_order for layer in self.layers)
@@ -138,6 +143,12 @@ class Subject:
         """Whether what becomes of a place may depend on how long the row is: on what would come behind it."""
         by_blocks = self.anchored and (self.sees_order or not self.causal)
         return by_blocks or any(position.depends_on_length for position in self.positions)
+
+    @property
+    def elsewhere(self) -> str | None:
+        """Why the subject cannot be examined here, on a CPU in float64; None if it can."""
+        needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
+        return "its kernel needs a GPU, where its own tests hold it to the reference" if "gpu" in needs else None
 
     @property
     def causal(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.interop.format import Config, Format, Setting
+from swapformer.interop.format import Config, Format, Setting, Variant
 from swapformer.interop.gpt2 import ACTIVATIONS
 from swapformer.interop.rules import inside, module
 
@@ -13,13 +13,14 @@ from swapformer.interop.rules import inside, module
 def flat(config: Config) -> Config:
     """Rotary settings are nested since transformers 5, and stood beside `rope_scaling` before."""
     rest = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling")}
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    if kind != "default":
-        raise UsageError(
-            f"rope_type of config.json must be 'default', but it is {kind!r}; angles stretched in that way are not read"
-        )
-    return {**rest, **{key: value for key, value in rope.items() if key in ("rope_theta", "partial_rotary_factor")}}
+    for node in [config.get(key) or {} for key in ("rope_scaling", "rope_parameters")]:
+        kind = node.get("rope_type", node.get("type", "default"))
+        if kind != "default":
+            raise UsageError(
+                f"rope_type of config.json must be 'default', but it is {kind!r}; no position here turns in that way"
+            )
+        rest |= {key: node[key] for key in ("rope_theta", "partial_rotary_factor") if key in node}
+    return rest
 
 
 def nested(config: Config) -> dict[str, Any]:
@@ -30,8 +31,6 @@ def nested(config: Config) -> dict[str, Any]:
 
 LLAMA = Format(
     name="llama",
-    model_type="llama",
-    architecture="LlamaForCausalLM",
     parts=("model/position=rope", "model/norm=rmsnorm", "model/placement=pre", "model/attention=gqa", "model/ffn=glu"),
     settings=(
         Setting("num_layers", ("num_hidden_layers",), 32),
@@ -65,10 +64,10 @@ LLAMA = Format(
             "post_attention_layernorm": "block.sublayers.1.before",
         }, kinds=("weight",)),
         *module("model.norm", "stack.final_norm", kinds=("weight",)),
-        *module("lm_head", "head", kinds=("weight",)),
     ),
+    variants=(Variant("LlamaForCausalLM", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="model.",
-    beside=("lm_head.weight",),
+    beside=("lm_head.",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,

@@ -78,6 +78,10 @@ class LayerPlan:
         """Attention to a source, every place of which may be seen."""
         return self._user("attention", Full(self.dims))
 
+    def can_cache(self) -> bool:
+        """Whether what the layer makes of a place stays as it is when others follow."""
+        return self.attention().caches and self.pattern().causal and not self.position().depends_on_length
+
     def ffn(self) -> FFN:
         return self._user("ffn", self.pattern())
 

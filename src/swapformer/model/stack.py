@@ -100,7 +100,7 @@ class Stack(nn.Module):
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
         self.dropout = nn.Dropout(dropout)
-        self.can_cache = all(_can_cache(layer) for layer in layers)
+        self.can_cache = all(layer.can_cache() for layer in layers)
         self.limit = min((layer.position().limit or math.inf for layer in layers), default=math.inf)
         self.tags = {tag for layer in layers for tag in layer.pattern().tags}
 
@@ -129,7 +129,7 @@ class Stack(nn.Module):
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
             updates=partial(self._updates, reads),
-            inputs=tuple(self.parameters()) if memory is None else (*self.parameters(), memory),
+            inputs=lambda: (*self.parameters(), *(() if memory is None else (memory,))),
         )
         first, last = self._residual(0), self._residual(-1)
         state = first.run(first.open(self.dropout(x)), walk)
@@ -152,11 +152,6 @@ class Stack(nn.Module):
         """The layers, as what they are."""
         layers = list(self.layers)
         return [layer for layer in layers if isinstance(layer, Layer)]
-
-
-def _can_cache(layer: LayerPlan) -> bool:
-    """Whether what a layer makes of a place stays as it is when others follow."""
-    return layer.attention().caches and layer.pattern().causal and not layer.position().depends_on_length
 
 
 def _reading(

@@ -110,6 +110,30 @@ def positions(layers: Sequence[LayerPlan], task: Task) -> Iterator[str]:
             )
 
 
+def values(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """The first layer offers the values that others mix in, of the shape that theirs have."""
+    shapes = [layer.attention().shares_values for layer in layers]
+    sharing = [index for index, shape in enumerate(shapes) if shape is not None]
+    if not sharing:
+        return
+    if sharing == [0]:
+        yield (
+            "value_residual mixes the first layer's values into later ones, but no later layer has it, so it would do "
+            "nothing; set model.attention.value_residual in the others, or to 0 in the first."
+        )
+    elif sharing[0] != 0:
+        yield (
+            "value_residual mixes in the first layer's values, which that layer offers only if it has one too (its own "
+            f"values stay as they are); it has none, but layer {sharing[0]} has."
+        )
+    if len({shapes[index] for index in sharing}) > 1:
+        found = ", ".join(f"layer {index}: {shapes[index]}" for index in sharing)
+        yield (
+            f"value_residual needs values of one shape, but (heads, width) differ ({found}); give these layers the "
+            "same num_heads, head_dim and num_kv_heads, or set value_residual=0 where they differ."
+        )
+
+
 def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
     """All layers share one stream, and one that is walked backwards must be found again from what comes after."""
     residuals = [layer.residual() for layer in layers]
@@ -130,6 +154,17 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
             yield (
                 f"residual {name} computes every branch without a graph, through which the balancing loss of "
                 f"{type(layer.ffn()).__name__} could not act; use model/ffn=mlp or glu, or another residual."
+            )
+        if layer.attention().has_auxiliary_loss:
+            yield (
+                f"residual {name} computes every branch without a graph, through which the losses on heads of "
+                f"{type(layer.attention()).__name__} could not act; use model/attention=mha as it is, or "
+                "another residual."
+            )
+        if layer.attention().shares_values is not None:
+            yield (
+                f"residual {name} computes every branch again on its own, where the first layer's values of "
+                "model.attention.value_residual are not at hand; set it to 0, or use another residual."
             )
         if layer.norm().crosses_places:
             yield (

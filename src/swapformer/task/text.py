@@ -14,13 +14,11 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, presence, whole_number
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, whole_number
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.source import Source
-from swapformer.task.text_task import TextTask, windows
+from swapformer.task.text_task import Packing, TextTask
 from swapformer.task.tokeniser import Tokeniser
-
-Packing = Literal["blocks", "documents"]
 
 
 class Text(TextTask):
@@ -51,17 +49,9 @@ class Text(TextTask):
         reset_positions: bool = False,
         stride: int | None = None,
     ) -> None:
-        if packing not in ("blocks", "documents"):
-            raise UsageError(f"task.packing must be blocks or documents, but is {packing!r}")
-        self.packing, self.reset_positions = packing, presence("reset_positions", reset_positions)
-        if self.reset_positions and packing == "blocks":
-            raise UsageError(
-                "task.reset_positions needs documents that positions are reset at, but task.packing=blocks knows none; "
-                "set task.packing=documents"
-            )
         super().__init__(
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
-            batch_size=batch_size,
+            batch_size=batch_size, packing=packing, reset_positions=reset_positions,
         )  # fmt: skip
         self.stride = None if stride is None else whole_number("stride", stride, 1)
         shortest = min(self.lengths_by_set.values())
@@ -114,27 +104,14 @@ class Text(TextTask):
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
         """The blocks of `length` tokens that begin at `places` [B], with the token after each as target."""
-        window = torch.from_numpy(windows(self.ids[split], places, length + 1))
+        window = self.windows(split, places, length + 1)
         inputs, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
         if self.packing == "blocks":
             return Batch(inputs=inputs, targets=targets)
-        at = places.unsqueeze(1) + torch.arange(length + 1)
-        document = torch.from_numpy(self.document_at(split, at.numpy()))
+        document = self.documents(split, places, length + 1)
         here = document[:, :-1].contiguous()
-        return Batch(
-            inputs=inputs,
-            targets=targets.masked_fill(document[:, 1:] != here, IGNORE),
-            document=here,
-            position=places_within(here) if self.reset_positions else None,
-        )
+        targets = targets.masked_fill(document[:, 1:] != here, IGNORE)
+        return Batch(inputs=inputs, targets=targets, document=here, position=self.positions(here))
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return sequence_metrics(self._measured, token_bytes=torch.tensor(self.corpus.learned.sizes))
-
-
-def places_within(document: Tensor) -> Tensor:
-    """How far each place is from the first one of its document in its row; documents [B,T] follow one another."""
-    place = torch.arange(document.shape[1]).expand_as(document)
-    first = torch.ones_like(document, dtype=torch.bool)
-    first[:, 1:] = document[:, 1:] != document[:, :-1]
-    return place - place.masked_fill(~first, 0).cummax(1).values

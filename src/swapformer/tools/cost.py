@@ -13,8 +13,9 @@ import torch
 from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
-from swapformer.model.attention import Attention
+from swapformer.model.attention.kept import places_kept
 from swapformer.model.layers import origin_of
+from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
@@ -44,19 +45,20 @@ def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[i
         UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
             depends on the data or a device.
     """
+    kind = DTYPES[dtype]
     with torch.device("meta"):
         plan = build_plan(config, asked)
-        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
+        model: Topology = factory(config["model"]["topology"])(plan).to("meta", kind)
     for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
                 f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
                 f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
-    elements, state = _kept([layer.attention() for layer in plan.layers])
     try:
         costs: list[Cost] = [
-            count(model, model.example(batch, length, "meta"), batch, length, elements, state) for length in lengths
+            count(model, model.example(batch, length, "meta"), length, _times(batch, kept_bytes(plan, length, kind)))
+            for length in lengths
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
@@ -73,11 +75,27 @@ def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[i
     }
 
 
-def _kept(attentions: Sequence[Attention]) -> tuple[int | None, int]:
-    """Elements that generation keeps for each place, and of a sequence whatever its length, all layers together."""
-    widths = [(attention.cache_width, attention.state_width) for attention in attentions]
-    known = (None, None) not in widths
-    return sum(width or 0 for width, _ in widths) if known else None, sum(width or 0 for _, width in widths)
+def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
+    """Bytes that generation keeps of one sequence of `length` places; None where all is computed anew.
+
+    States are kept in float32 or wider. A source is as long as the sequence.
+    """
+    if not all(layer.can_cache() for layer in plan.layers):
+        return None
+    total = 0
+    for layer in plan.layers:
+        attention, places = layer.attention(), length
+        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+            places = min(length, last)
+        total += (attention.cache_width or 0) * places * dtype.itemsize
+        total += (attention.state_width or 0) * max(dtype.itemsize, 4)
+        if plan.encoder:
+            total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
+    return total
+
+
+def _times(rows: int, size: int | None) -> int | None:
+    return None if size is None else rows * size
 
 
 def _parser() -> argparse.ArgumentParser:

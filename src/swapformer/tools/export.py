@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))
         return 0
-    print(f"trial {record.id} as {FORMATS[options.format].architecture} in {options.directory}")
+    print(f"trial {record.id} in {options.directory}")
     for note in notes:
         print(f"note: {note}")
     return 0
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="swapformer export",
-        description="Write a trained model as a checkpoint of Hugging Face transformers.",
+        description="Write a trained model as a checkpoint of Hugging Face transformers (config.json, safetensors).",
     )
     parser.add_argument("trial", help="the beginning of a trial's id")
     parser.add_argument("directory", type=Path, help="where to; made if it is not there")

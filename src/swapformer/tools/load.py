@@ -25,10 +25,16 @@ def main(arguments: Sequence[str]) -> int:
     write(out, found.weights, found.readout)
     overrides = [*found.overrides, f"init_from={out}"]
     if options.json:
-        summary = {"file": str(out), "vocab_size": found.vocab_size, "overrides": overrides, "notes": found.notes}
+        summary = {
+            "file": str(out),
+            "architecture": found.architecture,
+            "vocab_size": found.interface.vocab_size,
+            "overrides": overrides,
+            "notes": found.notes,
+        }
         print(json.dumps(summary, indent=1))
         return 0
-    print(f"{len(found.weights)} tensors, {found.vocab_size} symbols, in {out}")
+    print(f"{found.architecture}: {len(found.weights)} tensors, {found.interface.vocab_size} symbols, in {out}")
     for note in found.notes:
         print(f"note: {note}")
     print("to start from them, give a task with these symbols and")

@@ -18,6 +18,7 @@ import torch
 from lightning import Callback, Trainer
 
 from swapformer.errors import UsageError
+from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Checkpoints, Diverged, Interrupted, Progress, Watch
 from swapformer.training.module import Trial
@@ -86,6 +87,8 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     if config["init_from"] is not None and not checkpoint.exists():
         module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if (vocabulary := task.vocabulary()) is not None:
+        (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
     with stop_on_signals() as stop, _quiet():
         trainer = _trainer(config, directory, checkpoint, stop, callbacks)
         status: Literal["finished", "diverged", "interrupted"] = "finished"

@@ -192,11 +192,9 @@ def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mappi
     """What is missing or of another shape, and what to do."""
     if missing := [name for name in names if name not in held]:
         yield f"it lacks {_names(missing)}; name what shall start fresh in init_fresh"
-    for name in [name for name in names if name in held][:_SHOWN]:
-        yield (
-            f"{name} is {list(held[name])} there and {list(wanted[name])} here; choose the same sizes, or name it in "
-            "init_fresh by what it is for"
-        )
+    other = [f"{name} is {list(held[name])} there and {list(wanted[name])} here" for name in names if name in held]
+    if other:
+        yield f"{_names(other)}; choose the same sizes, or say in init_fresh what starts fresh"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 
@@ -18,6 +20,9 @@ Ids = NDArray[Any]
 
 PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>"
 """The special tokens that tasks ask for, in the order in which they are numbered."""
+
+VOCABULARY_FILE = "tokeniser.json"
+"""What the file is called in a trial's folder that holds what its tokeniser has learned."""
 
 _ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
 
@@ -97,6 +102,16 @@ class Tokeniser(ABC):
         known = copy.copy(self)
         known._learned = learned
         return known
+
+    def to_json(self) -> str:
+        """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
+        names = inspect.signature(type(self)).parameters
+        held = {
+            "tokeniser": f"{type(self).__module__}.{type(self).__qualname__}",
+            "settings": {name: getattr(self, name) for name in names},
+            "learned": asdict(self.learned),
+        }
+        return json.dumps(held) + "\n"
 
     @property
     def learned(self) -> Learned:
