@@ -233,6 +233,17 @@ def test_the_record_has_every_evaluation_at_every_length(whole: tuple[Path, Outc
     assert outcome.steps == 23
 
 
+def test_the_record_says_what_the_lengths_come_to(whole: tuple[Path, Outcome]) -> None:
+    """Trained up to 5 and measured at 8: the area between is the mean of both."""
+    metrics = whole[1].metrics
+    for split in ("val", "test"):
+        ends = metrics[f"{split}/exact_match"], metrics[f"{split}/exact_match@8"]
+        assert metrics[f"{split}/extrapolation_area"] == pytest.approx(sum(ends) / 2)
+        assert metrics[f"{split}/longest_90"] in (0.0, 5.0, 8.0)
+        assert whole[1].directions[f"{split}/longest_90"] == "higher"
+    assert "val/extrapolation_area" in {row[1] for row in history(whole[0])}
+
+
 def test_the_history_holds_training_and_validation_in_order(whole: tuple[Path, Outcome]) -> None:
     rows = history(whole[0])
     assert rows[0] == ["step", "name", "value"]
