@@ -38,7 +38,7 @@ ROOMS = {
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
     "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"},
-    "interop": {"model", "training", "study", "errors", "interface", "paths"},
+    "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
 
@@ -47,7 +47,7 @@ OUTSIDE = {
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
-    "interop": {"torch", "safetensors", "yaml"},
+    "interop": {"torch", "safetensors", "tokenizers", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""
 

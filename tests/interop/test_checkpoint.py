@@ -20,6 +20,7 @@ from swapformer.interop import checkpoint, load, save
 from swapformer.model.context import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config import compose
+from swapformer.task.next_sentence import NEXT_SENTENCE
 from swapformer.training.assemble import build_model
 
 transformers = pytest.importorskip("transformers")
@@ -30,7 +31,7 @@ GPT2 = ["model/position=learned"]
 LLAMA = ["model/norm=rmsnorm", "model/ffn=glu", "model/activation=silu", "model.bias=false", "model/attention=gqa"]
 BERT = ["model/topology=encoder", "model/position=learned", "model/placement=bert"]
 CLASSES = {MAIN: Readout(3, "classes", "sequence")}
-BOTH = {MAIN: Readout(V), "next": Readout(2, "classes", "sequence")}
+BOTH = {MAIN: Readout(V), NEXT_SENTENCE: Readout(2, "classes", "sequence")}
 
 
 @cache
@@ -80,7 +81,7 @@ def theirs(directory: Path, architecture: str, segments: bool) -> Mapping[str, T
     with torch.no_grad():
         out = model.eval()(ids, **({"token_type_ids": kinds} if segments else {}))
     first = out.prediction_logits if "prediction_logits" in out else out.logits
-    return {MAIN: first, "next": out.get("seq_relationship_logits")}
+    return {MAIN: first, NEXT_SENTENCE: out.get("seq_relationship_logits")}
 
 
 @pytest.mark.parametrize(

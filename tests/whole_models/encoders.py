@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.interface import MAIN, Interface, Readout
-from swapformer.interop.bert import BERT, NEXT
+from swapformer.interop.bert import BERT
 from swapformer.interop.rules import Rule, inside, module
 from swapformer.model.context import Tokens
+from swapformer.task.next_sentence import NEXT_SENTENCE
 from whole_models.case import (
     AFTER,
     DOWN,
@@ -33,7 +34,7 @@ from whole_models.case import (
 
 distilbert = pytest.importorskip("transformers.models.distilbert.modeling_distilbert")
 SEGMENTED = Interface(
-    VOCABULARY, segments=2, readouts={MAIN: Readout(VOCABULARY), NEXT: Readout(2, "classes", "sequence")}
+    VOCABULARY, segments=2, readouts={MAIN: Readout(VOCABULARY), NEXT_SENTENCE: Readout(2, "classes", "sequence")}
 )
 
 

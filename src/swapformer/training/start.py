@@ -103,18 +103,30 @@ def vocabulary_of(task: Task) -> str | None:
     """Hash of how each symbol of a task is written; None where its inputs are no symbols."""
     if task.interface.channels:
         return None
-    return hashlib.sha256(json.dumps(list(task.tokens)).encode()).hexdigest()
+    return _hash(task.tokens)
 
 
-def write(path: Path, weights: Mapping[str, Tensor], behind: Iterable[str]) -> None:
-    """Write weights by our names as a file that trials can start from; `behind` are the names of those of the readout.
+def _hash(tokens: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
+
+
+def write(
+    path: Path, weights: Mapping[str, Tensor], behind: Iterable[str], tokens: Sequence[str] | None = None
+) -> None:
+    """Write weights as a file that trials can start from.
+
+    Args:
+        path: of the file.
+        weights: by our names.
+        behind: the names of those of the readout.
+        tokens: how each symbol is written; None where nobody knows.
 
     Raises:
         UsageError: if it cannot be written.
     """
+    about = {"readout": json.dumps(sorted(behind))} | ({} if tokens is None else {"vocabulary": _hash(tokens)})
     try:
-        whole = {name: weight.contiguous() for name, weight in weights.items()}
-        save_file(whole, path, metadata={"readout": json.dumps(sorted(behind))})
+        save_file({name: weight.contiguous() for name, weight in weights.items()}, path, metadata=about)
     except (OSError, SafetensorError) as error:
         raise UsageError(f"{path} must be a file that can be written, but it cannot: {error}") from error
 
@@ -130,7 +142,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             with safe_open(path, "pt") as file:
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 known = file.metadata() or {}
-            return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": None}
+            return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": known.get("vocabulary")}
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         held = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
         return held, {"readout": checkpoint.get("readout", []), "vocabulary": checkpoint.get("vocabulary")}
