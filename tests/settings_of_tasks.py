@@ -14,12 +14,13 @@ _FEW_FILES = [
     *("task/source=files", f"task.source.path={LIBRARY}/asyncio/*.py"),
     *("task.split=[0.5,0.25,0.25]", "task.tokeniser.vocab_size=500"),
 ]
-_FEW_PACKAGES = ["task.source.packages=[json,wsgiref,curses,zoneinfo]", "task.split=[0.6,0.2,0.2]"]
+_ROWS_FILE = [f"task.source.path={ROWS}"]
+_FEW_PACKAGES = ["task.source.packages=[json,wsgiref]", "task.split=[0.6,0.15,0.25]"]
 
 SMALL: dict[str, list[str]] = {
     **dict.fromkeys(("masked", "masked_nsp", "spans"), _FEW_FILES),
     **dict.fromkeys(("roles", "source_code"), _FEW_PACKAGES),
-    **{key: [f"task.source.path={ROWS}"] for key in ("classification", "regression", "sequence_to_sequence")},
+    **dict.fromkeys(("classification", "regression", "sequence_to_sequence"), _ROWS_FILE),
     "packages": ["task.source.packages=[asyncio,email]"],
     "function_names": ["task.source.packages=[concurrent,json,wsgiref,zoneinfo]", "task.split=[0.6,0.15,0.25]"],
 }
@@ -57,9 +58,9 @@ _ROWS = {
 }
 _PACKAGES = {
     "split": [0.5, 0.2, 0.3],
-    "source": {"_target_": "swapformer.task.source.Library", "packages": ["wsgiref", "xml", "urllib"]},
+    "source": {"_target_": "swapformer.task.source.Library", "packages": ["json", "wsgiref", "dbm"]},
 }
-_FUNCTIONS = {"_target_": "swapformer.task.source.Functions", "packages": ["concurrent", "wsgiref", "xml"]}
+_FUNCTIONS = {"_target_": "swapformer.task.source.Functions", "packages": ["concurrent", "wsgiref", "json"]}
 _SNIPPETS = {"_target_": "swapformer.task.source.Snippets", "packages": ["asyncio", "email"], "lines": 3}
 
 OTHER_CHANGES: dict[str, dict[str, Any]] = {
