@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
-    step.add_argument("overrides", nargs="*", default=["+preset=nanogpt_cpu"], help="what is trained")
+    step.add_argument("overrides", nargs="*", default=["+preset=nanogpt_cpu", "task/source=python"], help="what is trained")
     step.set_defaults(measure=_step)
 
     parts = verbs.add_parser("parts", parents=[common], help="kernels, linear attention, the decoder, norms, bfloat16")
