@@ -6,9 +6,10 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 
+from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
 
-Measurement = Callable[[argparse.Namespace], list[Ratio]]
+Measurement = Callable[[argparse.Namespace], list[Ratio] | list[Figure]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
+
+    corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
+    corpus.add_argument("--megabytes", type=int, default=100)
+    corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
+    corpus.set_defaults(measure=_corpus)
     return parser
 
 
@@ -75,3 +81,9 @@ def _start(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import fixed_cost, help_time
 
     return [fixed_cost(options.rounds or 5), help_time(options.rounds or 5)]
+
+
+def _corpus(options: argparse.Namespace) -> list[Figure]:
+    from swapformer.bench.corpus import TOKENISERS, costs
+
+    return costs(options.megabytes, tuple(options.tokenisers) or TOKENISERS)
