@@ -89,11 +89,11 @@ def _launcher(options: argparse.Namespace) -> list[Ratio]:
 
 
 def _data(options: argparse.Namespace) -> list[Ratio]:
-    from swapformer.bench.data import tasks, waiting
+    from swapformer.bench.data import waiting
 
     chosen = [override.removeprefix("task=") for override in options.overrides if override.startswith("task=")]
     others = [override for override in options.overrides if not override.startswith("task=")]
-    return list(waiting(chosen or tasks(), others, options.rounds or 3))
+    return list(waiting(chosen, others, options.rounds or 3))
 
 
 def _start(options: argparse.Namespace) -> list[Ratio]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
+from omegaconf import MissingMandatoryValue
 
 from swapformer.bench.ratio import Ratio, compare, in_turn
 from swapformer.bench.step import trial
+from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
+from swapformer.study.complaint import explained
 from swapformer.study.config import compose, task_of
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config, build_task
@@ -19,16 +23,17 @@ STEPS = 64
 """A multiple of the batches that synthetic tasks make at once: the ones that are made and not used would count."""
 
 
-def tasks() -> list[str]:
-    """Every task of the configuration."""
-    return sorted(path.stem for path in (conf_dir() / "task").glob("*.yaml"))
-
-
 def waiting(names: Sequence[str], overrides: Sequence[str], rounds: int) -> Iterator[Ratio]:
-    """For each task the time of making a batch over that of a step with it, waiting included."""
-    for name in names:
-        config = _config(name, overrides)
-        pairs = in_turn(lambda config=config: making(config), lambda config=config: trial(config), rounds)  # type: ignore[misc]
+    """For each task, all if none is named, the time of making a batch over that of a step with it, waiting included."""
+    for name in names or sorted(path.stem for path in (conf_dir() / "task").glob("*.yaml")):
+        try:
+            with explained([f"task={name}", *overrides]):
+                config = _config(name, overrides)
+        except UsageError as error:
+            if names or not isinstance(error.__cause__, MissingMandatoryValue):
+                raise
+            continue  # it needs a file of the user's own
+        pairs = in_turn(partial(making, config), partial(trial, config), rounds)
         yield compare(f"batch / step of {name}", "ms", pairs, "≤ 0.05", lambda ratio: ratio <= 0.05)
 
 
