@@ -48,13 +48,14 @@ def costs(megabytes: int, tokenisers: tuple[str, ...]) -> list[Figure]:
 
 def write_text(path: Path, megabytes: int) -> None:
     """Lines of invented words, as frequent as Zipf's law has them; ten megabytes of them, again and again."""
+    once = min(megabytes, 10) * 10**6
     generator = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
     words = np.array(["".join(generator.choice(letters, 2 + rank % 9)) for rank in range(_WORDS)])
     chances = 1 / np.arange(1, _WORDS + 1)
     chances /= chances.sum()
-    chosen = words[generator.choice(_WORDS, 1_700_000, p=chances)].reshape(-1, 10)
-    block = "".join(" ".join(line) + "\n" for line in chosen).encode()[: 10**7]
+    chosen = words[generator.choice(_WORDS, once // 50 * 10, p=chances)].reshape(-1, 10)
+    block = "".join(" ".join(line) + "\n" for line in chosen).encode()[:once]
     with path.open("wb") as file:
         for rest in range(megabytes, 0, -10):
             file.write(block[: rest * 10**6])
