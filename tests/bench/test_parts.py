@@ -42,7 +42,7 @@ def borrowed(name: str) -> str:
 def test_the_gpt_of_the_benchmark_computes_what_the_decoder_does() -> None:
     """Same weights, same logits and gradients: the step that is compared is the same step."""
     sizes = [f"model.num_layers={LAYERS}", f"model.d_model={WIDTH}", "model.num_heads=2", "model.max_len=9"]
-    ours = build_model(compose(["+preset=nanogpt_cpu", *sizes]), VOCABULARY).double()
+    ours = build_model(compose(["+preset=nanogpt_cpu", "task/source=python", *sizes]), VOCABULARY).double()
     theirs = GPT(LAYERS, 2, WIDTH, 9, VOCABULARY).double()
     with torch.no_grad():
         weights = {borrowed(name): value for name, value in ours.named_parameters()}

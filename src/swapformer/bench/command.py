@@ -6,13 +6,14 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
 
+from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
 from swapformer.bench.slope import Slope
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
 """What `bench parts` measures."""
 
-Measurement = Callable[[argparse.Namespace], Iterable[Ratio | Slope]]
+Measurement = Callable[[argparse.Namespace], Iterable[Ratio | Slope | Figure]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
-    step.add_argument("overrides", nargs="*", default=["+preset=nanogpt_cpu"], help="what is trained")
+    step.add_argument(
+        "overrides", nargs="*", default=["+preset=nanogpt_cpu", "task/source=python"], help="what is trained"
+    )
     step.set_defaults(measure=_step)
 
     parts = verbs.add_parser("parts", parents=[common], help="kernels, linear attention, the decoder, norms, bfloat16")
@@ -59,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
+
+    corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
+    corpus.add_argument("--megabytes", type=int, default=100)
+    corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
+    corpus.set_defaults(measure=_corpus)
     return parser
 
 
@@ -92,3 +100,9 @@ def _start(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import fixed_cost, help_time
 
     return [fixed_cost(options.rounds or 5), help_time(options.rounds or 5)]
+
+
+def _corpus(options: argparse.Namespace) -> list[Figure]:
+    from swapformer.bench.corpus import TOKENISERS, costs
+
+    return costs(options.megabytes, tuple(options.tokenisers) or TOKENISERS)

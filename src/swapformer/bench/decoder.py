@@ -56,7 +56,8 @@ def bf16(rounds: int, device: str) -> Iterator[Ratio]:
     sizes = ["model.d_model=256", "task.block=256", "task.batch_size=8", "trainer.threads=2", "budget.steps=15"]
     quiet = ["schedule.warmup_steps=1", "eval.every=1000000", "checkpoint_every=1000000"]
     half, full = (
-        compose(["+preset=nanogpt_cpu", f"trainer={trainer}", *sizes, *quiet]) for trainer in ("cpu_bf16", "cpu")
+        compose(["+preset=nanogpt_cpu", "task/source=python", f"trainer={trainer}", *sizes, *quiet])
+        for trainer in ("cpu_bf16", "cpu")
     )
     pairs = in_turn(lambda: trial(half), lambda: trial(full), rounds)
     yield compare("trainer cpu_bf16 / cpu, training step, 4/4/256, T 256, B 8", "ms", pairs)
@@ -65,4 +66,4 @@ def bf16(rounds: int, device: str) -> Iterator[Ratio]:
 def _config(layers: int, heads: int, width: int, length: int, rows: int) -> Config:
     sizes = [f"model.num_layers={layers}", f"model.num_heads={heads}", f"model.d_model={width}"]
     batch = [f"task.block={length}", f"task.batch_size={rows}"]
-    return compose(["+preset=nanogpt_cpu", "trainer.threads=2", *sizes, *batch])
+    return compose(["+preset=nanogpt_cpu", "task/source=python", "trainer.threads=2", *sizes, *batch])
