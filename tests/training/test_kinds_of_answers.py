@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from swapformer.study.config import compose
+from swapformer.training import fit as fit_module
 from swapformer.training.fit import fit
 
 TINY = [
@@ -59,4 +60,18 @@ def test_a_task_trains_and_is_measured(task: str, tmp_path: Path, monkeypatch: p
         assert {f"{split}/{name}" for name in metrics} == {name for name in outcome.metrics if name.startswith(split)}
     assert all(math.isfinite(value) for value in outcome.metrics.values())
     assert set(outcome.directions) == set(outcome.metrics)
+    assert outcome.standard_errors.keys() <= outcome.metrics.keys() and len(outcome.standard_errors) >= 2
     assert (tmp_path / "trial" / "tokeniser.json").exists() == (task != "elnino")
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("val/loss_se", "val/loss"),
+        ("val/loss_se@64", "val/loss@64"),
+        ("val/next_sentence_loss_se@2", "val/next_sentence_loss@2"),
+    ],
+)
+def test_a_standard_error_belongs_to_the_metric_before_its_ending(name: str, metric: str) -> None:
+    """An answer's own name may hold the same letters."""
+    assert fit_module._meant(name) == metric

@@ -112,7 +112,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         status=status,
         reason=reason,
         metrics={name: value for name, value in results.items() if name not in errors},
-        standard_errors={name.replace("_se", "", 1): value for name, value in errors.items()},
+        standard_errors={_meant(name): value for name, value in errors.items()},
         directions={name: directions[_base(name)] for name in results if _base(name) in directions},
         steps=trainer.global_step,
         tokens=module.tokens_seen,
@@ -124,6 +124,12 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
 def _base(name: str) -> str:
     """`val/loss@64` → `loss`."""
     return name.split("/")[-1].split("@")[0]
+
+
+def _meant(name: str) -> str:
+    """The metric that a standard error belongs to: `val/next_sentence_loss_se@64` → `val/next_sentence_loss@64`."""
+    metric, at, length = name.partition("@")
+    return metric.removesuffix("_se") + at + length
 
 
 def _trainer(config: Config, directory: Path, checkpoint: Path, stop: Stop, more: Sequence[Callback]) -> Trainer:

@@ -174,7 +174,7 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "
-            "tokeniser, or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
+            "tokeniser (task/tokeniser=trained), or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
         )
     if not fits:
         problems.append("nothing would be loaded")
