@@ -36,8 +36,8 @@ ROOMS = {
     "training": {"model", "task", "random", "errors", "interface"},
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
-    "report": {"errors"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options"},
+    "report": {"errors", "schema"},
+    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"},
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""

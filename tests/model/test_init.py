@@ -51,6 +51,7 @@ def test_small_gives_attention_the_variance_of_the_feed_forward_layer() -> None:
 
 
 def test_deepnorm_has_the_numbers_of_table_1() -> None:
+    """Wang et al. 2022, arXiv:2203.00555."""
     assert deepnorm_factors(0, 6) == {"decoder": (pytest.approx(12**0.25), pytest.approx(48**-0.25))}
     assert deepnorm_factors(18, 0) == {"encoder": (pytest.approx(36**0.25), pytest.approx(144**-0.25))}
     both = deepnorm_factors(3, 5)
@@ -59,6 +60,7 @@ def test_deepnorm_has_the_numbers_of_table_1() -> None:
 
 
 def test_deepnorm_scales_values_outputs_and_feed_forward_weights_alone() -> None:
+    """Wang et al. 2022: β is the gain of V, output and feed-forward weights, 1 that of Q and K."""
     std, beta = deviations("model/init=deepnorm"), (8 * N) ** -0.25
     for name in ("attention.query", "attention.key"):
         assert std[name] == near(SQUARE)
@@ -69,6 +71,7 @@ def test_deepnorm_scales_values_outputs_and_feed_forward_weights_alone() -> None
 
 
 def test_the_preset_of_deepnorm_scales_the_stream_by_alpha_in_post_norm() -> None:
+    """Wang et al. 2022: LayerNorm(α·x + f(x))."""
     model = build_model(small([*SIZES, "+preset=deepnorm"]), 11)
     sublayer = model.stack.layers[0].block.sublayer(0)
     assert sublayer.residual.stream == pytest.approx((2 * N) ** 0.25)
@@ -89,6 +92,7 @@ def test_fixup_zeroes_the_ends_and_scales_the_rest_of_a_branch() -> None:
 
 
 def test_the_preset_of_fixup_has_multipliers_biases_no_norm_and_starts_at_chance() -> None:
+    """Zhang et al. 2019, section 3, rules 1 and 3."""
     model = build_model(small([*SIZES, "+preset=fixup"]), 11)
     names = [name for name, _ in model.named_parameters()]
     alphas = [p for name, p in model.named_parameters() if name.endswith("residual.alpha")]

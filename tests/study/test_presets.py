@@ -10,7 +10,7 @@ from swapformer.paths import conf_dir
 from swapformer.study.config import check, compose
 
 PRESETS = sorted(path.stem for path in (conf_dir() / "preset").glob("*.yaml"))
-SMALL = {"nanogpt_cpu": [f"task.source.path={Path(__file__).parent}"]}
+SMALL = {"nanogpt_cpu": [f"task.source.path={__file__}", "task.block=16"]}
 """What a preset lacks, or what makes it quick."""
 LIBRARY = [
     "task/source=files",

@@ -1,5 +1,7 @@
 """Hidden tokens: which are chosen, what becomes of them, and what the second segment of a pair is. Laws by counting.
 
+The rates are those of BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1 and appendix A).
+
 Bounds of counts are five standard deviations of the binomial that the law states: a right generator exceeds one of them
 once in two million draws, and the draws are fixed. Texts whose characters all differ let a token tell its place.
 """

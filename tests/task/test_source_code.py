@@ -35,7 +35,7 @@ FRACTIONS = (0.5, 0.3, 0.2)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Files of the library, of several splits, and some with characters of several bytes."""
-    for name, path in Library(packages=["json", "wsgiref", "curses", "dbm"]).files:
+    for name, path in Library(packages=["json", "dbm"]).files:
         (tmp_path / name.replace("/", "_")).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     for number in range(6):
         (tmp_path / f"extra{number}.py").write_text(f"n = {number}\n{EXTRA}", encoding="utf-8")

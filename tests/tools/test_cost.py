@@ -92,7 +92,7 @@ def test_parameters_are_those_of_the_model() -> None:
 def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
     attention: list[str], elements: int, dtype: str, size: int
 ) -> None:
-    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1."""
+    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1 (Shazeer 2019; Ainslie 2023)."""
     sizes = ["model.num_layers=1", "model.d_model=512", "model.num_heads=8", "model.max_len=1024"]
     report = cost(*sizes, *attention, batch=32, lengths=(1024,), dtype=dtype)
     assert report["lengths"][0]["kv_cache"] == elements * size

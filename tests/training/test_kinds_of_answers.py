@@ -16,7 +16,7 @@ TINY = [
     "model.d_model=16", "model.num_heads=2", "model.num_layers=1", "budget.steps=2", "eval.every=2", "eval.batches=1",
     "eval.final_batches=1", "task.batch_size=4", "divergence=100",
 ]  # fmt: skip
-LIBRARY = "task.source.packages=[json,wsgiref,curses,zoneinfo]"
+LIBRARY = "task.source.packages=[json,wsgiref]"
 SNIPPETS = ["task.source.packages=[email,unittest]"]
 SEGMENTS = ["task.segments=true", "task.second=second"]
 CASES: dict[str, tuple[list[str], set[str]]] = {
@@ -30,11 +30,11 @@ CASES: dict[str, tuple[list[str], set[str]]] = {
         ["model/topology=encoder_decoder"], {"loss", "perplexity", "accuracy", "exact_match"}
     ),
     "roles": (
-        ["model/topology=encoder", LIBRARY, "task.split=[0.6,0.2,0.2]"],
+        ["model/topology=encoder", LIBRARY, "task.split=[0.6,0.15,0.25]"],
         {"loss", "accuracy", "macro_f1", "calibration_error"},
     ),
     "source_code": (
-        ["model/pattern=code", LIBRARY, "task.split=[0.6,0.2,0.2]"],
+        ["model/pattern=code", LIBRARY, "task.split=[0.6,0.15,0.25]"],
         {"loss", "perplexity", "bits_per_byte", "accuracy"},
     ),
 }  # fmt: skip

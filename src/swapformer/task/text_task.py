@@ -134,13 +134,17 @@ class TextTask(WrittenTask):
         `ahead`: tokens that are read beyond a block.
         """
         longest = max(lengths.values())
-        regions = torch.randperm((len(self.ids[split]) - ahead) // longest, generator=stream("text", split)) * longest
+        regions = self.regions(split, longest, ahead)
         found: dict[str, Sequence[Tensor]] = {}
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             places = (regions.unsqueeze(1) + within).flatten()
             found[name] = torch.split(places, max(1, self.batch_size * lengths[""] // length))
         return found
+
+    def regions(self, split: Split, length: int, ahead: int) -> Tensor:
+        """Where the whole regions of a split begin, in a fixed shuffled order."""
+        return torch.randperm((len(self.ids[split]) - ahead) // length, generator=stream("text", split)) * length
 
     @property
     def lengths_by_set(self) -> dict[str, int]:
