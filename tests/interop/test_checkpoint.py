@@ -16,7 +16,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
-from swapformer.interop import checkpoint, load, save
+from swapformer.interop import expression, load, save
 from swapformer.model.context import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config import compose
@@ -46,7 +46,7 @@ def quick(overrides: Sequence[str]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "compose", quick)
+    monkeypatch.setattr(expression, "compose", quick)
 
 
 def wide(overrides: list[str], asked: Interface) -> tuple[dict[str, Any], Topology]:

@@ -17,7 +17,8 @@ from swapformer.study.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
-from swapformer.training.start import begin, fingerprint, weights_of, write
+from swapformer.training.start import begin
+from swapformer.training.weights import fingerprint, weights_of, write
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
