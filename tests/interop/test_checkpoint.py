@@ -16,7 +16,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
-from swapformer.interop import checkpoint, load, save
+from swapformer.interop import expression, load, save
 from swapformer.model.context import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config import compose
@@ -46,7 +46,7 @@ def quick(overrides: Sequence[str]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "compose", quick)
+    monkeypatch.setattr(expression, "compose", quick)
 
 
 def wide(overrides: list[str], asked: Interface) -> tuple[dict[str, Any], Topology]:
@@ -92,6 +92,19 @@ def theirs(directory: Path, architecture: str, segments: bool) -> Mapping[str, T
         ("gpt2", "GPT2LMHeadModel", [*GPT2, "model.bias=false"], Interface(V)),
         ("llama", "LlamaForCausalLM", [*LLAMA, "model.position.base=5000.0", "model.norm.eps=1e-5"], Interface(V)),
         ("llama", "LlamaForCausalLM", [*LLAMA, "model.bias=true", "model.head_dim=6"], Interface(V)),
+        ("llama", "LlamaForCausalLM", [*LLAMA, "model/position=rope_linear"], Interface(V)),
+        (
+            "llama",
+            "LlamaForCausalLM",
+            [
+                *LLAMA,
+                "model/position=rope_llama3",
+                "model.position.original_len=8",
+                "model.position.turns_low=0.1",
+                "model.position.turns_high=0.8",
+            ],
+            Interface(V),
+        ),
         ("bert", "BertForMaskedLM", BERT, Interface(V, segments=2)),
         ("bert", "BertForPreTraining", BERT, Interface(V, segments=2, readouts=BOTH)),
         ("bert", "BertForSequenceClassification", BERT, Interface(V, segments=3, readouts=CLASSES)),
@@ -218,15 +231,24 @@ class TestDamage:
         (exported / "config.json").write_text(json.dumps({**config, "logit_scale": 2.0}))
         assert load(exported).notes == ("keys of config.json that were not read: logit_scale",)
 
-    @pytest.mark.parametrize("kind", ["linear", "llama3"])
-    def test_stretched_angles_are_refused(self, kind: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+    def test_angles_stretched_in_other_ways_are_refused(self, kind: str, tmp_path: Path) -> None:
         config, model = wide(LLAMA, Interface(V))
         save(config, model.state_dict(), tmp_path, "llama")
         own = json.loads((tmp_path / "config.json").read_text())
         for key in ("rope_scaling", "rope_parameters"):
             (tmp_path / "config.json").write_text(json.dumps({**own, key: {"rope_type": kind, "factor": 2.0}}))
-            with pytest.raises(UsageError, match=f"rope_type .* must be 'default', but it is '{kind}'"):
+            with pytest.raises(
+                UsageError, match=f"rope_type .* must be one of default, linear, llama3, but it is '{kind}'"
+            ):
                 load(tmp_path)
+        (tmp_path / "config.json").write_text(
+            json.dumps({**own, "rope_parameters": {"rope_type": "llama3", "factor": 8}})
+        )
+        with pytest.raises(
+            UsageError, match="needs original_max_position_embeddings, low_freq_factor, high_freq_factor"
+        ):
+            load(tmp_path)
 
     def test_a_truncated_file_is_named(self, exported: Path) -> None:
         whole = (exported / "model.safetensors").read_bytes()

@@ -17,7 +17,8 @@ from swapformer.study.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
-from swapformer.training.start import begin, fingerprint, weights_of, write
+from swapformer.training.start import begin
+from swapformer.training.weights import fingerprint, weights_of, write
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
@@ -156,6 +157,17 @@ def test_what_is_meant_can_be_said(overrides: list[str], started: Any) -> None:
 def test_what_is_no_start_is_refused(given: str, message: str, started: Any) -> None:
     with pytest.raises(UsageError, match=message):
         started(f"init_from={given}")
+
+
+def test_a_file_that_knows_its_symbols_is_held_to_them(started: Any, place: Path, trained: str, tmp_path: Path) -> None:
+    weights, tokens = weights_of(checkpoint(place, trained)), list(task_of(started()).tokens)
+    for name, known in (("same", tokens), ("other", tokens[::-1])):
+        write(tmp_path / f"{name}.safetensors", weights, [], known)
+    check(started(f"init_from={tmp_path / 'same.safetensors'}"))
+    other = f"init_from={tmp_path / 'other.safetensors'}"
+    with pytest.raises(UsageError, match="its symbols are not those of this task"):
+        check(started(other))
+    check(started(other, "allow=[vocabulary]"))
 
 
 def test_only_a_finished_trial_is_a_start(started: Any, place: Path, trained: str) -> None:

@@ -33,7 +33,8 @@ from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
 from swapformer.training.optimiser import freeze, make_optimiser
-from swapformer.training.start import match, source
+from swapformer.training.start import match
+from swapformer.training.weights import source
 
 WHOLE_NUMBERS = {
     "seed": 0,

@@ -17,7 +17,7 @@ from swapformer.study import overrides as texts
 from swapformer.study.record import FINISHED
 from swapformer.study.store import Store
 from swapformer.task.tokeniser import VOCABULARY_FILE
-from swapformer.training.start import weights_of
+from swapformer.training.weights import weights_of
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, load
 from swapformer.interop.tokeniser import FILE, read_tokeniser
-from swapformer.training.start import write
+from swapformer.training.weights import write
 
 
 def main(arguments: Sequence[str]) -> int:

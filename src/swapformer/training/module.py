@@ -27,7 +27,7 @@ from swapformer.training.data import EvaluationStream, Share, TrainingStream, lo
 from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.selection import readout
-from swapformer.training.start import vocabulary_of
+from swapformer.training.weights import vocabulary_of
 
 
 def tokens_of(places: Places) -> Tokens:
