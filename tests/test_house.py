@@ -37,7 +37,8 @@ ROOMS = {
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"},
+    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"}
+    | {"interface"},
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""

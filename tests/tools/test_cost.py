@@ -103,6 +103,16 @@ def test_a_kernel_that_keeps_no_weights_keeps_less() -> None:
     assert kept[0] < kept[1]
 
 
+def test_an_early_answer_costs_one_more_head() -> None:
+    """In training every exit is read: V·D weights for each token, used once forward and twice backward."""
+    fixed, early = (
+        cost(f"model/depth={depth}", "model/kernel=reference")["lengths"][0] for depth in ("fixed", "early_exit")
+    )
+    head = 2 * 32 * 64 * task_of(compose(GPT)).vocab_size
+    assert early["forward"] - fixed["forward"] == head
+    assert early["backward"] - fixed["backward"] == 2 * head
+
+
 def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GPT, "--lengths", "16,32", "--batch", "2", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -19,6 +19,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.study.rules import (
+    depth,
     devices,
     embeddings,
     ends,
@@ -96,7 +97,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
             for stack in plan.stacks:
                 problems += devices(stack, config["trainer"]["accelerator"])
                 problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack), *values(stack)]
-            problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
+            problems += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not problems:
                 _start(config, plan, task)
     except InstantiationException as error:
