@@ -61,8 +61,8 @@ class DeepNorm(Init):
     """Xavier with gain β = (8N)^−¼ on values, output and feed-forward weights and 1 on all others; tables N(0, 1/D).
 
     The other half is the stream's factor α = (2N)^¼ in post-norm: +preset=deepnorm sets both. N is the number of layers
-    of the one stack; an encoder of N and a decoder of M layers have the factors of `deepnorm_factors` (Wang et al. 2022,
-    arXiv:2203.00555).
+    of the one stack; an encoder of N and a decoder of M layers have the factors of `deepnorm_factors` (Wang et al.
+    2022, arXiv:2203.00555).
     """
 
     def std(self, origin: Origin) -> float:
@@ -114,9 +114,9 @@ class Fixup(Init):
 class TFixup(Init):
     """Xavier with a factor on values, output and feed-forward weights, tables N(0, 1/D) · (9N)^−¼, no norms.
 
-    The factor is (9N)^−¼ in a decoder and 0.67 N^−¼ in an encoder, N the number of layers of each; that of tables is the
-    decoder's, where there is one (Huang et al. 2020, “Improving Transformer Optimization Through Better Initialization”,
-    ICML). It trains without warm-up.
+    The factor is (9N)^−¼ in a decoder and 0.67 N^−¼ in an encoder, N the number of layers of each; that of tables is
+    the decoder's, where there is one (Huang et al. 2020, “Improving Transformer Optimization Through Better
+    Initialization”, ICML). It trains without warm-up.
     """
 
     without_norm = True
