@@ -107,7 +107,7 @@ class Tokeniser(ABC):
         """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
         names = inspect.signature(type(self)).parameters
         held = {
-            "tokeniser": f"{type(self).__module__}.{type(self).__qualname__}",
+            "tokeniser": f"{_public(type(self).__module__)}.{type(self).__qualname__}",
             "settings": {name: getattr(self, name) for name in names},
             "learned": asdict(self.learned),
         }
@@ -128,3 +128,8 @@ class Tokeniser(ABC):
         """The special tokens that a task needs and those of the settings, numbered as in every other task."""
         names = dict.fromkeys([*needed, *self.special])
         return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
+
+
+def _public(module: str) -> str:
+    """The module that a class is known by: a file of this room may move, and what was written must be read again."""
+    return __package__ if __package__ and module.startswith(f"{__package__}.") else module
