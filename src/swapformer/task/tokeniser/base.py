@@ -103,11 +103,19 @@ class Tokeniser(ABC):
         known._learned = learned
         return known
 
+    @classmethod
+    def known_as(cls) -> str:
+        """The name by which it is written: its room's, for a file of it may move. What was written is read again."""
+        room = (
+            cls.__module__ if __package__ is None or not cls.__module__.startswith(f"{__package__}.") else __package__
+        )
+        return f"{room}.{cls.__qualname__}"
+
     def to_json(self) -> str:
         """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
         names = inspect.signature(type(self)).parameters
         held = {
-            "tokeniser": f"{_public(type(self).__module__)}.{type(self).__qualname__}",
+            "tokeniser": self.known_as(),
             "settings": {name: getattr(self, name) for name in names},
             "learned": asdict(self.learned),
         }
@@ -128,8 +136,3 @@ class Tokeniser(ABC):
         """The special tokens that a task needs and those of the settings, numbered as in every other task."""
         names = dict.fromkeys([*needed, *self.special])
         return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
-
-
-def _public(module: str) -> str:
-    """The module that a class is known by: a file of this room may move, and what was written must be read again."""
-    return __package__ if __package__ and module.startswith(f"{__package__}.") else module
