@@ -38,7 +38,9 @@ ROOMS = {
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
     "mirror": {"study", "report", "errors"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"},
+    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"}
+    | {"interface"},
+    "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
 
@@ -48,6 +50,7 @@ OUTSIDE = {
     "analysis": {"torch", "numpy"},
     "mirror": {"hydra", "numpy", "matplotlib"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
+    "interop": {"torch", "safetensors", "tokenizers", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""
 

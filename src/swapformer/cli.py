@@ -25,6 +25,7 @@ TOOLS = {
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
+    "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),
     "sample": ("swapformer.tools.sample", "let a trained model write"),
     "export": ("swapformer.tools.export", "write a trained model as a Hugging Face checkpoint"),
     "import": ("swapformer.tools.load", "make a Hugging Face checkpoint a start for trials"),

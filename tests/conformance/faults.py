@@ -534,19 +534,25 @@ class FalseHead(Init):
         return 0.0 if origin.role is Role.HEAD else 0.02
 
 
-class CountsFromFirst(Position):
-    """Counts queries from the first of those handed over, which a cache makes another one."""
+class ForgetsTheLast(Attention):
+    """Adds the place before, and of the places that came with an earlier call it knows nothing."""
 
-    has_bias = True
+    uses = MultiHead.uses
+    sees_order = True
+    caches = True
 
-    def __init__(self, dims: Dims) -> None:
-        super().__init__(dims)
-        self.heads = dims.num_heads
+    def __init__(self, dims: Dims, *, pattern: Pattern, **parts: Any) -> None:
+        super().__init__()
+        self.heads = MultiHead(dims, pattern=pattern, **parts)
 
-    def bias(self, context: Context) -> Tensor:
-        query, key = (tokens.position - tokens.position[:, :1] for tokens in (context.query, context.key))
-        steps = (key[:, None, :] - query[:, :, None]).abs()[:, None]
-        return -0.1 * steps.to(context.dtype).expand(-1, self.heads, -1, -1)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        tokens, before = context.query, nn.functional.pad(x[:, :-1], (0, 0, 1, 0))
+        for channel in (tokens.document, tokens.padding):
+            if channel is not None:
+                moved = nn.functional.pad(channel[:, :-1].long(), (1, 0), value=1)
+                kept = moved == channel if channel is tokens.document else moved == 0
+                before = before * kept[..., None]
+        return self.heads(x, context, position, memory) + before
 
 
 class MeanOfAll(Attention):

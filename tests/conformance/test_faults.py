@@ -34,7 +34,7 @@ FAULTS = [
     ("normaliser", "BlindNaN", {}, "padding_is_invisible"),
     ("position", "SeesDocuments", {}, "documents_are_apart"),
     ("ffn", "RemembersPadding", {}, "calls_are_apart"),
-    ("position", "CountsFromFirst", {}, "cache_changes_nothing"),
+    ("attention", "ForgetsTheLast", {}, "cache_changes_nothing"),
     ("kernel", "ForgetsBorders", {}, "blocks_are_enough"),
     ("pattern", "FurtherThanStated", {}, "blocks_are_enough"),
     ("position", "FromTheFirstKey", {}, "blocks_are_enough"),
@@ -71,6 +71,7 @@ FAULTS = [
 
 NEVER_ALONE = {
     "builds": "what is not finite, or has another shape, fails wherever it is run",
+    "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_are_enough`",
     "causality": "what leaks with positions in order leaks with shuffled ones too: `encodings_see_positions`",
 }
 """Laws without a fault that breaks nothing else, and why there is none."""

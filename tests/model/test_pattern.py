@@ -112,7 +112,7 @@ def test_bigbird_blocks_follow_the_paper(count: int) -> None:
 
 
 def test_random_blocks_repeat_in_every_build_and_do_not_move_as_the_sequence_grows() -> None:
-    """BigBird: identical across ranks and evaluation; a cache also needs those of the past to stay."""
+    """BigBird (Zaheer et al. 2020): the same on every rank, in evaluation too; and a cache needs those of the past."""
     make = partial(BigBird, DIMS, block=2, before=1, random_before=2, first=1, seed=3)
     torch.manual_seed(1)
     first = make().blocks(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ from task.solvers import Solver
 Case = tuple[type[Synthetic], Solver, dict[str, Any]]
 
 QUESTIONS: dict[str, Case] = {
-    "copy": (Copy, solvers.copied, {"symbols": 7, "lengths": [2, 6], "eval_lengths": [9]}),
-    "reverse": (Reverse, solvers.turned, {"symbols": 7, "lengths": [2, 6], "eval_lengths": ["2x"]}),
+    "copy": (Copy, solvers.copied, {"symbols": 30, "lengths": [2, 6], "eval_lengths": [9]}),
+    "reverse": (Reverse, solvers.turned, {"symbols": 30, "lengths": [2, 6], "eval_lengths": ["2x"]}),
     "sort": (Sort, solvers.ascending, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),
     "maximum": (Maximum, solvers.largest, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),
     "parity": (Parity, solvers.odd, {"lengths": [6, 9], "eval_lengths": [12]}),
@@ -62,12 +63,16 @@ SEQUENCES: dict[str, Case] = {
 CASES = {**QUESTIONS, **SEQUENCES}
 
 
-def build(name: str, **settings: Any) -> Synthetic:
+@cache
+def build(name: str, as_source: bool = False) -> Synthetic:
+    """The task of a case."""
     kind, _, own = CASES[name]
-    return kind(**{"batch_size": 64, **own, **settings})
+    return kind(**{"batch_size": 64, **own, **({"as_source": True} if as_source else {})})
 
 
+@cache
 def batches(task: Synthetic) -> list[tuple[str, Batch]]:
+    """Some batches of training, and one of each evaluation set, with the set's name."""
     found = [("train", task.train_batch(1, step)) for step in range(3)]
     return found + [(one.name, one.batch(0)) for split in ("val", "test") for one in task.evaluation(split)]
 

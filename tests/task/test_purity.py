@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import OmegaConf
@@ -32,16 +32,15 @@ YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
 
 
 def node(path: Path) -> dict[str, Any]:
-    """The resolved settings of a task."""
-    return deepcopy(composed(path))
+    """The resolved settings of a task, composed only where there is something to compose: that takes a tenth second."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return dict(_composed(path.stem)) if "defaults" in content or path.stem in SMALL else content
 
 
 @cache
-def composed(path: Path) -> dict[str, Any]:
+def _composed(task: str) -> dict[str, Any]:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = OmegaConf.to_container(
-            compose("train", [f"task={path.stem}", *SMALL.get(path.stem, ())]).task, resolve=True
-        )
+        config = OmegaConf.to_container(compose(f"task/{task}", SMALL.get(task, [])).task, resolve=True)
     assert isinstance(config, dict)
     return config
 
@@ -109,35 +108,17 @@ def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Pa
     assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
 
 
-OTHER: dict[str, Any] = {
-    "symbols": 77, "distinct": 3, "eval_lengths": ["3x"], "batch_size": 5, "digits": 2, "eval_digits": [6],
-    "train_samples": 50, "path": inspect.getfile(inspect), "unit": "bytes", "split": [0.8, 0.1, 0.1], "min_count": 5,
-    "block": 48, "modulus": 89, "fraction": 0.4, "kinds": 4, "depth": 5, "opening": 0.7, "periods": [2, 5],
-    "strides": 3, "distractors": 5, "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70,
-    "features": 3, "words": 9, "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3,
-    "table": 1, "arguments": 5,
-}  # fmt: skip
-"""For each setting a value that no YAML has."""
-
-
-def other(name: str, default: Any) -> Any:
-    """A value of a setting that is not the default."""
-    if isinstance(default, bool):
-        return not default
-    return [default[0], default[1] - 1] if name == "lengths" else OTHER[name]
-
-
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
 def test_yaml_and_constructor_agree_and_no_setting_is_dead(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Synthetic, "rows_at_once", 8)
+    monkeypatch.setattr(Synthetic, "rows_at_once", 1)
 
-    def look(**settings: Any) -> object:
+    def look(**settings: Any) -> list[str]:
         task = build(path, **settings)
-        if isinstance(task, Synthetic):
-            return [digest(task.train_batch(0, 0)), *(digest(one.batch(0)) for one in task.evaluation("val"))]
-        return everything(task, backwards=False)
+        batches = [task.train_batch(0, 0), *(one.batch(0) for one in task.evaluation("val"))]
+        # A synthetic task's fingerprint changes with its settings, whether anything reads them or not.
+        return [*map(digest, batches), *([] if isinstance(task, Synthetic) else [task.fingerprint()])]
 
     defaults = node(path)
     assert set(inspect.signature(get_object(defaults.pop("_target_"))).parameters) == set(defaults)
@@ -146,9 +127,8 @@ def test_yaml_and_constructor_agree_and_no_setting_is_dead(
         if (path.stem, name) in NOTHING_TO_CHANGE:
             continue
         needed = NEEDED.get(name, {})
-        without = look(**needed) if needed else before
         changed = {name: change_of(path.stem, name, defaults, tmp_path)}
-        assert look(**needed, **changed) != without, name
+        assert look(**needed, **changed) != (look(**needed) if needed else before), name
 
 
 def test_what_a_task_says_of_itself_holds() -> None:

@@ -92,7 +92,7 @@ def test_parameters_are_those_of_the_model() -> None:
 def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
     attention: list[str], elements: int, dtype: str, size: int
 ) -> None:
-    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1."""
+    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1 (Shazeer 2019; Ainslie 2023)."""
     sizes = ["model.num_layers=1", "model.d_model=512", "model.num_heads=8", "model.max_len=1024"]
     report = cost(*sizes, *attention, batch=32, lengths=(1024,), dtype=dtype)
     assert report["lengths"][0]["kv_cache"] == elements * size
@@ -101,6 +101,16 @@ def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
 def test_a_kernel_that_keeps_no_weights_keeps_less() -> None:
     kept = [cost(f"model/kernel={kernel}")["lengths"][0]["activations"] for kernel in ("sdpa", "reference")]
     assert kept[0] < kept[1]
+
+
+def test_an_early_answer_costs_one_more_head() -> None:
+    """In training every exit is read: V·D weights for each token, used once forward and twice backward."""
+    fixed, early = (
+        cost(f"model/depth={depth}", "model/kernel=reference")["lengths"][0] for depth in ("fixed", "early_exit")
+    )
+    head = 2 * 32 * 64 * task_of(compose(GPT)).vocab_size
+    assert early["forward"] - fixed["forward"] == head
+    assert early["backward"] - fixed["backward"] == 2 * head
 
 
 def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,12 +43,15 @@ def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], 
     return dict(counts)
 
 
-def count(model: nn.Module, given: Sequence[Any], length: int, kv_cache: int | None) -> Cost:
+def count(
+    model: nn.Module, run: Callable[..., Tensor], given: Sequence[Any], length: int, kv_cache: int | None
+) -> Cost:
     """The cost of one training batch [batch, length] of a model that lies on the meta device.
 
     Args:
         model: on meta, in the precision that activations are counted in.
-        given: what its forward takes, for one batch.
+        run: the model's answers for what is given, summed.
+        given: what a forward takes, for one batch.
         length: places of each sequence.
         kv_cache: bytes that generation keeps.
     """
@@ -57,9 +60,9 @@ def count(model: nn.Module, given: Sequence[Any], length: int, kv_cache: int | N
         counter() as forward,
         saved_tensors_hooks(kept.pack, lambda tensor: tensor),
     ):
-        logits: Tensor = model(*given)
+        total = run(*given)
     with counter() as backward:
-        logits.sum().backward()  # type: ignore[no-untyped-call]
+        total.backward()  # type: ignore[no-untyped-call]
     model.zero_grad()
     return Cost(
         length=length,

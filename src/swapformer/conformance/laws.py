@@ -97,8 +97,8 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         slot: the slot whose part is in question.
     """
     subject = Subject.fitting(config, slot)
-    if (reason := subject.elsewhere) is not None:
-        return [Verdict(name, None, reason) for name in LAWS]
+    if (elsewhere := _elsewhere(subject)) is not None:
+        return [Verdict(name, None, elsewhere) for name in LAWS]
     verdicts: list[Verdict] = []
     for name, law in LAWS.items():
         failed = next((verdict.law for verdict in verdicts if verdict.holds is False), None)
@@ -113,6 +113,14 @@ def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
         except Exception as error:
             verdicts.append(Verdict(name, False, _told(error)))
     return verdicts
+
+
+def _elsewhere(subject: Subject) -> str | None:
+    """Why the subject cannot be examined here; what cannot be made at all is for the laws to say."""
+    try:
+        return subject.elsewhere
+    except Exception:
+        return None
 
 
 def _told(error: Exception) -> str:

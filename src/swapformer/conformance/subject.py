@@ -13,6 +13,7 @@ from hydra.utils import get_object
 from torch import Tensor
 from torch.nn import functional
 
+from swapformer.interface import MAIN
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
@@ -208,6 +209,9 @@ def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Te
     """Next-token loss, with what the parts want beside it."""
     logits = answer(model, inputs, tokens)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    for early in model.take_early_answers():
+        logits = early[MAIN]
+        loss = loss + model.depth.loss * functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     auxiliary = take_auxiliary_loss(model)
     return loss if auxiliary is None else loss + auxiliary
 

@@ -10,9 +10,7 @@ from swapformer.interop.format import Config, Format, Setting, Variant, symbols
 from swapformer.interop.gpt2 import ACTIVATIONS
 from swapformer.interop.rules import Rule, Shapes, inside, module
 from swapformer.model.layers import Role
-
-NEXT = "next"
-"""The name of the answer whether the second segment follows the first."""
+from swapformer.task.next_sentence import NEXT_SENTENCE as NEXT
 
 _POOLER = module("bert.pooler.dense", "pooler")
 _SYMBOLS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,32 +15,18 @@ from swapformer.errors import UsageError, suggest
 from swapformer.interface import Interface
 from swapformer.interop import files
 from swapformer.interop.bert import BERT
+from swapformer.interop.expression import composed, expressed
 from swapformer.interop.format import Format, Variant
 from swapformer.interop.gpt2 import GPT2
 from swapformer.interop.llama import LLAMA
 from swapformer.interop.rules import Shapes, Weights, for_layers, read, write
 from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
-from swapformer.study.config import compose
 from swapformer.training.assemble import build_plan, factory
 from swapformer.training.selection import readout
 
 FORMATS = {format.name: format for format in (GPT2, BERT, LLAMA)}
 """The formats by name."""
-
-UNREAD = (
-    "init",
-    "kernel",
-    "encoder",
-    "ffn.expansion",
-    "ffn.drop_hidden",
-    "ffn.drop_output",
-    "attention.orthogonality",
-    "attention.previous_pull",
-    "attention.local_pull",
-    "attention.global_pull",
-)
-"""Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +67,9 @@ def load(directory: Path) -> Checkpoint:
     overrides = format.overrides(config)
     theirs = dict(_named(format, files.read_weights(directory)))
     variant = _variant_of(format, theirs)
-    interface, composed = format.interface(config, variant), _composed(overrides)
-    model = _empty(composed, interface)
-    rules = for_layers([*format.rules, *variant.rules], composed["model"]["num_layers"])
+    interface, ours = format.interface(config, variant), composed(overrides)
+    model = _empty(ours, interface)
+    rules = for_layers([*format.rules, *variant.rules], ours["model"]["num_layers"])
     known = {name for rule in rules for name in rule.ours}
     shapes = {name: weight.shape for name, weight in model.state_dict().items() if name in known}
     unknown = format.unknown(config)
@@ -109,9 +94,9 @@ def save(config: Mapping[str, Any], weights: Weights, directory: Path, name: str
     if name not in FORMATS:
         raise UsageError(f"no format {name!r}{suggest(name, FORMATS)}")
     format, shapes = FORMATS[name], {key: weight.shape for key, weight in weights.items()}
-    theirs, reference, lacks = _expressed(format, config["model"], shapes)
+    theirs, reference, lacks = expressed(format, config["model"], shapes)
     if lacks:
-        others = [other.name for other in FORMATS.values() if not _expressed(other, config["model"], shapes)[2]]
+        others = [other.name for other in FORMATS.values() if not expressed(other, config["model"], shapes)[2]]
         hint = f"; {' and '.join(others)} can" if others else ""
         raise UsageError(f"the format {name} cannot express this model: {'; '.join(lacks)}{hint}")
     variant = _variant_for(format, shapes)
@@ -173,11 +158,6 @@ def _required(ours: Sequence[str]) -> bool:
     return "head.weight" not in ours
 
 
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration that overrides make; the task, which must be some, says nothing of the model."""
-    return compose(["task=copy", *overrides])
-
-
 def _empty(config: Mapping[str, Any], interface: Interface) -> Topology:
     """The model of a configuration, without memory."""
     try:
@@ -186,43 +166,3 @@ def _empty(config: Mapping[str, Any], interface: Interface) -> Topology:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return model
-
-
-def _explicit(model: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    """A `model` node in which sizes that follow from others are worked out."""
-    node = copy.deepcopy(dict(model))
-    node["head_dim"] = node["head_dim"] or node["d_model"] // node["num_heads"]
-    if "num_kv_heads" in node["attention"]:
-        node["attention"]["num_kv_heads"] = node["attention"]["num_kv_heads"] or node["num_heads"]
-    if "width" in node["ffn"]:
-        node["ffn"]["width"] = node["ffn"]["width"] or shapes["stack.layers.0.ffn.up.weight"][0]
-    return node
-
-
-def _expressed(
-    format: Format, model: Mapping[str, Any], shapes: Shapes
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """The config.json that comes nearest to a `model` node, the node that it stands for, and what that one lacks."""
-    own = _explicit(model, shapes)
-    theirs = format.config(own)
-    reference: dict[str, Any] = _composed(format.overrides(theirs))["model"]
-    return theirs, reference, list(_lacks(format, own, _explicit(reference, shapes)))
-
-
-def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any]) -> Iterator[str]:
-    """What a model is or has and its nearest relative in a format is not or has not."""
-    unbiased = ("bias",) if format.filled and not model["bias"] else ()
-    unread = {*UNREAD, *format.unread, *unbiased}
-    for slot, own in model.items():
-        if slot in unread or own == reference[slot]:
-            continue
-        if not isinstance(own, Mapping):
-            yield f"model.{slot} is {own}, not {reference[slot]}"
-        elif own["_target_"] != reference[slot]["_target_"]:
-            yield "model.{} is {}, not {}".format(
-                slot, *(node["_target_"].rpartition(".")[2] for node in (own, reference[slot]))
-            )
-        else:
-            other = reference[slot]
-            changed = [key for key in own if own[key] != other.get(key) and f"{slot}.{key}" not in unread]
-            yield from (f"model.{slot}.{key} is {own[key]}, not {other.get(key)}" for key in changed)

@@ -24,7 +24,8 @@ class Setting:
     Attributes:
         ours: its path within the `model` node, such as `norm.eps`; the slot itself where `options` are given.
         theirs: the keys that hold it, which must agree.
-        default: its value where config.json has none of them; a function of config.json where that depends.
+        default: its value where config.json has none of them; a function of config.json where that depends; None where
+            there is then nothing to set.
         options: their word for each option of our slot; None where the value itself is kept.
     """
 
@@ -33,8 +34,8 @@ class Setting:
     default: Any
     options: Mapping[str, str] | None = None
 
-    def read(self, config: Config) -> str:
-        """The override that sets it."""
+    def read(self, config: Config) -> str | None:
+        """The override that sets it; None where there is nothing to set."""
         given = {key: config[key] for key in self.theirs if config.get(key) is not None}
         values = list(given.values()) or [self.default(config) if callable(self.default) else self.default]
         if any(value != values[0] for value in values):
@@ -42,6 +43,8 @@ class Setting:
                 f"{' and '.join(given)} of config.json must agree, for they are one setting here (model.{self.ours}), "
                 f"but they are {' and '.join(map(str, values))}"
             )
+        if values[0] is None:
+            return None
         if self.options is None:
             return f"model.{self.ours}={str(values[0]).lower() if isinstance(values[0], bool) else values[0]}"
         if values[0] not in self.options:
@@ -156,7 +159,8 @@ class Format:
         for key, value in self.required.items():
             if flat.get(key, value) != value:
                 raise UsageError(f"{key} of config.json must be {value!r} for {self.name}, but it is {flat[key]!r}")
-        return [*self.parts, *(setting.read(flat) for setting in self.settings)]
+        found = [setting.read(flat) for setting in self.settings]
+        return [*self.parts, *(override for override in found if override is not None)]
 
     def unknown(self, config: Config) -> list[str]:
         """Keys of config.json that nothing here reads."""

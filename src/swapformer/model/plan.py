@@ -123,12 +123,14 @@ class ModelPlan:
         dims: sizes of the model.
         layers: one plan for each layer, first to last.
         interface: what goes in and what comes out.
+        depth: makes what says how many of the layers a place goes through.
         encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
     """
 
     dims: Dims
     layers: tuple[LayerPlan, ...]
     interface: Interface
+    depth: Factory
     encoder: tuple[LayerPlan, ...] = ()
 
     def __post_init__(self) -> None:

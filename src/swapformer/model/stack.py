@@ -15,6 +15,7 @@ from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.cache import Cache
 from swapformer.model.context import Context, Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.ffn import FFN
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
@@ -111,10 +112,11 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
         """The stream's output [B, T, D] for embeddings x [B, T, D]; layers that cross read `memory` [B, S, D].
 
-        With a cache, the T places follow those that it has noted.
+        With a cache, the T places follow those that it has noted. With a journey, places may leave on the way.
         """
         keys = tokens if cache is None else cache.extend(tokens)
         reads = partial(_reading, tokens, keys, x.dtype, memory, memory_tokens, cache)
@@ -132,8 +134,10 @@ class Stack(nn.Module):
             inputs=lambda: (*self.parameters(), *(() if memory is None else (memory,))),
         )
         first, last = self._residual(0), self._residual(-1)
-        state = first.run(first.open(self.dropout(x)), walk)
-        return last.close(state, _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding))
+        norm = _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding)
+        state, close = first.open(self.dropout(x)), partial(last.close, norm=norm)
+        state = first.run(state, walk) if journey is None else journey.walk(state, walk.layers, close)
+        return close(state)
 
     def _updates(self, reads: Callable[[], tuple[Context, Source | None]]) -> list[Update]:
         """What every residual branch of the stack computes, first to last, with a context of their own."""

@@ -19,6 +19,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.study.rules import (
+    depth,
     devices,
     embeddings,
     ends,
@@ -33,7 +34,8 @@ from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
 from swapformer.training.optimiser import freeze, make_optimiser
-from swapformer.training.start import match, source
+from swapformer.training.start import match
+from swapformer.training.weights import source
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -95,7 +97,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
             for stack in plan.stacks:
                 problems += devices(stack, config["trainer"]["accelerator"])
                 problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack), *values(stack)]
-            problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
+            problems += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not problems:
                 _start(config, plan, task)
     except InstantiationException as error:

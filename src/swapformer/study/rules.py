@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from swapformer.interface import MAIN
 from swapformer.model.init import Init
 from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.residual import Residual
 from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 
@@ -69,6 +71,26 @@ def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
             yield (
                 f"kernel {type(kernel).__name__} needs trainer.accelerator={kernel.accelerator}, but it is "
                 f"{accelerator}; use trainer={kernel.accelerator}, or model/kernel=auto, blocked (for bands) or sdpa."
+            )
+
+
+def depth(plan: ModelPlan) -> Iterator[str]:
+    """What places that leave early take for granted."""
+    part, main = plan.depth(plan.dims), plan.interface.readouts[MAIN]
+    if not part.exits:
+        return
+    name = type(part).__name__
+    if main.per != "place" or main.kind == "values":
+        yield (
+            f"depth {name} reads how certain the answer of a place is, but the task asks for {main.kind} of a "
+            f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each place."
+        )
+    for residual in (layer.residual() for layer in plan.layers):
+        if residual.keeps != Residual.keeps:
+            yield (
+                f"depth {name} keeps the stream of a place that has left as it is, which must be one tensor, but "
+                f"{type(residual).__name__} keeps {residual.keeps}; use model/residual=add, rezero or another one of "
+                "one tensor, or model/depth=fixed."
             )
 
 

@@ -88,13 +88,13 @@ class Addition(Answering):
         pairs = pairs if length == 1 else pairs[pairs >= 100 ** (length - 1)]
         return _split_pairs(pairs.unsqueeze(1) // 100 ** torch.arange(length) % 100)
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         # Both operands' digits of a place are one number below 100, little-endian; the highest place has one digit ≠ 0.
-        pairs = torch.randint(100, (len(lengths), width), generator=generator)
+        pairs = torch.randint(100, (len(lengths), longest), generator=generator)
         highest = torch.randint(1, 100, (len(lengths), 1), generator=generator)
         top = (lengths - 1).unsqueeze(1)
         pairs.scatter_(1, top, torch.where(top > 0, highest, pairs[:, :1]))
-        outside = torch.arange(width) > top
+        outside = torch.arange(longest) > top
         return _split_pairs(pairs).masked_fill(outside.unsqueeze(1), _PAD)
 
     def question(self, content: Tensor, lengths: Tensor) -> Tensor:

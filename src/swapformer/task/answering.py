@@ -25,7 +25,6 @@ class Answering(Synthetic):
     """
 
     separator_token: int
-    end_token: int | None
     as_source: bool
 
     def __init__(
@@ -39,6 +38,7 @@ class Answering(Synthetic):
         shares: Mapping[Split, float] = SHARES,
     ) -> None:
         self.as_source = presence("as_source", as_source)
+        self.start_token = self.separator_token if as_source else None
         super().__init__(
             lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, alphabet=alphabet, shares=shares
         )
@@ -69,7 +69,7 @@ class Answering(Synthetic):
         asked = 0 if self.as_source else self.question_at(length)
         return asked + self.answer_at(length) + (self.end_token is not None)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         rows = len(content)
         before = [column(rows, self.separator_token)]
         if not self.as_source:
@@ -81,8 +81,8 @@ class Answering(Synthetic):
         asked = sum(piece.shape[1] for piece in before)
         return Written(tokens, (torch.arange(tokens.shape[1]) >= asked).expand_as(tokens))
 
-    def collate(self, content: Tensor, lengths: Tensor) -> Batch:
-        batch = super().collate(content, lengths)
+    def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:
+        batch = super().collate(content, lengths, longest)
         if not self.as_source:
             return batch
         question, filler = self.question(content, lengths), self.splits.alphabet

@@ -154,6 +154,13 @@ class Task(ABC):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data that the settings name; the same in every process."""
 
+    def vocabulary(self) -> str | None:
+        """What another task must know to write as this one does (task/tokeniser=trained), as a file that trials keep.
+
+        None where a task is not written by a tokeniser.
+        """
+        return None
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a written text. UsageError names a symbol that the task does not have."""
         ids = {token: index for index, token in enumerate(self.tokens)}

@@ -84,11 +84,11 @@ class Dyck(Synthetic):
     def tokens_at(self, length: int) -> int:
         return length
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        tokens = walk(generator, len(lengths), width, self.kinds, self.depth, self.opening)
-        return tokens.masked_fill(torch.arange(width) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        tokens = walk(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
+        return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         last = content.squeeze(1).gather(1, (lengths - 1).unsqueeze(1))
         tokens = with_room(content.squeeze(1), 2 * self.kinds)
         before = levels(tokens, self.kinds).roll(1, 1).index_fill(1, torch.tensor([0]), 0)
@@ -143,9 +143,9 @@ class Brackets(Answering):
     def answer_at(self, length: int) -> int:
         return min(length, self.depth)
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        tokens = walk(generator, len(lengths), width, self.kinds, self.depth, self.opening)
-        return tokens.masked_fill(torch.arange(width) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        tokens = walk(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
+        return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
     def question(self, content: Tensor, lengths: Tensor) -> Tensor:
         return content.squeeze(1)

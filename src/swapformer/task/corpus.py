@@ -34,8 +34,12 @@ class Corpus:
 
     def split(self, name: Split) -> NDArray[Any]:
         """The token ids of a split [n]: a view."""
+        return self.of_split(self.ids, name)
+
+    def of_split(self, values: NDArray[Any], name: Split) -> NDArray[Any]:
+        """The part of an array as long as the ids that belongs to a split: a view."""
         first, last = _bounds(self.lengths, name)
-        return self.ids[first:last]
+        return values[first:last]
 
     def begins(self, name: Split) -> NDArray[np.int64]:
         """Where the documents of a split begin in `split(name)`, and at last where it ends [d+1]."""

@@ -62,7 +62,7 @@ class FactRecall(Answering):
         sizes = (self.forms, self.entities, self.relations)
         return self._named(torch.cartesian_prod(*map(torch.arange, sizes))[self.entities * self.relations :])
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         sizes = (self.forms, self.entities, self.relations)
         return self._named(
             torch.stack([torch.randint(size, (len(lengths),), generator=generator) for size in sizes], 1)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-
-from swapformer.task.base import Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +46,3 @@ def with_room(values: Tensor, filler: int) -> Tensor:
 def padding_or_none(padding: Tensor) -> Tensor | None:
     """`padding` where there is any."""
     return padding if bool(padding.any()) else None
-
-
-def part(places: Any, low: int, high: int) -> Any:
-    """Rows `low` … `high` of a batch, of a source or of a tensor, as copies."""
-    if isinstance(places, Tensor):
-        return places[low:high].clone()
-    if isinstance(places, Mapping):
-        return {name: part(channel, low, high) for name, channel in places.items()}
-    if isinstance(places, Places):
-        cut = {one.name: part(getattr(places, one.name), low, high) for one in fields(places)}
-        padding = cut.pop("padding")
-        return replace(places, **cut, padding=None if padding is None else padding_or_none(padding))
-    return places

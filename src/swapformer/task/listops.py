@@ -73,8 +73,8 @@ class ListOps(Answering):
     def answer_at(self, length: int) -> int:
         return 1
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        rows, most = len(lengths), self.arguments
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, width, most = len(lengths), self.width_at(longest), self.arguments
         closing, nesting = torch.rand(2, width, rows, generator=generator)
         digits = torch.randint(10, (width, rows), generator=generator)
         operations = torch.randint(_MIN, _SUM + 1, (width, rows), generator=generator)

@@ -124,13 +124,13 @@ class Count(Answering):
     def answer_at(self, length: int) -> int:
         return len(str(length))
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, n = len(lengths), lengths.unsqueeze(1)
         asked = torch.randint(self.symbols, (rows, 1), generator=generator)
-        others = (asked + torch.randint(1, self.symbols, (rows, width - 1), generator=generator)) % self.symbols
+        others = (asked + torch.randint(1, self.symbols, (rows, longest), generator=generator)) % self.symbols
         number = (torch.rand(rows, 1, generator=generator) * (n + 1)).long()
-        beyond = torch.arange(width - 1) >= n
-        rank = torch.rand(rows, width - 1, generator=generator).masked_fill(beyond, 2.0).argsort(1).argsort(1)
+        beyond = torch.arange(longest) >= n
+        rank = torch.rand(rows, longest, generator=generator).masked_fill(beyond, 2.0).argsort(1).argsort(1)
         symbols = torch.where(rank < number, asked, others).masked_fill(beyond, self.symbols)
         return torch.cat([asked, symbols], dim=1).unsqueeze(1)
 

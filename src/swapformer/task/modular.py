@@ -48,7 +48,7 @@ class ModularAddition(Answering):
     def list_items(self, length: int) -> Tensor:
         return torch.cartesian_prod(*[torch.arange(self.modulus)] * 2).unsqueeze(2)
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         return torch.randint(self.modulus, (len(lengths), 2, 1), generator=generator)
 
     def question(self, content: Tensor, lengths: Tensor) -> Tensor:

@@ -69,8 +69,8 @@ class AssociativeRecall(Synthetic):
     def tokens_at(self, length: int) -> int:
         return self.width_at(length)
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        rows, pairs, filler = len(lengths), int(lengths.max()), self.vocab_size - 1
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, pairs, filler = len(lengths), longest, self.vocab_size - 1
         queries, n = self.asked_at(pairs), lengths.unsqueeze(1)
         asked = n if self.queries is None else n.clamp(max=self.queries)
         keys = permutations(generator, rows, self.keys, pairs)
@@ -90,9 +90,9 @@ class AssociativeRecall(Synthetic):
         slots = slots.masked_fill(torch.arange(queries) >= asked, len(slot)).unsqueeze(2).expand(-1, -1, 2)
         tail = torch.cat([noise, noise[:, :1]], dim=1).scatter(1, slots, asking)[:, :-1]
         tokens = torch.cat([facts.flatten(1), tail.flatten(1)], dim=1)
-        return close_gaps(tokens != filler, tokens, filler)[:, :width].unsqueeze(1)
+        return close_gaps(tokens != filler, tokens, filler).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         tokens = with_room(content.squeeze(1), self.vocab_size - 1)
         place = torch.arange(tokens.shape[1])
         query = (tokens < self.keys) & (place >= 2 * lengths.unsqueeze(1))
@@ -144,10 +144,10 @@ class Needle(Synthetic):
     def tokens_at(self, length: int) -> int:
         return length + 1
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, needles, filler = len(lengths), self.distractors + 1, self.vocab_size - 1
         # A needle takes two tokens and a symbol one, so that there are n − needles of them in order.
-        things = torch.arange(width - 1 - needles)
+        things = torch.arange(longest - needles)
         beyond = things >= (lengths - needles).unsqueeze(1)
         straw = torch.randint(self.symbols, (rows, len(things)), generator=generator).masked_fill(beyond, filler)
         where = torch.rand(rows, len(things), generator=generator).masked_fill(beyond, -1.0).topk(needles).indices
@@ -156,10 +156,10 @@ class Needle(Synthetic):
         first = straw.scatter(1, where, key)
         second = torch.full_like(straw, filler).scatter(1, where, value)
         tokens = torch.stack([first, second], dim=2).flatten(1)
-        haystack = close_gaps(tokens != filler, tokens, filler)[:, : width - 1]
+        haystack = close_gaps(tokens != filler, tokens, filler)[:, :longest]
         return torch.cat([key[:, :1], haystack], dim=1).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         key, haystack = content[:, 0, :1], content[:, 0, 1:]
         value = haystack.gather(1, (haystack == key).byte().argmax(1, keepdim=True) + 1)
         tokens = torch.cat([haystack, key, value], dim=1)

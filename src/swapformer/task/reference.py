@@ -61,8 +61,8 @@ class Coreference(Synthetic):
     def tokens_at(self, length: int) -> int:
         return self.width_at(length) - 1
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        rows, events, n = len(lengths), int(lengths.max()), lengths.unsqueeze(1)
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, events, n = len(lengths), longest, lengths.unsqueeze(1)
         place, filler = torch.arange(events), self.vocab_size - 1
         name = permutations(generator, rows, self.names, events)
         feature = torch.randint(self.features, (rows, events), generator=generator)
@@ -79,9 +79,9 @@ class Coreference(Synthetic):
         words = some_words(generator, (rows, events), self.words, self.distractors, filler)
         words = torch.where(words == filler, filler, words + self.names + 2 * self.features)
         tokens = torch.cat([words, first.unsqueeze(2), second.unsqueeze(2)], dim=2)
-        return tokens.masked_fill((place >= n).unsqueeze(2), filler).view(rows, 1, width)
+        return tokens.masked_fill((place >= n).unsqueeze(2), filler).view(rows, 1, -1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         tokens = content.squeeze(1)
         pronoun = (tokens >= self.names + self.features) & (tokens < self.names + 2 * self.features)
         return Written(tokens, pronoun.roll(1, 1))
@@ -133,8 +133,8 @@ class Dialogue(Synthetic):
     def tokens_at(self, length: int) -> int:
         return (self.distractors + 4) * length - 1
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        rows, turns, filler = len(lengths), int(lengths.max()), self.vocab_size - 1
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, turns, filler = len(lengths), longest, self.vocab_size - 1
         speaker = torch.randint(self.speakers, (rows, turns), generator=generator)
         topic = torch.randint(self.topics, (rows, turns), generator=generator)
         habits = torch.randint(self.words, (rows, self.speakers * self.topics), generator=generator)
@@ -144,9 +144,9 @@ class Dialogue(Synthetic):
         own = torch.stack([speaker, self.speakers + topic, word], dim=2)
         tokens = torch.cat([own, noise], dim=2)
         beyond = torch.arange(turns) >= lengths.unsqueeze(1)
-        return tokens.masked_fill(beyond.unsqueeze(2), filler).view(rows, 1, width)
+        return tokens.masked_fill(beyond.unsqueeze(2), filler).view(rows, 1, -1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         rows, filler = len(content), self.vocab_size - 1
         turns = content.view(rows, -1, self.distractors + 3)
         speaker, topic, word, noise = turns[..., :1], turns[..., 1:2], turns[..., 2:3], turns[..., 3:]

@@ -59,14 +59,14 @@ class Periodic(Synthetic):
     def width_at(self, length: int) -> int:
         return self.periods[1]
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         shortest, longest = self.periods
         motif = permutations(generator, len(lengths), self.symbols, longest)
         period = torch.randint(shortest, longest + 1, (len(lengths), 1), generator=generator)
         return motif.masked_fill(torch.arange(longest) >= period, self.symbols).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
-        motif, place = content.squeeze(1), torch.arange(int(lengths.max()))
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+        motif, place = content.squeeze(1), torch.arange(longest)
         period = (motif != self.symbols).sum(1, keepdim=True)
         tokens = motif.gather(1, place % period).masked_fill(place >= lengths.unsqueeze(1), self.symbols)
         return Written(tokens, place > period - (period == self.periods[1]).long())
@@ -111,14 +111,14 @@ class Ordered(Synthetic):
     def width_at(self, length: int) -> int:
         return 2
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         start = torch.randint(self.symbols, (len(lengths), 1), generator=generator)
         stride = torch.randint(1, self.strides + 1, (len(lengths), 1), generator=generator)
         return torch.cat([start, stride], dim=1).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         start, stride = content[:, 0, :1], content[:, 0, 1:]
-        place = torch.arange(int(lengths.max()))
+        place = torch.arange(longest)
         tokens = (start + stride * place) % self.symbols
         scored = (place > int(self.strides > 1)).expand_as(tokens)
         return Written(tokens.masked_fill(place >= lengths.unsqueeze(1), self.symbols), scored)
@@ -165,13 +165,13 @@ class Induction(Synthetic):
     def width_at(self, length: int) -> int:
         return length + self.distractors
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        order = permutations(generator, len(lengths), self.symbols, width)
-        beyond = torch.arange(width) >= (lengths + self.distractors).unsqueeze(1)
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        order = permutations(generator, len(lengths), self.symbols, longest + self.distractors)
+        beyond = torch.arange(longest + self.distractors) >= (lengths + self.distractors).unsqueeze(1)
         return order.masked_fill(beyond, self.symbols).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
         once, n = content.squeeze(1), lengths.unsqueeze(1)
-        place, again = torch.arange(2 * int(lengths.max()) + self.distractors), n + self.distractors
+        place, again = torch.arange(2 * longest + self.distractors), n + self.distractors
         tokens = once.gather(1, (place - again * (place >= again)).clamp(max=once.shape[1] - 1))
         return Written(tokens.masked_fill(place >= again + n, self.symbols), place > again)

@@ -61,6 +61,12 @@ class ContentSplit:
         words = self._table[content + self._offsets[: content.shape[2]]].sum(2)
         return _mix(words).sum(1) & 0x7FFF_FFFF_FFFF_FFFF
 
+    def distinct(self, content: Tensor) -> Tensor:
+        """The different ones among items [N,P,W]."""
+        hashes, order = self.hash(content).sort()
+        first = torch.cat([hashes.new_ones(1, dtype=torch.bool), hashes[1:] != hashes[:-1]])
+        return content[order[first]]
+
     def list_all(self, length: int, content: Tensor, remedy: str) -> None:
         """Make the shares exact for `length`, whose items are all in `content`; UsageError where there are too few."""
         hashes = self.hash(content).sort().values

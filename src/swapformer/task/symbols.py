@@ -80,9 +80,9 @@ class SymbolList(Answering):
         items = torch.unique(palettes[:, places].view(-1, length), dim=0)
         return items.unsqueeze(1) if len(items) <= LISTED else None
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        content = torch.randint(self.distinct, (len(lengths), width), generator=generator)
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        content = torch.randint(self.distinct, (len(lengths), longest), generator=generator)
         if self.distinct < self.symbols:
             palettes = torch.rand(len(lengths), self.symbols, generator=generator).topk(self.distinct).indices
             content = palettes.gather(1, content)
-        return content.masked_fill(torch.arange(width) >= lengths.unsqueeze(1), self.symbols).unsqueeze(1)
+        return content.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), self.symbols).unsqueeze(1)

@@ -18,8 +18,9 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, Task, whole_number
+from swapformer.task.blocks import Blocks
 from swapformer.task.extrapolation import SUMMARIES, extrapolation
-from swapformer.task.layout import Written, close_gaps, padding_or_none, part
+from swapformer.task.layout import Written, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.split import SHARES, ContentSplit
 
@@ -75,23 +76,23 @@ class Synthetic(Task):
             everything = self.list_items(length)
             if everything is not None:
                 self.splits.list_all(length, everything, self.remedy)
-        self._ahead = max(1, self.rows_at_once // self.batch_size)
-        self._block: tuple[tuple[int, int], Batch] | None = None
+        self._blocks = Blocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
 
     @abstractmethod
     def tokens_at(self, length: int) -> int:
         """T of a batch whose longest item has `length`."""
 
     @abstractmethod
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        """Random items [N,P,W=width] of `lengths` [N], filled with the alphabet's size behind `width_at` their length.
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        """Random items [N,P,W] of `lengths` [N], W = `width_at` the longest, which need not be among them.
 
-        P parts that may change places without making another item.
+        P parts that may change places without making another item. Behind `width_at` its own length an item is filled
+        with the alphabet's size, and before that it does not depend on the longest.
         """
 
     @abstractmethod
-    def write(self, content: Tensor, lengths: Tensor) -> Written:
-        """Items [N,P,W] as they are written, with L = T + 1."""
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+        """Items [N,P,W] as they are written, with L = T + 1, T = `tokens_at` the longest."""
 
     def width_at(self, length: int) -> int:
         """W of an item of a length."""
@@ -99,14 +100,11 @@ class Synthetic(Task):
 
     def list_items(self, length: int) -> Tensor | None:
         """All items of a length [N,P,W], found by drawing; None where there are many."""
-        for draws in (_SAMPLED, _FOUND_BY):
-            lengths = torch.full((draws,), length)
-            items = self.draw(stream("items", length), lengths, self.width_at(length))
-            hashes, order = self.splits.hash(items).sort()
-            first = torch.cat([hashes.new_ones(1, dtype=torch.bool), hashes[1:] != hashes[:-1]])
-            if draws == _SAMPLED and int(first.sum()) >= _MANY:
-                return None
-        return items[order[first]]
+
+        def some(count: int) -> Tensor:
+            return self.splits.distinct(self.draw(stream("items", length), torch.full((count,), length), length))
+
+        return some(_FOUND_BY) if len(some(_SAMPLED)) < _MANY else None
 
     def settings(self) -> dict[str, object]:
         """The settings that the data depend on."""
@@ -123,13 +121,13 @@ class Synthetic(Task):
 
         They are drawn in surplus, and those of other splits are thrown away.
         """
-        width = self.width_at(int(mixture.max()))
+        longest = int(mixture.max())
         kept: list[tuple[Tensor, Tensor]] = []
         missing, fruitless = count, 0
         while missing > 0:
             surplus = int(1.3 * missing / self.splits.shares[split]) + 8
             lengths = mixture[torch.randint(len(mixture), (surplus,), generator=generator)]
-            content = self.draw(generator, lengths, width)
+            content = self.draw(generator, lengths, longest)
             mine = self.belongs(split, content, lengths).nonzero().squeeze(1)[:missing]
             kept.append((content[mine], lengths[mine]))
             missing -= len(mine)
@@ -140,21 +138,19 @@ class Synthetic(Task):
         return torch.cat(contents), torch.cat(counts)
 
     def train_batch(self, seed: int, step: int) -> Batch:
-        block, offset = divmod(int(step), self._ahead)
-        key = (int(seed), block)
-        if self._block is None or self._block[0] != key:
-            self._block = key, self.collate(*self._items_of(*key))
-        batch: Batch = part(self._block[1], offset * self.batch_size, (offset + 1) * self.batch_size)
-        return batch
+        return self._blocks.batch(int(seed), int(step))
 
-    def _items_of(self, seed: int, block: int) -> tuple[Tensor, Tensor]:
-        """All items of a block with their lengths."""
-        if not self.one_stream_each:
-            generator = stream("train", seed, block)
-            return self.sample(generator, "train", self.mixture, self.batch_size * self._ahead)
-        steps = range(block * self._ahead, (block + 1) * self._ahead)
-        contents, lengths = zip(*(self.items(stream("train", seed, step)) for step in steps), strict=True)
-        return torch.cat(contents), torch.cat(lengths)
+    def _block(self, seed: int, block: int) -> Batch:
+        """The training batches of a block as one."""
+        ahead = self._blocks.ahead
+        if self.one_stream_each:
+            steps = range(block * ahead, (block + 1) * ahead)
+            drawn = [self.items(stream("train", seed, step)) for step in steps]
+            contents, lengths = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        else:
+            rows = ahead * self.batch_size
+            contents, lengths = self.sample(stream("train", seed, block), "train", self.mixture, rows)
+        return self.collate(contents, lengths, self.longest_trained)
 
     def items(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The items of one training batch."""
@@ -168,11 +164,12 @@ class Synthetic(Task):
         ]
 
     def _evaluation_batch(self, split: Split, name: str, mixture: Tensor, index: int) -> Batch:
-        return self.collate(*self.sample(stream(split, name, index), split, mixture, self.batch_size))
+        items = self.sample(stream(split, name, index), split, mixture, self.batch_size)
+        return self.collate(*items, int(mixture.max()))
 
-    def collate(self, content: Tensor, lengths: Tensor) -> Batch:
-        """The batch of items [B,P,W]."""
-        written = self.write(content, lengths)
+    def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:
+        """The batch of items [B,P,W] of `lengths` [B] up to the longest."""
+        written = self.write(content, lengths, longest)
         filler = self.splits.alphabet
         kept = written.tokens != filler
         tokens = close_gaps(kept, written.tokens, filler)
@@ -195,7 +192,7 @@ class Synthetic(Task):
     def fingerprint(self) -> str:
         """SHA-256 of the settings and of first batches: a change of the generator shows although no setting changed."""
         digest = hashlib.sha256(json.dumps([type(self).__name__, self.settings()], sort_keys=True).encode())
-        first = self.collate(*self.items(stream("train", 0, 0)))
+        first = self.collate(*self.items(stream("train", 0, 0)), self.longest_trained)
         for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
             digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
         return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -10,9 +11,10 @@ import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, whole_number
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.source import Source
 from swapformer.task.text_task import Packing, TextTask
@@ -29,6 +31,9 @@ class Text(TextTask):
     Evaluation cuts a split into blocks that do not overlap and goes through them once, in a fixed shuffled order. A
     set "@L" has batches of batch_size · block / L blocks. Where each length divides the longest and the longest divides
     batch_size · block, the n-th batches of all sets score the very same tokens, with different amounts of context.
+    `stride`: evaluation slides instead: every window scores its last `stride` tokens alone, so that each is predicted
+    from at least L − stride tokens before it (fewer where the text begins), at L / stride times the work; null: it does
+    not. The tokens that are scored are the same.
     """
 
     def __init__(
@@ -42,11 +47,19 @@ class Text(TextTask):
         batch_size: int = 16,
         packing: Packing = "blocks",
         reset_positions: bool = False,
+        stride: int | None = None,
     ) -> None:
         super().__init__(
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
             batch_size=batch_size, packing=packing, reset_positions=reset_positions,
         )  # fmt: skip
+        self.stride = None if stride is None else whole_number("stride", stride, 1)
+        shortest = min(self.lengths_by_set.values())
+        if self.stride is not None and self.stride > shortest:
+            raise UsageError(
+                f"task.stride must be at most the shortest block, {shortest}, or tokens would be left out, but is "
+                f"{stride}; lower it, or take null for blocks that do not overlap"
+            )
         measured = ["loss", "loss_se", "perplexity", "bits_per_byte", "accuracy", "accuracy_se"]
         self._measured = [name for name in measured if self.tokeniser.lossless or name != "bits_per_byte"]
         self.directions = directions_of(self._measured)
@@ -59,13 +72,35 @@ class Text(TextTask):
         if len(self.ids[split]) == 0:
             return []
         lengths = self.lengths_by_set
+        if self.stride is not None:
+            segments = self._segments(split, self.stride)
+            return [
+                EvaluationSet(name, len(segments), partial(self._sliding_batch, split, segments, length))
+                for name, length in lengths.items()
+            ]
         return [
             EvaluationSet(name, len(batches), partial(self._evaluation_batch, split, batches, lengths[name]))
             for name, batches in self.blocks(split, lengths, ahead=1).items()
         ]
 
+    def _segments(self, split: Split, stride: int) -> Sequence[Tensor]:
+        """Where the segments begin that windows score, batch by batch: as many tokens as of blocks."""
+        within = torch.arange(self.max_length // stride) * stride
+        places = (self.regions(split, self.max_length, ahead=1).unsqueeze(1) + within).flatten()
+        return torch.split(places, max(1, self.batch_size * self.block // stride))
+
     def _evaluation_batch(self, split: Split, places: Sequence[Tensor], length: int, index: int) -> Batch:
         return self._batch(split, places[index], length)
+
+    def _sliding_batch(self, split: Split, segments: Sequence[Tensor], length: int, index: int) -> Batch:
+        """Windows that end with their segment, or begin with the text."""
+        assert self.stride is not None
+        begins = (segments[index] + self.stride - length).clamp(min=0)
+        batch = self._batch(split, begins, length)
+        offset = (segments[index] - begins).unsqueeze(1)
+        place = torch.arange(length)
+        scored = (place >= offset) & (place < offset + self.stride)
+        return replace(batch, targets=batch.targets.masked_fill(~scored, IGNORE))
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
         """The blocks of `length` tokens that begin at `places` [B], with the token after each as target."""

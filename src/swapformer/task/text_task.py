@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Split, Task, presence, whole_number
+from swapformer.task.base import Split, presence, whole_number
 from swapformer.task.build import corpus_of
 from swapformer.task.division import SPLITS, shares
 from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
+from swapformer.task.written import WrittenTask
 
 Ids = NDArray[Any]
 Packing = Literal["blocks", "documents"]
@@ -29,7 +30,7 @@ _LARGE = 1 << 26
 """Bytes of ids that may stay in memory."""
 
 
-class TextTask(Task):
+class TextTask(WrittenTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
@@ -66,9 +67,7 @@ class TextTask(Task):
         self.max_length = max(self.block, *self.eval_lengths, 0)
         fractions = shares(split)
         self.corpus = corpus_of(source, tokeniser, special, fractions)
-        self.tokeniser = tokeniser.with_learned(self.corpus.learned)
-        self.tokens = self.corpus.learned.tokens
-        self.vocab_size = len(self.tokens)
+        self.know(tokeniser, self.corpus.learned)
         self._check_lengths(source, fractions)
         self._windows = 0
 
@@ -135,13 +134,17 @@ class TextTask(Task):
         `ahead`: tokens that are read beyond a block.
         """
         longest = max(lengths.values())
-        regions = torch.randperm((len(self.ids[split]) - ahead) // longest, generator=stream("text", split)) * longest
+        regions = self.regions(split, longest, ahead)
         found: dict[str, Sequence[Tensor]] = {}
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             places = (regions.unsqueeze(1) + within).flatten()
             found[name] = torch.split(places, max(1, self.batch_size * lengths[""] // length))
         return found
+
+    def regions(self, split: Split, length: int, ahead: int) -> Tensor:
+        """Where the whole regions of a split begin, in a fixed shuffled order."""
+        return torch.randperm((len(self.ids[split]) - ahead) // length, generator=stream("text", split)) * length
 
     @property
     def lengths_by_set(self) -> dict[str, int]:
@@ -151,11 +154,3 @@ class TextTask(Task):
     def fingerprint(self) -> str:
         """SHA-256 of ids, splits, documents and vocabulary: of what is learned from, not of where it lay."""
         return self.corpus.fingerprint
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
-        return self.tokeniser.write([text])[0].tolist()
-
-    def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
-        return self.tokeniser.read(ids)

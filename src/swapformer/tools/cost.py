@@ -6,13 +6,15 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
-from swapformer.interface import Interface
+from swapformer.interface import MAIN, Interface
 from swapformer.model.attention.kept import places_kept
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
@@ -57,8 +59,9 @@ def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[i
             )
     try:
         costs: list[Cost] = [
-            count(model, model.example(batch, length, "meta"), length, _times(batch, kept_bytes(plan, length, kind)))
+            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, bytes_kept)
             for length in lengths
+            for bytes_kept in [_times(batch, kept_bytes(plan, length, kind))]
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
@@ -73,6 +76,12 @@ def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[i
         "dtype": dtype,
         "lengths": [asdict(cost) for cost in costs],
     }
+
+
+def _answered(model: Topology, *given: Any) -> Tensor:
+    """The sum of the main answer and of those that are read early in training."""
+    last: Tensor = model(*given)
+    return torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
 
 
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
