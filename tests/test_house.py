@@ -37,7 +37,10 @@ ROOMS = {
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options"},
+    "study": {
+        *("model", "task", "analysis", "training", "probes", "report"),
+        *("interface", "errors", "paths", "console", "options"),
+    },
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
 

@@ -71,8 +71,13 @@ def count(
         forward=forward.get_total_flops(),
         backward=backward.get_total_flops(),
         activations=kept.bytes,
-        kv_cache=None if kv_elements is None else batch * (length * kv_elements * size + state_elements * max(size, 4)),
+        kv_cache=None if kv_elements is None else batch * cache_bytes(length, kv_elements, state_elements, size),
     )
+
+
+def cache_bytes(length: int, elements: int, state: int, size: int = 4) -> int:
+    """Bytes that generation keeps of one sequence: numbers of `size` of each place, a state in at least float32."""
+    return length * elements * size + state * max(size, 4)
 
 
 def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-import torch
-
-from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
-from swapformer.interface import Interface
-from swapformer.model.attention import Attention
-from swapformer.model.layers import origin_of
-from swapformer.model.topology import Topology
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
-from swapformer.training.assemble import build_plan, count_parameters, factory
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+from swapformer.study.costs import DTYPES, measure
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,49 +25,6 @@ def main(arguments: Sequence[str]) -> int:
     report = measure(config, task_of(config).interface, options.batch, lengths, options.dtype)
     print(json.dumps(report, indent=1) if options.json else _text(report))
     return 0
-
-
-def measure(config: Any, asked: Interface | int, batch: int, lengths: Sequence[int], dtype: str) -> dict[str, Any]:
-    """The costs of a resolved configuration as plain data.
-
-    Raises:
-        UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
-            depends on the data or a device.
-    """
-    with torch.device("meta"):
-        plan = build_plan(config, asked)
-        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
-    for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
-        if part.limit is not None and part.limit < max(lengths):
-            raise UsageError(
-                f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
-                f"{max(lengths)} does; raise model.max_len, or use a part without a table."
-            )
-    elements, state = _kept([layer.attention() for layer in plan.layers])
-    try:
-        costs: list[Cost] = [
-            count(model, model.example(batch, length, "meta"), batch, length, elements, state) for length in lengths
-        ]
-    except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise UsageError(
-            f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
-            "be counted without them; use parts that treat all places alike, such as model/ffn=mlp for moe, and "
-            "model/kernel=auto for flex."
-        ) from error
-    return {
-        "parameters": count_parameters(model),
-        "by_role": parameters_by_role(model, lambda name, parameter: str(origin_of(name, parameter).role)),
-        "batch": batch,
-        "dtype": dtype,
-        "lengths": [asdict(cost) for cost in costs],
-    }
-
-
-def _kept(attentions: Sequence[Attention]) -> tuple[int | None, int]:
-    """Elements that generation keeps for each place, and of a sequence whatever its length, all layers together."""
-    widths = [(attention.cache_width, attention.state_width) for attention in attentions]
-    known = (None, None) not in widths
-    return sum(width or 0 for width, _ in widths) if known else None, sum(width or 0 for _, width in widths)
 
 
 def _parser() -> argparse.ArgumentParser:
