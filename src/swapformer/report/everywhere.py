@@ -40,7 +40,8 @@ class Everywhere:
         for condition, verdict in self.verdicts.items():
             by_outcome.setdefault(verdict.outcome, []).append(condition)
         if len(by_outcome) == 1:
-            return f"{next(iter(by_outcome)).capitalize()} in all {len(self.verdicts)} conditions."
+            where = "both" if len(self.verdicts) == 2 else f"all {len(self.verdicts)}"
+            return f"{next(iter(by_outcome)).capitalize()} in {where} conditions."
         parts = [f"{outcome} with {'; '.join(by_outcome[outcome])}" for outcome in OUTCOMES if outcome in by_outcome]
         held = "The verdict depends on the condition: " if self.outcome == "depends" else "Not decided everywhere: "
         return f"{held}{', '.join(parts)}."

@@ -66,10 +66,8 @@ def saved(records: Records, verdicts: Sequence[Verdict]) -> int:
 
 
 def _hopeful(verdict: Verdict) -> bool:
-    """Whether the claim is undecided and more seeds could decide it."""
-    if verdict.outcome != "undecided" or not verdict.contrasts:
-        return False
-    return verdict.needed is not None or verdict.pairs < 2
+    """Whether the claim is undecided and more seeds could decide it; not where some arm has no result at all."""
+    return verdict.outcome == "undecided" and verdict.pairs > 0 and (verdict.needed is not None or verdict.pairs == 1)
 
 
 def _ended(records: Records, before: int | None, seeds: int | None) -> bool:

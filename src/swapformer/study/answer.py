@@ -14,7 +14,7 @@ from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.study import overrides as texts
 from swapformer.study import record as records
-from swapformer.study.disclose import announced, disclose
+from swapformer.study.disclose import announced, disclose, settled
 from swapformer.study.manifest import write_manifest
 from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
@@ -99,6 +99,7 @@ def answer(
         attempt(plan.tuning_trials, "tuning trials")
         plan = plan.settled(choose(plan, store))
         fairness = disclose(plan)
+        _say(settled(plan), quiet)
     from swapformer.report.build import build
     from swapformer.report.sequential import undecided
 

@@ -89,5 +89,13 @@ def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}"
 
 
+def settled(plan: Plan) -> Iterator[str]:
+    """What was chosen by tuning, in lines for the terminal."""
+    for place in dict.fromkeys(each.place for each in plan.templates):
+        choice = plan.chosen.get(place)
+        edge = " (at the edge of what was tried)" if choice is not None and choice.edges else ""
+        yield f"{_name(*place)}: {', '.join(choice.setting) + edge if choice else 'not tuned, trials are missing'}"
+
+
 def _name(arm: str, condition: str) -> str:
     return f"{arm} with {condition}" if condition else arm
