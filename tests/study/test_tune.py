@@ -20,7 +20,7 @@ from swapformer.study.run import Launch, run
 from swapformer.study.spec import parse
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, execute
-from swapformer.study.tune import choose
+from swapformer.study.tune import Tried, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
 LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
@@ -113,6 +113,18 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     assert chosen["frail", ""] == Choice(("lr=1e-3",))
     assert chosen["lost", ""].setting == ("lr=1e-4",), "all alike: the first of the file"
     assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
+
+
+@pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
+def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
+    direction: str, better: float, worse: float
+) -> None:
+    """The mean over the survivors would flatter it."""
+    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
+    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
+    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
+    ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
+    assert ranked == [whole, poor, lossy, gone]
 
 
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
