@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,8 +144,54 @@ def test_trials_are_listed_filtered_and_shown(capsys: pytest.CaptureFixture[str]
     assert {record["status"] for record in found} == {"finished"}
     assert printed(capsys, "trials", "--status", "killed") == []
     assert printed(capsys, "trials", found[0]["id"][:12])[0] == found[0]
+    of_none = printed(capsys, "trials", "--study", "pos", "--arm", "none")
+    assert of_none and of_none == printed(capsys, "trials", "--study", "pos", "--config", "position.Position")
+    assert [record["seed"] for record in printed(capsys, "trials", "--config", "seed=0", "--arm", "none")] == [0]
     assert main(["trials"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(found)
+    assert sum("positions/none" in line for line in lines) == len(of_none)
+
+
+def test_two_trials_are_compared_by_the_leaves_of_their_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    pair = [record["id"] for record in printed(capsys, "trials", "--config", "seed=0")]
+    found = printed(capsys, "trials", "compare", *pair)
+    assert all(name.startswith("model.position") for name in found["config"]), "only this changed"
+    assert "swapformer.model.position.Rotary" in found["config"]["model.position._target_"]
+    assert set(found["metrics"]) >= {"val/loss"}
+    assert main(["trials", "compare", *pair]) == 0
+    assert f"{len(found['config'])} leaves of the configs differ" in capsys.readouterr().out
+
+
+def test_pruning_only_shows_until_it_is_told_to_remove(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = f"runs_dir={shutil.copytree(place / 'runs', tmp_path / 'runs')}"
+    shown = printed(capsys, "trials", "prune", copy)
+    assert shown["removed"] == [] and all(entry["bytes"] > 1000 for entry in shown["found"])
+    assert printed(capsys, "trials", "prune", copy) == shown
+    assert "is no terminal; give --yes" in complaint(capsys, "trials", "prune", copy, "--remove")
+    gone = printed(capsys, "trials", "prune", copy, "--remove", "--yes")
+    assert gone["removed"] == [entry["trial"] for entry in shown["found"]]
+    assert printed(capsys, "trials", "prune", copy)["found"] == []
+    assert len(printed(capsys, "trials", copy)) == len(shown["found"]), "the numbers stay"
+    ours = {record["id"] for record in printed(capsys, "trials", copy, "--study", "p")}
+    orphans = {entry["trial"] for entry in printed(capsys, "trials", "prune", copy, "--whole", "--orphans")["found"]}
+    assert orphans == {entry["trial"] for entry in shown["found"]} - ours
+    assert printed(capsys, "trials", "prune", copy, "--whole", "--arm", "none", "--remove", "--yes")["removed"]
+    assert printed(capsys, "status", "pos", copy)["arms"]["none"].keys() == {"missing"}
+
+
+def test_the_status_of_a_study_says_what_has_ended_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "status", "pos")
+    assert found["study"] == "positions" and found["running"] == [] and found["left"] is None
+    assert found["counts"].keys() == {"finished"}
+    assert {arm: sum(counts.values()) for arm, counts in found["arms"].items()} == {
+        arm: len(printed(capsys, "trials", "--study", "pos", "--arm", arm)) for arm in ("rope", "none")
+    }
+    assert main(["status", "pos"]) == 0
+    assert "positions:" in capsys.readouterr().out
+    assert printed(capsys, "status")[0].keys() == found.keys()
 
 
 def test_the_catalogue_has_every_option_and_a_line_about_each_part(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,6 +237,11 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("trials zz", "no trial 'zz'"),
         ("trials --status done", "no status 'done'"),
         ("trials task=copy", "only runs_dir=…"),
+        ("trials --study nothing", "no study 'nothing'"),
+        ("trials --arm alibi", "no arm 'alibi'"),
+        ("trials compare zz", "two trials are compared, but 1 was named"),
+        ("status nothing", "'nothing' is not in"),
+        ("status a b", "one study is shown at a time"),
         ("list model/positions", "did you mean 'model/position'"),
     ],
 )

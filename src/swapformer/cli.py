@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,14 @@ from swapformer.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
-    from swapformer.study.store import Store
 
 _TOOLS = {
+    "trials": ("swapformer.tools.trials", "list, show, compare and prune the trials in the store"),
+    "status": ("swapformer.tools.status", "where a study stands, also while it runs"),
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
-    "show": ("swapformer.tools.show", "draw a part to a file"),
+    "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
+    "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),
     "sample": ("swapformer.tools.sample", "let a trained model write"),
     "export": ("swapformer.tools.export", "write a trained model as a Hugging Face checkpoint"),
     "import": ("swapformer.tools.load", "make a Hugging Face checkpoint a start for trials"),
@@ -84,10 +85,6 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--config-dir", type=Path, help="a configuration directory of your own, listed too")
     listing.set_defaults(run=_list)
 
-    trials = verbs.add_parser("trials", parents=[common], help="the trials in the store, or one of them")
-    trials.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
-    trials.add_argument("--status", help="only trials with this status")
-    trials.set_defaults(run=_trials)
     for verb, (_, text) in _TOOLS.items():
         verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
     return parser
@@ -140,15 +137,11 @@ def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extr
 def _report(options: argparse.Namespace) -> None:
     from swapformer.report.build import build
     from swapformer.study.spec import published_folder
+    from swapformer.tools.find import store_of, study_folder
 
-    store = _store(options.overrides)
-    known = sorted(path.parent.name for path in store.studies.glob("*/manifest.json"))
-    matches = [options.name] if options.name in known else [name for name in known if name.startswith(options.name)]
-    if len(matches) != 1:
-        why = f"fits {', '.join(matches)}" if matches else f"is not in {store.studies}{suggest(options.name, known)}"
-        raise UsageError(f"the study to report must be one that was run here, but {options.name!r} {why}")
-    folder = store.studies / matches[0]
-    built = build(folder, store.runs_dir, published_folder(matches[0]) if options.publish else None)
+    store = store_of(options.overrides)
+    folder = study_folder(store, options.name)
+    built = build(folder, store.runs_dir, published_folder(folder.name) if options.publish else None)
     show(built, built.as_dict(), options.json)
 
 
@@ -180,39 +173,6 @@ def _list(options: argparse.Namespace) -> None:
         print(group)
         for option, text in entries.items():
             print(f"  {option:{width}}  {text}".rstrip())
-
-
-def _trials(options: argparse.Namespace) -> None:
-    from swapformer.study.record import STATUSES
-
-    if options.status is not None and options.status not in STATUSES:
-        raise UsageError(f"no status {options.status!r}{suggest(options.status, STATUSES)}")
-    store = _store([argument for argument in options.arguments if "=" in argument])
-    ids = [argument for argument in options.arguments if "=" not in argument]
-    found = [store.find(prefix) for prefix in ids] if ids else store.records()
-    found = [record for record in found if options.status in (None, record.status)]
-    if options.json:
-        print(json.dumps([asdict(record) for record in found], indent=1))
-    elif ids:
-        for record in found:
-            print(record.to_json(), end="")
-            print(f"in {store.directory(record.id)}")
-    else:
-        for record in found:
-            shown = [name for name in ("val/loss", "val/accuracy", "val/exact_match") if name in record.metrics]
-            metrics = "  ".join(f"{name} {record.metrics[name]:.4g}" for name in shown)
-            print(f"{record.id}  {record.status:11}  seed {record.seed}  {record.started[:19]}  {metrics}".rstrip())
-
-
-def _store(overrides: Sequence[str]) -> Store:
-    from swapformer.catalogue import default_runs_dir
-    from swapformer.study import overrides as texts
-    from swapformer.study.store import Store
-
-    for override in overrides:
-        if texts.key(override) != "runs_dir":
-            raise UsageError(f"only runs_dir=… can be given here, not {override!r}")
-    return Store(Path(texts.value(overrides, "runs_dir") or default_runs_dir()))
 
 
 if __name__ == "__main__":

@@ -16,16 +16,58 @@ from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Embedding, Linear, Origin, Role
+from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
-from swapformer.model.pattern import Pattern
+from swapformer.model.normaliser.base import softmax
+from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
+from swapformer.model.score import Score
 
 
 def waves(position: Tensor, width: int) -> Tensor:
     """sin(f · position) for f = 1 … width, [B|1, T, width]."""
     return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype))
+
+
+class NoPosition(nn.Module):
+    """Does what a position encoding does, without being one."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+
+class Unfinished(FFN):
+    """Has no forward."""
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+
+
+class SetByPlace(Position):
+    """Takes its setting by place, where a YAML gives names."""
+
+    def __init__(self, dims: Dims, rate: float = 1.0) -> None:
+        super().__init__(dims)
+        self.rate = rate
+
+
+class LeftUnset(Activation):
+    """Has a setting that its YAML leaves out."""
+
+    def __init__(self, dims: Dims, *, slope: float = 0.1) -> None:
+        super().__init__(dims)
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, x, self.slope * x)
+
+
+class Raises(Activation):
+    """Asks for what nobody gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyError("speaker")
 
 
 class WrongShape(FFN):
@@ -405,6 +447,25 @@ class IgnoresItsActivation(FFN):
         return self.inner(x).relu()
 
 
+class LosesItsParts(Attention):
+    """Keeps its score where torch does not find its weights."""
+
+    uses = ("score", "pattern")
+
+    def __init__(self, dims: Dims, *, score: Score, pattern: Pattern) -> None:
+        super().__init__()
+        self.kept, self.pattern = (score,), pattern
+        self.query = StackedLinear(dims.num_heads, dims.d_model, dims.head_dim, Role.QUERY, bias=False)
+        self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        q = self.query(x[..., None, :]).transpose(1, 2)
+        logits = self.kept[0].scale * self.kept[0].raw(*position.rotate(q, q, context))
+        mask = context.mask(self.pattern)
+        weights = softmax(logits if mask is None else logits.masked_fill(~mask, float("-inf")))
+        return self.out(weights.mean(1) @ x)
+
+
 class FallsThrough(Activation):
     """Takes a word that it does not know for the one that comes last."""
 
@@ -473,19 +534,25 @@ class FalseHead(Init):
         return 0.0 if origin.role is Role.HEAD else 0.02
 
 
-class CountsFromFirst(Position):
-    """Counts queries from the first of those handed over, which a cache makes another one."""
+class ForgetsTheLast(Attention):
+    """Adds the place before, and of the places that came with an earlier call it knows nothing."""
 
-    has_bias = True
+    uses = MultiHead.uses
+    sees_order = True
+    caches = True
 
-    def __init__(self, dims: Dims) -> None:
-        super().__init__(dims)
-        self.heads = dims.num_heads
+    def __init__(self, dims: Dims, *, pattern: Pattern, **parts: Any) -> None:
+        super().__init__()
+        self.heads = MultiHead(dims, pattern=pattern, **parts)
 
-    def bias(self, context: Context) -> Tensor:
-        query, key = (tokens.position - tokens.position[:, :1] for tokens in (context.query, context.key))
-        steps = (key[:, None, :] - query[:, :, None]).abs()[:, None]
-        return -0.1 * steps.to(context.dtype).expand(-1, self.heads, -1, -1)
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        tokens, before = context.query, nn.functional.pad(x[:, :-1], (0, 0, 1, 0))
+        for channel in (tokens.document, tokens.padding):
+            if channel is not None:
+                moved = nn.functional.pad(channel[:, :-1].long(), (1, 0), value=1)
+                kept = moved == channel if channel is tokens.document else moved == 0
+                before = before * kept[..., None]
+        return self.heads(x, context, position, memory) + before
 
 
 class MeanOfAll(Attention):
@@ -557,3 +624,64 @@ class HidesItsSign(Attention):
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
         return -one.expand(len(x), self.num_heads, -1, -1)
+
+
+class ForgetsBorders(Kernel):
+    """Fast, because each half of a sequence sees itself alone."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.exact = Reference(dims)
+
+    def refuses(self, plan: Plan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        halves = [slice(start, start + 40) for start in range(0, q.shape[2], 40)]
+        return torch.cat(
+            [self.exact(q[:, :, a], k[:, :, a], v[:, :, a], plan, position, context.at(a, a), dropout) for a in halves],
+            dim=2,
+        )
+
+
+class FurtherThanStated(Pattern):
+    """Sees ten places back, and states four."""
+
+    causal = True
+    reach = Reach(before=4, after=0)
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        ahead = key.order[:, None, :] - query.order[:, :, None]
+        return ((ahead <= 0) & (ahead >= -10))[:, None]
+
+
+class FromTheFirstKey(Position):
+    """Adds a bias by the distance to the first key that it is asked for."""
+
+    has_bias = True
+
+    def bias(self, context: Context) -> Tensor:
+        first = context.key.position[:, :1]
+        return -0.1 * (context.key.position - first)[:, None, None].to(context.dtype)
+
+
+class CountsBetween(Position):
+    """Scores by what lies between a query and a key, and states that it looks at the pair alone."""
+
+    has_scores = True
+
+    def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
+        return (q @ k.mT).sigmoid().cumsum(dim=-1)
+
+
+class CountsAll(Normaliser):
+    """Divides by the number of keys, forbidden ones included."""
+
+    sums_to_one = False
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() / logits.shape[-1]

@@ -12,6 +12,11 @@ import pytest
 from swapformer.conformance import LAWS, examine
 
 FAULTS = [
+    ("position", "NoPosition", {}, "is_a_part"),
+    ("ffn", "Unfinished", {}, "is_a_part"),
+    ("position", "SetByPlace", {}, "is_a_part"),
+    ("activation", "LeftUnset", {}, "is_a_part"),
+    ("activation", "Raises", {}, "runs"),
     ("ffn", "WrongShape", {}, "builds"),
     ("norm", "FutureNorm", {}, "causality"),
     ("norm", "FutureNorm", {}, "facts_hold"),
@@ -29,7 +34,12 @@ FAULTS = [
     ("normaliser", "BlindNaN", {}, "padding_is_invisible"),
     ("position", "SeesDocuments", {}, "documents_are_apart"),
     ("ffn", "RemembersPadding", {}, "calls_are_apart"),
-    ("position", "CountsFromFirst", {}, "cache_changes_nothing"),
+    ("attention", "ForgetsTheLast", {}, "cache_changes_nothing"),
+    ("kernel", "ForgetsBorders", {}, "blocks_are_enough"),
+    ("pattern", "FurtherThanStated", {}, "blocks_are_enough"),
+    ("position", "FromTheFirstKey", {}, "blocks_are_enough"),
+    ("position", "CountsBetween", {}, "blocks_are_enough"),
+    ("normaliser", "CountsAll", {}, "blocks_are_enough"),
     ("position", "SharedTable", {"base": 7.0}, "instances_are_apart"),
     ("activation", "AlwaysDropout", {}, "evaluation_is_exact"),
     ("ffn", "GlobalRandom", {}, "reproducible"),
@@ -43,6 +53,7 @@ FAULTS = [
     ("position", "HiddenTable", {}, "beyond_max_len"),
     ("position", "ForgottenRotation", {}, "does_something"),
     ("ffn", "IgnoresItsActivation", {}, "used_parts_matter"),
+    ("attention", "LosesItsParts", {}, "used_parts_matter"),
     ("position", "AddedTwice", {}, "facts_hold"),
     ("position", "SecretlyAdds", {}, "facts_hold"),
     ("attention", "MeanOfAll", {}, "causality"),
@@ -60,6 +71,7 @@ FAULTS = [
 
 NEVER_ALONE = {
     "builds": "what is not finite, or has another shape, fails wherever it is run",
+    "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_are_enough`",
     "causality": "what leaks with positions in order leaks with shuffled ones too: `encodings_see_positions`",
 }
 """Laws without a fault that breaks nothing else, and why there is none."""
@@ -102,5 +114,5 @@ def test_every_law_has_a_planted_fault() -> None:
 
 def test_a_weight_without_a_role_cannot_be_initialised(base: dict[str, Any]) -> None:
     found = {verdict.law: verdict for verdict in examine(with_fault(base, "ffn", "NamelessWeight", {}), "ffn")}
-    assert found["builds"].holds is False
-    assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["builds"].message
+    assert found["runs"].holds is False
+    assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["runs"].message

@@ -9,7 +9,7 @@ import torch
 
 from configs import every_part, small
 from swapformer.conformance import examine
-from swapformer.conformance.knobs import differ
+from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import Subject, run
 
 PARTS = every_part()
@@ -22,6 +22,7 @@ def test_the_glob_finds_the_parts() -> None:
 
 @pytest.mark.parametrize(("slot", "option"), PARTS, ids=[f"{slot}-{option}" for slot, option in PARTS])
 def test_every_law_holds_for(slot: str, option: str) -> None:
+    """Among them that every query sees a key, without which BigBird (Zaheer et al. 2020) is no attention."""
     config = small([f"model/{slot}={option}"])
     broken = [f"{verdict.law}: {verdict.message}" for verdict in examine(config, slot) if verdict.holds is False]
     assert not broken, "\n".join(broken)

@@ -65,6 +65,7 @@ def by_loop(part: MultiHead, x: Tensor, groups: int) -> Tensor:
 
 @pytest.mark.parametrize("groups", [4, 2, 1])
 def test_attention_equals_its_definition_with_interleaved_groups(groups: int) -> None:
+    """Ainslie et al. 2023, figure 2: neighbouring query heads share a head of keys, as transformers' repeat_kv does."""
     part, x = attention(num_kv_heads=groups), torch.randn(1, 5, 32, dtype=torch.float64)
     tokens = Tokens.of(5)
     with torch.no_grad():
@@ -81,6 +82,7 @@ def test_projections_of_shared_heads_have_the_papers_sizes(groups: int, expected
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 32])
 def test_the_number_of_heads_changes_no_parameter_count(heads: int) -> None:
+    """Vaswani et al. 2017, section 3.2.2: d_k = d_model/h, so that h heads cost what one does."""
     counts = count_parameters(build_model(small([f"model.num_heads={heads}", "model/position=alibi"]), 11))
     assert counts == count_parameters(build_model(small(["model/position=alibi"]), 11))
 
@@ -97,7 +99,7 @@ def test_groups_that_do_not_divide_the_heads_are_refused(groups: int) -> None:
 def test_kernels_agree_when_there_are_fewer_queries_than_keys(
     pattern: Pattern, position: Position, queries: int
 ) -> None:
-    """SDPA's `is_causal` is aligned to the top left: wrong for the last queries of a longer sequence."""
+    """torch's `is_causal` is aligned to the top left: wrong for the last queries of a longer sequence."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 4, n, 8, generator=generator, dtype=torch.float64) for n in (queries, 7, 7))
     query, key = Tokens.of(queries, start=7 - queries), Tokens.of(7)
@@ -120,6 +122,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(kernel: Kerne
 
 
 def test_dropout_is_off_in_evaluation_and_on_in_training() -> None:
+    """torch's scaled_dot_product_attention drops whatever dropout_p says, in evaluation too."""
     for kernel in ("reference", "sdpa"):
         model = build_model(small(["model.dropout=0.5", f"model/kernel={kernel}"]), 11)
         ids = torch.arange(10)[None]

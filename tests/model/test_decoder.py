@@ -21,6 +21,7 @@ def names(overrides: list[str]) -> list[str]:
 
 
 def test_pre_norm_has_a_final_norm_and_post_norm_has_no_extra_one() -> None:
+    """Xiong et al. 2020, figure 1."""
     assert any("final_norm" in name for name in names(["model/placement=pre"]))
     post = names(["model/placement=post"])
     assert not any("final_norm" in name or "before" in name or "embed_norm" in name for name in post)
@@ -39,6 +40,7 @@ def test_rms_norm_divides_by_the_root_mean_square() -> None:
 
 
 def test_rms_norm_keeps_its_statistics_in_float32() -> None:
+    """Llama's RMSNorm in transformers squares in float32: 2¹⁴ squared is beyond half precision."""
     x = torch.full((1, 16), 300.0, dtype=torch.bfloat16)
     x[0, 0] = 2.0**14
     exact = x.double() / x.double().pow(2).mean(-1, keepdim=True).sqrt()
@@ -57,6 +59,7 @@ def test_rezero_is_the_identity_at_initialisation() -> None:
 
 
 def test_gpt2_scales_initial_weights_and_not_the_forward_pass() -> None:
+    """Radford et al. 2019, section 2.3: the scaling is of weights, once, at initialisation."""
     plain, scaled = (build_model(small([f"model/init={init}"]), 11).state_dict() for init in ("normal", "gpt2"))
     for name in plain:
         ends = name.endswith(("attention.out.weight", "ffn.down.weight"))
@@ -86,6 +89,7 @@ def test_gated_layers_cost_as_much_as_plain_ones() -> None:
 
 
 def test_a_tied_table_is_counted_once_and_belongs_to_the_embedding() -> None:
+    """Press & Wolf 2017: one table for input and output; nanoGPT counts it once."""
     tied, untied = (
         count_parameters(build_model(small([f"model.topology.tie_embeddings={flag}"]), 11))["total"]
         for flag in ("true", "false")
@@ -116,4 +120,5 @@ def test_seed_zero_is_a_seed() -> None:
 
 
 def test_positions_shared_by_layers_are_stored_once() -> None:
+    """T5's layers share one table (Raffel et al. 2020, section 2.1)."""
     assert sum("positions" in name for name in names(["model/position=t5", "model.num_layers=4"])) == 1

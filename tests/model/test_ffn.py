@@ -183,7 +183,7 @@ def test_the_balancing_loss_is_left_in_training_taken_once_and_reaches_the_route
 
 
 def test_a_token_uses_its_share_of_the_experts() -> None:
-    """Switch, section 2: parameters grow with the experts, those that one token uses do not."""
+    """Switch (Fedus et al. 2021, section 2): parameters grow with the experts, those that one token uses do not."""
     counts = {
         n: count_parameters(build_model(small(["model/ffn=switch", f"model.ffn.experts={n}"]), 7)) for n in (2, 8)
     }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from configs import small
-from swapformer.model.dims import Dims
-from swapformer.model.init import Orthogonal, deepnorm_factors, initialise
+from swapformer.interface import Interface
+from swapformer.model.deepnorm import deepnorm_factors
+from swapformer.model.dims import Dims, Side
+from swapformer.model.init import Orthogonal, initialise
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.random import stream
 from swapformer.training.assemble import build_model
@@ -50,15 +53,55 @@ def test_small_gives_attention_the_variance_of_the_feed_forward_layer() -> None:
     assert all(value == near(FFN) for value in std.values())
 
 
+def sized(**sizes: Any) -> Dims:
+    """Sizes of a stack, where only its depth and side matter."""
+    return Dims(
+        **{"d_model": 4, "num_layers": 6, "num_heads": 1, "head_dim": 4, "max_len": 1, "vocab_size": 2, **sizes}
+    )
+
+
 def test_deepnorm_has_the_numbers_of_table_1() -> None:
-    assert deepnorm_factors(0, 6) == {"decoder": (pytest.approx(12**0.25), pytest.approx(48**-0.25))}
-    assert deepnorm_factors(18, 0) == {"encoder": (pytest.approx(36**0.25), pytest.approx(144**-0.25))}
-    both = deepnorm_factors(3, 5)
-    assert both["encoder"] == (pytest.approx(0.81 * (81 * 5) ** (1 / 16)), pytest.approx(0.87 * (81 * 5) ** (-1 / 16)))
-    assert both["decoder"] == (pytest.approx(15**0.25), pytest.approx(60**-0.25))
+    """Wang et al. 2022, arXiv:2203.00555."""
+    assert deepnorm_factors(sized()) == (pytest.approx(12**0.25), pytest.approx(48**-0.25))
+    assert deepnorm_factors(sized(side=Side.ENCODER, num_layers=18)) == (
+        pytest.approx(36**0.25),
+        pytest.approx(144**-0.25),
+    )
+    both = {"encoder_layers": 3, "decoder_layers": 5}
+    assert deepnorm_factors(sized(side=Side.ENCODER, num_layers=3, **both)) == (
+        pytest.approx(0.81 * (81 * 5) ** (1 / 16)),
+        pytest.approx(0.87 * (81 * 5) ** (-1 / 16)),
+    )
+    assert deepnorm_factors(sized(num_layers=5, **both)) == (pytest.approx(15**0.25), pytest.approx(60**-0.25))
+
+
+@pytest.mark.parametrize("init", ["deepnorm", "t_fixup"])
+def test_either_side_of_an_encoder_decoder_has_its_own_factors(init: str) -> None:
+    """Wang et al. 2022, table 1; Huang et al. 2020, section 4. By the ratio of the widths of two value matrices."""
+    norm = [] if init == "deepnorm" else ["model/norm=none"]
+    config = small(
+        [*SIZES, "model/topology=encoder_decoder", "model.num_layers=5", "model.encoder.num_layers=3",
+         f"model/init={init}", f"model/residual={'deepnorm' if init == 'deepnorm' else 'add'}", *norm]
+    )  # fmt: skip
+    model = build_model(config, Interface(251, source=True))
+    weights = dict(model.named_parameters())
+    values = {name: weight.detach() for name, weight in weights.items() if "value.weight" in name}
+    widths = [
+        torch.stack([weight for name, weight in values.items() if name.startswith(f"{side}.")]).std()
+        for side in ("encoder", "stack")
+    ]
+    expected = {
+        "deepnorm": (0.87 * (81 * 5) ** (-1 / 16), 60**-0.25),
+        "t_fixup": (0.67 * 3**-0.25, 45**-0.25),
+    }[init]
+    assert float(widths[0] / widths[1]) == pytest.approx(expected[0] / expected[1], rel=0.02)
+    if init == "deepnorm":
+        streams = [stack.layers[0].block.sublayer(0).residual.stream for stack in (model.encoder, model.stack)]
+        assert streams == [pytest.approx(0.81 * (81 * 5) ** (1 / 16)), pytest.approx(15**0.25)]
 
 
 def test_deepnorm_scales_values_outputs_and_feed_forward_weights_alone() -> None:
+    """Wang et al. 2022: β is the gain of V, output and feed-forward weights, 1 that of Q and K."""
     std, beta = deviations("model/init=deepnorm"), (8 * N) ** -0.25
     for name in ("attention.query", "attention.key"):
         assert std[name] == near(SQUARE)
@@ -69,10 +112,10 @@ def test_deepnorm_scales_values_outputs_and_feed_forward_weights_alone() -> None
 
 
 def test_the_preset_of_deepnorm_scales_the_stream_by_alpha_in_post_norm() -> None:
+    """Wang et al. 2022: LayerNorm(α·x + f(x))."""
     model = build_model(small([*SIZES, "+preset=deepnorm"]), 11)
     sublayer = model.stack.layers[0].block.sublayer(0)
     assert sublayer.residual.stream == pytest.approx((2 * N) ** 0.25)
-    assert sublayer.residual.branch == 1
     assert sublayer.after is not None
     assert model.stack.final_norm is None
 
@@ -89,6 +132,7 @@ def test_fixup_zeroes_the_ends_and_scales_the_rest_of_a_branch() -> None:
 
 
 def test_the_preset_of_fixup_has_multipliers_biases_no_norm_and_starts_at_chance() -> None:
+    """Zhang et al. 2019, section 3, rules 1 and 3."""
     model = build_model(small([*SIZES, "+preset=fixup"]), 11)
     names = [name for name, _ in model.named_parameters()]
     alphas = [p for name, p in model.named_parameters() if name.endswith("residual.alpha")]
@@ -101,14 +145,12 @@ def test_the_preset_of_fixup_has_multipliers_biases_no_norm_and_starts_at_chance
 def test_t_fixup_has_the_numbers_of_its_paper() -> None:
     """Huang et al. 2020, section 4: (9N)^(−1/4) in the decoder, 0.67 N^(−1/4) in the encoder, tables N(0, 1/d)."""
     nine = (9 * N) ** -0.25
-    for stack, factor in (("decoder", nine), ("encoder", 0.67 * N**-0.25)):
-        std = deviations("model/init=t_fixup", f"model.init.stack={stack}", "model/norm=none")
+    for topology, factor in (("decoder", nine), ("encoder", 0.67 * N**-0.25)):
+        std = deviations("model/init=t_fixup", f"model/topology={topology}", "model/norm=none", "model/pattern=causal")
         assert std["embedding"] == near(nine * D**-0.5)
         assert std["attention.query"] == near(SQUARE)
         assert (std["attention.value"], std["attention.out"]) == (near(factor * SQUARE), near(factor * SQUARE))
         assert (std["ffn.up"], std["ffn.down"]) == (near(factor * FFN), near(factor * FFN))
-    with pytest.raises(ValueError, match="`stack` of t_fixup must be one of decoder, encoder, but it is 'both'"):
-        deviations("model/init=t_fixup", "model.init.stack=both")
 
 
 def test_a_zero_branch_starts_as_the_identity_and_still_learns() -> None:

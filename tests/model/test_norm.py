@@ -38,6 +38,7 @@ def agree(one: Tensor, other: Tensor, *leaves: Tensor) -> None:
 
 
 def test_layernorm_puts_epsilon_inside_the_root_and_takes_the_population_variance() -> None:
+    """Ba et al. 2016, section 3, and torch's LayerNorm; a known tutorial takes the sample deviation, ε outside."""
     part, x = wide(LayerNorm(DIMS, eps=0.3, affine=True)), stream(2, 3, 12)
     expected = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 0.3).sqrt()
     agree(part(x), expected * part.weight + part.bias, x, *part.parameters())
@@ -72,6 +73,7 @@ def test_dyt_is_a_scaled_tanh_of_the_scaled_input() -> None:
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
 def test_batchnorm_is_torchs_over_the_places_that_are_not_padding(padded: bool, affine: bool) -> None:
+    """torch's BatchNorm1d over the kept places alone; over all places padding would be counted as data."""
     part, theirs = BatchNorm(DIMS, eps=0.1, momentum=0.3, affine=affine), nn.BatchNorm1d(12, 0.1, 0.3, affine=affine)
     wide(part), theirs.double()
     if affine:

@@ -18,6 +18,7 @@ from swapformer.model.pattern import (
     BigBird,
     Causal,
     Dilated,
+    Distant,
     Exponential,
     Fixed,
     Full,
@@ -59,6 +60,7 @@ DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
         AllOf(DIMS, patterns={"a": Causal, "b": partial(Window, before=9, after=9), "c": Full}),
         lambda i, j: 0 <= i - j <= 9,
     ),
+    (Distant(DIMS, nearest=4), lambda i, j: i == j or i - j >= 4),
     (
         AnyOf(DIMS, patterns={"a": partial(Window, before=1), "b": partial(Dilated, before=None, after=0, step=5)}),
         lambda i, j: 0 <= i - j <= 1 or j in range(i, -1, -5),
@@ -110,7 +112,7 @@ def test_bigbird_blocks_follow_the_paper(count: int) -> None:
 
 
 def test_random_blocks_repeat_in_every_build_and_do_not_move_as_the_sequence_grows() -> None:
-    """BigBird: identical across ranks and evaluation; a cache also needs those of the past to stay."""
+    """BigBird (Zaheer et al. 2020): the same on every rank, in evaluation too; and a cache needs those of the past."""
     make = partial(BigBird, DIMS, block=2, before=1, random_before=2, first=1, seed=3)
     torch.manual_seed(1)
     first = make().blocks(20)
@@ -140,6 +142,7 @@ WRONG: list[tuple[Callable[[], Pattern], str]] = [
     (lambda: Dilated(DIMS, before=1, after=0, step=0), "`step` of at least 1"),
     (lambda: Exponential(DIMS, base=1), "at least 2"),
     (lambda: Strided(DIMS, stride=0), "at least 1"),
+    (lambda: Distant(DIMS, nearest=1), "at least 2, but it is 1; 1 is model/pattern=causal"),
     (lambda: Fixed(DIMS, stride=4, summary=5), "between 1 and `stride`"),
     (lambda: Longformer(DIMS, before=1, places=[-1]), "at least 0"),
     (lambda: BigBird(DIMS, block=0, before=1, random_before=0, first=1, seed=0), "`block` must be at least 1"),

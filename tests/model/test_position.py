@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs import small
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.position import T5, ALiBi, Learned, Rotary, Sinusoidal
 from swapformer.model.position.bias import alibi_slopes
+from swapformer.training.assemble import build_model
 
 ROTARY: dict[str, Any] = {"base": 10000.0, "fraction": 1.0, "interleaved": False}
 
@@ -43,7 +45,13 @@ class TestRotary:
             expected[second] = x[second] * math.cos(angle) + x[first] * math.sin(angle)
         assert torch.allclose(turn(x, place, interleaved=interleaved), expected, atol=1e-12)
 
+    def test_values_and_the_stream_never_turn(self) -> None:
+        """Su et al. 2021, section 3.2: alone in a row a place gets its own value, wherever it stands."""
+        model, ids = build_model(small(["model/position=rope"]), 11).double(), torch.tensor([[3]])
+        assert torch.equal(model(ids, Tokens.of(1)), model(ids, Tokens.of(1, start=9)))
+
     def test_logits_depend_only_on_distance(self) -> None:
+        """Su et al. 2021, equation 16."""
         q, k = torch.randn(2, 8, dtype=torch.float64)
         near = turn(q, 3) @ turn(k, 1)
         far = turn(q, 1003) @ turn(k, 1001)
@@ -51,6 +59,7 @@ class TestRotary:
         assert abs(near - turn(q, 4) @ turn(k, 1)) > 1e-3
 
     def test_only_the_stated_fraction_turns(self) -> None:
+        """GPT-J and GPT-NeoX 2021 turn a part of each head (transformers' rotary_dim, rotary_pct)."""
         x = torch.randn(8, dtype=torch.float64)
         turned = turn(x, 7, fraction=0.5)
         assert torch.equal(turned[4:], x[4:])
@@ -66,6 +75,7 @@ class TestRotary:
         assert torch.equal(k_last, k_all)
 
     def test_angles_stay_exact_in_half_precision(self) -> None:
+        """transformers computes rotary angles in float32: in bfloat16 place 1001 is place 1000."""
         x = torch.ones(8, dtype=torch.bfloat16)
         wide = turn(x.double(), 1000)
         assert (turn(x, 1000).double() - wide).abs().max() < 0.02
@@ -89,11 +99,12 @@ class TestALiBi:
         assert alibi_slopes(8, 8.0) == [2.0**-k for k in range(1, 9)]
 
     def test_slopes_of_twelve_heads(self) -> None:
-        """The authors' `get_slopes`: those of 8 heads, then every second of 16."""
+        """Press et al. 2022, `get_slopes` of the authors: those of 8 heads, then every second of 16."""
         assert alibi_slopes(12, 8.0)[:8] == alibi_slopes(8, 8.0)
         assert alibi_slopes(12, 8.0)[8:] == pytest.approx([0.7071, 0.3536, 0.1768, 0.0884], abs=5e-5)
 
     def test_the_bias_falls_with_distance_on_both_sides(self) -> None:
+        """Press et al. 2022, section 3, for a decoder; an encoder takes the distance on either side."""
         tokens = Tokens.of(4)
         bias = ALiBi(dims(num_heads=2, head_dim=16), decay=8.0).bias(Context(tokens, tokens))
         assert bias[0, 0, 3].tolist() == [-3 / 16, -2 / 16, -1 / 16, 0]
@@ -105,7 +116,7 @@ class TestALiBi:
 
 
 class TestT5:
-    """Buckets of key minus query as in `T5Attention._relative_position_bucket`, 32 buckets, distance 128."""
+    """Buckets of key minus query as in transformers' `_relative_position_bucket` of T5, 32 buckets, distance 128."""
 
     @pytest.mark.parametrize(
         ("distance", "bucket"), [(0, 0), (-7, 7), (-8, 8), (-20, 10), (-128, 15), (1, 17), (128, 31)]
@@ -135,5 +146,6 @@ class TestAbsolute:
             assert table[0, 7, 2 * i + 1].item() == pytest.approx(math.cos(7 / 10000 ** (2 * i / 32)), abs=1e-12)
 
     def test_a_position_beyond_the_learned_table_is_refused(self) -> None:
+        """torch reads beyond a table with an IndexError on the CPU, and past its end on a GPU."""
         with pytest.raises(ValueError, match="position 16 lies beyond its 16 rows"):
             Learned(dims()).embed(torch.zeros(1, 1, 32), Tokens.of(1, start=16))

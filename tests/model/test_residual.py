@@ -18,6 +18,7 @@ from swapformer.errors import UsageError
 from swapformer.model.dims import Dims
 from swapformer.model.layers import origin_of
 from swapformer.model.residual import (
+    DeepNorm,
     Dense,
     Gated,
     HyperConnections,
@@ -26,7 +27,6 @@ from swapformer.model.residual import (
     ResiDual,
     Residual,
     Reversible,
-    Scaled,
     StochasticDepth,
     Walk,
     Weighted,
@@ -103,7 +103,7 @@ ONE: dict[str, tuple[Callable[[Dims], Residual], Callable[[Any, int, Tensor], Te
     "none": (Replace, lambda part, i, x: branch(i, x)),
     "weighted": (partial(Weighted, alpha=0.7), lambda part, i, x: 0.7 * x + 0.3 * branch(i, x)),
     "deepnorm": (
-        partial(Scaled, stream=2**0.25, stream_power=0.25, branch=1.0, branch_power=0.0),
+        DeepNorm,
         lambda part, i, x: (2 * LAYERS) ** 0.25 * x + branch(i, x),
     ),
     "layerscale": (partial(LayerScale, start=0.1), lambda part, i, x: x + branch(i, x) @ torch.diag(part.weight)),
@@ -306,7 +306,7 @@ def test_every_walk_gives_the_updates_anew() -> None:
 
     x = X.clone().requires_grad_()
     part = parts(Reversible)[0]
-    sum(part.run(part.open(x), Walk(layers=[], updates=updates, inputs=()))).sum().backward()
+    sum(part.run(part.open(x), Walk(layers=[], updates=updates, inputs=tuple))).sum().backward()
     assert len(calls) == 1 + 3
 
 

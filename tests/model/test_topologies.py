@@ -128,7 +128,10 @@ class TestEncoderDecoder:
         assert (out[:1] - model(inputs[:1], None, source[:1, :5])).abs().max() < 1e-10
 
     def test_cross_attention_knows_no_positions(self) -> None:
-        """With no encoding in the encoder, reordering the source changes nothing, whatever the decoder's encoding."""
+        """With no encoding in the encoder, reordering the source changes nothing, whatever the decoder's encoding.
+
+        T5 has no table in cross-attention (Raffel et al. 2020; transformers' T5Stack).
+        """
         layers = [
             {"position": {"_target_": "swapformer.model.position.Position", "_partial_": True, "_convert_": "all"}}
         ] * 2

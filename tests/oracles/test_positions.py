@@ -181,6 +181,17 @@ class TestTransformers:
             ("rope_ntk_dynamic", ("factor=2.5", "original_len=16"), {"rope_type": "dynamic", "factor": 2.5}),
             ("rope_yarn", ("original_len=16", "beta_fast=4.0"), {"rope_type": "yarn", "truncate": False}),
             (
+                "rope_llama3",
+                ("base=10000.0", "factor=3.0", "original_len=16", "turns_low=0.1", "turns_high=1.0"),
+                {
+                    "rope_type": "llama3",
+                    "factor": 3.0,
+                    "original_max_position_embeddings": 16,
+                    "low_freq_factor": 0.1,
+                    "high_freq_factor": 1.0,
+                },
+            ),
+            (
                 "rope_yarn",
                 ("original_len=16", "beta_fast=4.0", "rounded=true"),
                 {"rope_type": "yarn", "truncate": True},

@@ -9,37 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from configs import SMALL
+from casts import casts_lifted
+from configs import SMALL, small
 from swapformer.interop.rules import Rule, Shapes, module, read, read_gradients
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.position import Position
 from swapformer.study.config import compose
 from swapformer.training.assemble import build_model, build_plan
-from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case
+from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case, Given
 
 NOPE = Position(Dims(32, 1, 4, 8, LENGTH, VOCABULARY))
-
-
-@contextmanager
-def casts_lifted() -> Iterator[None]:
-    """Casts to float32 become casts to float64, also those that are made while a model is built."""
-    single = torch.float32
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "float32", torch.float64)
-        patch.setattr(torch, "float", torch.float64)
-        patch.setattr(Tensor, "float", Tensor.double)
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(single)
 
 
 def widen(model: nn.Module) -> None:
@@ -50,14 +37,14 @@ def widen(model: nn.Module) -> None:
 
 
 @contextmanager
-def outputs(layers: nn.Module) -> Iterator[list[Tensor]]:
-    """What each layer returns; of a tuple, the first."""
+def outputs(stacks: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
+    """What each layer of some stacks returns; of a tuple, the first."""
     seen: list[Tensor] = []
 
     def see(module: nn.Module, inputs: Any, out: Any) -> None:
         seen.append(out if isinstance(out, Tensor) else out[0])
 
-    hooks = [layer.register_forward_hook(see) for layer in layers.children()]
+    hooks = [layer.register_forward_hook(see) for layers in stacks for layer in layers.children()]
     yield seen
     for hook in hooks:
         hook.remove()
@@ -71,25 +58,26 @@ def gap(mine: Tensor, theirs: Tensor) -> float:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_outputs_and_gradients_agree(case: Case, record_property: Any) -> None:
     torch.manual_seed(0)  # transformers draws its weights from the global state
-    ids = torch.randint(VOCABULARY, (2, LENGTH), generator=torch.Generator().manual_seed(1))
-    probe = torch.randn(2, LENGTH, VOCABULARY, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    given = Given.made()
     with casts_lifted():
         theirs = case.theirs().double().eval()
         widen(theirs)
         case.prepare(theirs)
-        with outputs(theirs.get_submodule(case.layers)) as expected:
-            expected.append(case.logits(theirs, ids))
+        with outputs([theirs.get_submodule(place) for place in case.stacks.values()]) as expected:
+            expected.append(case.ask(theirs, given))
+        probe = torch.randn(expected[-1].shape, generator=torch.Generator().manual_seed(2))
         (expected[-1] * probe).sum().backward()
     weights = {name: weight.detach() for name, weight in theirs.named_parameters()}
     gradients = {name: weight.grad for name, weight in theirs.named_parameters() if weight.grad is not None}
 
-    for kernel in ("reference", "auto"):  # auto is sdpa wherever sdpa can do what is asked
-        config = compose(["task=copy", *SMALL, f"model.num_layers={LAYERS}", f"model/kernel={kernel}", *case.ours])
-        ours = build_model(config, VOCABULARY).double().eval()
+    config = compose(["task=copy", *SMALL, f"model.num_layers={LAYERS}", *case.ours])
+    for kernel in ("reference", "auto"):  # auto is the fastest that can do what is asked
+        config["model"]["kernel"] = kernel_node(kernel)
+        ours = build_model(config, case.asked).double().eval()
         shapes = {name: weight.shape for name, weight in ours.state_dict().items()}
         ours.load_state_dict(read(case.all_rules, weights, shapes))
-        with outputs(ours.stack.layers) as found:
-            found.append(ours(ids))
+        with outputs([ours.get_submodule(f"{stack}.layers") for stack in case.stacks]) as found:
+            found.append(case.ask_ours(ours, given))
         (found[-1] * probe).sum().backward()
 
         gaps = {f"layer {i}": gap(a, b) for i, (a, b) in enumerate(zip(found, expected, strict=True))}
@@ -103,6 +91,12 @@ def test_outputs_and_gradients_agree(case: Case, record_property: Any) -> None:
         record_property(f"largest_difference, {kernel}", gaps[worst])
         print(f"\n{case.name}, {kernel}: {gaps[worst]:.1e} ({worst})")
         assert gaps[worst] <= case.bound, worst
+
+
+@cache
+def kernel_node(name: str) -> dict[str, Any]:
+    """What an option of model/kernel puts into a configuration."""
+    return small([f"model/kernel={name}"])["model"]["kernel"]
 
 
 def zero_here(rules: Sequence[Rule], shapes: Shapes) -> set[str]:

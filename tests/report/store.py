@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-ENVIRONMENT = {
-    "device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True, "python": "3.11.7",
-    "lightning": "2.6.6", "platform": "Linux",
-}  # fmt: skip
+from swapformer.schema import RECORD_VERSION
+
+ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
+MACHINE = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux"}
 
 
 @dataclass
@@ -70,11 +70,12 @@ class Store:
         directory = self.directory(arm, number)
         directory.mkdir(parents=True, exist_ok=True)
         content = {
-            "schema_version": 1, "id": self.trial(arm, number), "status": status, "reason": None, "seed": seed,
+            "schema_version": RECORD_VERSION, "id": self.trial(arm, number),
+            "status": status, "reason": None, "seed": seed,
             "metrics": dict(metrics), "standard_errors": dict.fromkeys(metrics, 0.004),
             "directions": self.directions,
             "steps": 2000, "tokens": 1536000, "parameters": {"total": 804096, "non_position": 795904},
-            "environment": ENVIRONMENT, "git": {"commit": "0123456789abcdef", "dirty": False},
+            "environment": ENVIRONMENT, "machine": MACHINE, "git": {"commit": "0123456789abcdef", "dirty": False},
             "data": {"fingerprint": "ab" * 32}, "command": "swapformer train", "started": "2025-01-01T00:00:00+00:00",
             "ended": "2025-01-01T00:00:20+00:00", "seconds": 20.5, "attempts": 1, "results_epoch": 1,
         }  # fmt: skip

@@ -71,7 +71,7 @@ def test_looking_at_a_lock_leaves_it_free(tmp_path: Path) -> None:
 
 
 def test_a_trial_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
-    record = {"environment": {"host": "elsewhere"}}
+    record = {"machine": {"host": "elsewhere"}}
     assert not held(tmp_path, record)
     (tmp_path / "heartbeat").write_text("")
     assert held(tmp_path, record)
@@ -84,7 +84,7 @@ def test_a_trial_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
     [
         ('{"schema_version": 1, "id"', "cannot be read"),
         ("[]", "expected a mapping, found list"),
-        ('{"schema_version": 2, "status": "finished"}', "schema_version is 2"),
+        ('{"schema_version": 99, "status": "finished"}', "schema_version is 99"),
         ('{"schema_version": 1, "status": "done"}', "unknown status 'done'"),
         ('{"schema_version": 1, "status": "finished", "seed": 7}', "seed 7"),
         ('{"schema_version": 1, "status": "finished", "seed": 0}', "must hold `metrics`"),
@@ -98,6 +98,17 @@ def test_a_damaged_record_is_shown_as_corrupt(store: Store, content: str, reason
     assert records.cells["status"][0] == "corrupt"
     assert reason in records.cells["reason"][0]
     assert len(records.problems) == 1 and len(records.metrics) == 0
+
+
+def test_a_record_of_the_version_before_counts_like_one_of_today(store: Store) -> None:
+    """Version 1 kept the machine in `environment`; the class of the environment leaves it out."""
+    machine = {"python": "3.11.7", "platform": "Linux", "host": "elsewhere"}
+    store.write_trial("a", 0, {"val/loss": 1.0}, schema_version=1, environment={**ENVIRONMENT, **machine})
+    store.write_trial("a", 1, {"val/loss": 2.0})
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert list(records.metrics["value"]) == [1.0, 2.0] and not records.problems
+    assert records.cells["environment"][0] == records.cells["environment"][1]
 
 
 def test_undecodable_bytes_are_damage_too(store: Store) -> None:

@@ -174,5 +174,8 @@ class Composer:
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
-            longest_trained=64, directions={"loss": "lower"}, evaluation=lambda split: [SimpleNamespace(name="")]
+            longest_trained=64,
+            directions={"loss": "lower"},
+            summaries={"longest_90": "higher"},
+            evaluation=lambda split: [SimpleNamespace(name="")],
         )

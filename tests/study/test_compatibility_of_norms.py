@@ -1,4 +1,8 @@
-"""What norms, initialisations and mixtures cannot go with is refused at composition, with what would work."""
+"""What norms, initialisations and mixtures cannot go with is refused at composition, with what would work.
+
+BatchNorm's statistics (Ioffe & Szegedy 2015) mix places, the future's too; Fixup (Zhang et al. 2019) starts the
+classifier at zero, which an embedding table cannot be.
+"""
 
 from __future__ import annotations
 

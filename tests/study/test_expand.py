@@ -62,12 +62,17 @@ def test_a_metric_that_no_trial_could_have_is_refused(composer: fakes.Composer) 
     for metric, complaint in [
         ("val/los", "no metric 'val/los' in this task; did you mean 'val/loss'"),
         ("val/loss@99", "no metric 'val/loss@99'"),
+        ("val/longest_90@64", "no metric 'val/longest_90@64'"),
         ("probe/similarity", "needs a probe"),
         ("valid/loss", "begins with val/, test/ or probe/"),
     ]:
         with pytest.raises(UsageError) as error:
             plan(composer, metrics=[metric])
         assert complaint in str(error.value)
+
+
+def test_what_follows_from_all_lengths_is_a_metric_like_others(composer: fakes.Composer) -> None:
+    assert plan(composer, metrics=["val/loss", "val/longest_90"]).spec.metrics[1] == "val/longest_90"
 
 
 def test_the_seed_cannot_be_overridden_for_all_arms(composer: fakes.Composer) -> None:

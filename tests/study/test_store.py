@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from swapformer.errors import UsageError
+from swapformer.schema import RECORD_VERSION
 from swapformer.study import claim as claims
 from swapformer.study import files
 from swapformer.study.record import Record, parse
@@ -34,7 +35,7 @@ def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
     record = Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}, notes=("a probe failed",), attempts=2)
     store.write(record)
     assert store.read(ID) == record
-    assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == 1
+    assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == RECORD_VERSION
 
 
 def test_numbers_that_are_not_finite_are_left_out_of_the_record(store: Store) -> None:
@@ -66,6 +67,8 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
         b"{}",
         b"[" * 100_000,
         b'{"schema_version": 1}',
+        b'{"schema_version": 0, "id": "0123456789abcdef", "status": "finished"}',
+        b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "environment": "cpu"}',
         b'{"schema_version": 1, "id": "fedcba9876543210", "status": "finished"}',
         b'{"schema_version": 1, "id": "0123456789abcdef", "status": "done"}',
         b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "metrics": {"val/loss": "1"}}',
@@ -200,6 +203,22 @@ def test_listing_reads_each_finished_record_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or original(path))
     assert [record.seed for record in store.records()] == list(range(20))
     assert len(read) == 20
+
+
+def test_a_record_of_the_version_before_is_read_as_one_of_today_and_written_as_such(store: Store) -> None:
+    """Version 1 kept the machine among what trials must share to be compared; its file is what version 1 wrote."""
+    shared = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
+    machine = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux", "host": "elsewhere"}
+    old = {"schema_version": 1, "id": ID, "status": "finished", "seed": 3, "environment": {**shared, **machine}}
+    path = store.directory(ID) / "record.json"
+    path.write_text(json.dumps(old))
+    record = store.read(ID)
+    assert record is not None
+    assert (record.status, record.seed, record.environment, record.machine) == ("finished", 3, shared, machine)
+    assert json.loads(path.read_text()) == old, "reading writes nothing"
+    store.write(record)
+    assert json.loads(path.read_text())["schema_version"] == RECORD_VERSION
+    assert store.read(ID) == record
 
 
 def test_unknown_fields_of_a_record_are_ignored() -> None:

@@ -43,7 +43,7 @@ def test_a_finished_trial_leaves_its_config_and_a_whole_record(store: Store, jou
     assert record.metrics == {"val/loss": 4.0}
     assert record.directions == {"val/loss": "lower"}
     assert (record.seed, record.steps, record.tokens, record.attempts, record.results_epoch) == (3, 10, 640, 1, 1)
-    assert record.environment["device"] == "cpu" and record.environment["python"]
+    assert record.environment == {"device": "cpu"} and record.machine["python"]
     assert record.git == {"commit": "abc", "dirty": False}
     assert record.data == {"fingerprint": "d4"}
     assert record.ended is not None and record.started <= record.ended

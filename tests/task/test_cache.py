@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.task import Text, cache
 from swapformer.task import build as build_module
-from swapformer.task.tokeniser import Bytes, Characters
+from swapformer.task.tokeniser import BPE, Bytes, Characters
 from texts import text as make
 
 WORDS = "the quick brown fox jumps over the lazy dog " * 200
@@ -56,6 +57,19 @@ def test_a_text_is_tokenised_once(words: Path, builds: list[int]) -> None:
     assert facts(first) == facts(second)
     assert torch.equal(first.train_batch(0, 0).inputs, second.train_batch(0, 0).inputs)
     assert torch.equal(first.train_batch(0, 0).inputs, first.train_batch(0, 0).inputs)
+
+
+def test_a_text_that_is_in_the_cache_needs_no_library_that_reads_or_writes_texts(
+    words: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokeniser = BPE(vocab_size=270)
+    expected = facts(make(words, tokeniser=tokeniser))
+    for library in ("tokenizers", "datasets", "pyarrow", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, library, None)  # importing it fails from here on
+    task = make(words, tokeniser=tokeniser)
+    assert facts(task) == expected and task.train_batch(0, 0).inputs.shape == (16, 64)
+    with pytest.raises(ImportError):
+        task.encode("the quick brown fox")
 
 
 def test_what_tokenisation_depends_on_has_an_entry_of_its_own(words: Path, builds: list[int]) -> None:

@@ -54,6 +54,59 @@ def test_a_broken_class_ends_with_1_and_the_laws_name(own: Path, capsys: pytest.
     assert any("facts_hold" in line and "has_bias" in line for line in broken)
 
 
+WRONG = """
+from swapformer.model.ffn import FFN
+from swapformer.model.layers import Linear, Role
+
+
+class Unfinished(FFN):
+    def __init__(self, dims, *, activation) -> None:
+        super().__init__()
+
+
+class Refuses(FFN):
+    def __init__(self, dims, *, activation, factor: float = 2.0) -> None:
+        super().__init__()
+        raise ValueError("`factor` must be …")
+
+    def forward(self, x, padding=None):
+        return x
+
+
+class Deaf(FFN):
+    def __init__(self, dims, *, activation, factor: float = 2.0) -> None:
+        super().__init__()
+        self.out, self.activation = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=True), activation
+
+    def forward(self, x, padding=None):
+        return self.out(self.activation(x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "law", "words"),
+    [
+        ("Unfinished", "is_a_part", "Unfinished leaves forward to be written"),
+        ("Refuses", "runs", "ValueError where nothing should be raised (wrong_parts.py, line 14): `factor` must be …"),
+        ("Deaf", "no_dead_knob", "`factor` must change something, but no value other than 2.0"),
+    ],
+)
+def test_each_kind_of_wrong_class_is_told_once_and_what_is_wrong(
+    own: Path, capsys: pytest.CaptureFixture[str], name: str, law: str, words: str
+) -> None:
+    """A setting that has a default counts as a setting, and what cannot run is not asked for more."""
+    (own / "wrong_parts.py").write_text(WRONG)
+    assert main([f"wrong_parts.{name}", "--slot", "ffn"]) == 1
+    broken = [line for line in capsys.readouterr().out.splitlines() if line.startswith("✗")]
+    assert len(broken) == 1
+    assert law in broken[0] and words in broken[0]
+
+
+def test_a_class_made_of_options_takes_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swapformer.model.position.Sum", "--slot", "position", "first=alibi", "second=none"]) == 0
+    assert "✓ holds   no_dead_knob" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

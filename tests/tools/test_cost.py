@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from swapformer.errors import UsageError
+from swapformer.model.generate import Prompt, Writer
+from swapformer.model.topology import Topology
 from swapformer.study.config import compose, task_of
 from swapformer.study.costs import measure
 from swapformer.tools.cost import main
@@ -90,7 +93,7 @@ def test_parameters_are_those_of_the_model() -> None:
 def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
     attention: list[str], elements: int, dtype: str, size: int
 ) -> None:
-    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1."""
+    """2·B·n·G·E elements a layer with B = 32, n = 1024, E = 512/8: G = 8, 4 and 1 (Shazeer 2019; Ainslie 2023)."""
     sizes = ["model.num_layers=1", "model.d_model=512", "model.num_heads=8", "model.max_len=1024"]
     report = cost(*sizes, *attention, batch=32, lengths=(1024,), dtype=dtype)
     assert report["lengths"][0]["kv_cache"] == elements * size
@@ -99,6 +102,16 @@ def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
 def test_a_kernel_that_keeps_no_weights_keeps_less() -> None:
     kept = [cost(f"model/kernel={kernel}")["lengths"][0]["activations"] for kernel in ("sdpa", "reference")]
     assert kept[0] < kept[1]
+
+
+def test_an_early_answer_costs_one_more_head() -> None:
+    """In training every exit is read: V·D weights for each token, used once forward and twice backward."""
+    fixed, early = (
+        cost(f"model/depth={depth}", "model/kernel=reference")["lengths"][0] for depth in ("fixed", "early_exit")
+    )
+    head = 2 * 32 * 64 * task_of(compose(GPT)).vocab_size
+    assert early["forward"] - fixed["forward"] == head
+    assert early["backward"] - fixed["backward"] == 2 * head
 
 
 def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,3 +145,31 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         main([*GPT, *arguments])
+
+
+def kept_while_writing(model: Topology, length: int) -> int:
+    """Elements that lie in the cache of a model that has read `length` places, one after the other."""
+    writer = Writer(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
+    for _ in range(length):
+        writer.logits()
+        writer.take(torch.zeros(1, dtype=torch.int64))
+    assert writer._cache is not None
+    return sum(value.numel() for values in writer._cache._kept.values() for value in values)
+
+
+@pytest.mark.parametrize("option", ["mha", "gqa", "mqa", "mla", "linear", "performer", "gated_delta", "mamba2"])
+def test_what_generation_keeps_is_what_lies_in_the_cache(option: str) -> None:
+    config = compose([*GPT, f"model/attention={option}"])
+    report = measure(config, 11, 1, [9], "float32")
+    assert report["lengths"][0]["kv_cache"] == 4 * kept_while_writing(build_model(config, 11), 9)
+
+
+def test_a_window_keeps_only_what_it_sees() -> None:
+    config = compose([*GPT, "model/pattern=window", "model.pattern.before=3"])
+    whole, cut = measure(config, 11, 1, [4, 64], "float32")["lengths"]
+    assert whole["kv_cache"] == cut["kv_cache"] == 4 * kept_while_writing(build_model(config, 11), 9)
+
+
+def test_nothing_is_kept_where_all_is_computed_anew() -> None:
+    config = compose([*GPT, "model/position=rope_ntk_dynamic"])
+    assert measure(config, 11, 1, [9], "float32")["lengths"][0]["kv_cache"] is None

@@ -132,7 +132,7 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Path) -> None:
-    """Lengths vary within a batch, so a mean of the parts' means would be a different loss."""
+    """Lengths vary within a batch, so a mean of the parts' means is another loss: transformers had it so until 2024."""
     plain = ["model.dropout=0", "trainer.precision=64-true"]
     one, many = tmp_path / "one", tmp_path / "many"
     fit(tiny(*plain), one)
@@ -231,6 +231,17 @@ def test_the_record_has_every_evaluation_at_every_length(whole: tuple[Path, Outc
     assert outcome.directions["val/loss"] == "lower"
     assert outcome.directions["val/exact_match@8"] == "higher"
     assert outcome.steps == 23
+
+
+def test_the_record_says_what_the_lengths_come_to(whole: tuple[Path, Outcome]) -> None:
+    """Trained up to 5 and measured at 8: the area between is the mean of both."""
+    metrics = whole[1].metrics
+    for split in ("val", "test"):
+        ends = metrics[f"{split}/exact_match"], metrics[f"{split}/exact_match@8"]
+        assert metrics[f"{split}/extrapolation_area"] == pytest.approx(sum(ends) / 2)
+        assert metrics[f"{split}/longest_90"] in (0.0, 5.0, 8.0)
+        assert whole[1].directions[f"{split}/longest_90"] == "higher"
+    assert "val/extrapolation_area" in {row[1] for row in history(whole[0])}
 
 
 def test_the_history_holds_training_and_validation_in_order(whole: tuple[Path, Outcome]) -> None:

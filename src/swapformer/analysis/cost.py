@@ -44,40 +44,33 @@ def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], 
 
 
 def count(
-    model: nn.Module, given: Sequence[Any], batch: int, length: int, kv_elements: int | None, state_elements: int = 0
+    model: nn.Module, run: Callable[..., Tensor], given: Sequence[Any], length: int, kv_cache: int | None
 ) -> Cost:
     """The cost of one training batch [batch, length] of a model that lies on the meta device.
 
     Args:
         model: on meta, in the precision that activations are counted in.
-        given: what its forward takes, for this batch.
-        batch: sequences.
-        length: places of each.
-        kv_elements: elements that a cache keeps for each place of one sequence, all layers together.
-        state_elements: elements that it keeps of one sequence whatever its length, in float32 or wider.
+        run: the model's answers for what is given, summed.
+        given: what a forward takes, for one batch.
+        length: places of each sequence.
+        kv_cache: bytes that generation keeps.
     """
     kept, counter = _Kept(model), partial(FlopCounterMode, display=False, custom_mapping=_ALSO)
     with (
         counter() as forward,
         saved_tensors_hooks(kept.pack, lambda tensor: tensor),
     ):
-        logits: Tensor = model(*given)
+        total = run(*given)
     with counter() as backward:
-        logits.sum().backward()  # type: ignore[no-untyped-call]
+        total.backward()  # type: ignore[no-untyped-call]
     model.zero_grad()
-    size = next(model.parameters()).element_size()
     return Cost(
         length=length,
         forward=forward.get_total_flops(),
         backward=backward.get_total_flops(),
         activations=kept.bytes,
-        kv_cache=None if kv_elements is None else batch * cache_bytes(length, kv_elements, state_elements, size),
+        kv_cache=kv_cache,
     )
-
-
-def cache_bytes(length: int, elements: int, state: int, size: int = 4) -> int:
-    """Bytes that generation keeps of one sequence: numbers of `size` of each place, a state in at least float32."""
-    return length * elements * size + state * max(size, 4)
 
 
 def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:

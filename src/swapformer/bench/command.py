@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
+from swapformer.bench.slope import Slope
 
-Measurement = Callable[[argparse.Namespace], list[Ratio]]
+GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
+"""What `bench parts` measures."""
+
+Measurement = Callable[[argparse.Namespace], Iterable[Ratio | Slope | Figure]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -17,33 +22,51 @@ def main(arguments: Sequence[str]) -> int:
     require_quiet_machine(options.force)
     found = options.measure(options)
     if options.json:
-        print(json.dumps([ratio.as_dict() for ratio in found], indent=1))
+        print(json.dumps([finding.as_dict() for finding in found], indent=1))
         return 0
-    for ratio in found:
-        print(ratio.line())
+    for finding in found:
+        print(finding.line(), flush=True)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1")
+    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1, data 3")
     common.add_argument("--force", action="store_true", help="measure on a loaded machine too")
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
-    step.add_argument("overrides", nargs="*", default=["+preset=nanogpt_cpu"], help="what is trained")
+    step.add_argument(
+        "overrides", nargs="*", default=["+preset=nanogpt_cpu", "task/source=python"], help="what is trained"
+    )
     step.set_defaults(measure=_step)
+
+    parts = verbs.add_parser("parts", parents=[common], help="kernels, linear attention, the decoder, norms, bfloat16")
+    parts.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these of {', '.join(GROUPS)}")
+    parts.add_argument(
+        "--device", choices=("cpu", "cuda"), help="default: the CPU, and a CUDA device where there is one"
+    )
+    parts.set_defaults(measure=_parts)
 
     launcher = verbs.add_parser("launcher", parents=[common], help="the local launcher against one cold start a trial")
     launcher.add_argument("--trials", type=int, default=20)
     launcher.add_argument("--steps", type=int, default=600, help="optimiser steps of a trial, which set its length")
     launcher.set_defaults(measure=_launcher)
 
+    data = verbs.add_parser("data", parents=[common], help="what a step waits for its batch, for every task")
+    data.add_argument("overrides", nargs="*", help="task=NAME for one task alone, and any other override")
+    data.set_defaults(measure=_data)
+
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
+
+    corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
+    corpus.add_argument("--megabytes", type=int, default=100)
+    corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
+    corpus.set_defaults(measure=_corpus)
     return parser
 
 
@@ -53,13 +76,33 @@ def _step(options: argparse.Namespace) -> list[Ratio]:
     return [overhead(options.overrides, options.rounds or 5)]
 
 
+def _parts(options: argparse.Namespace) -> Iterable[Ratio | Slope]:
+    from swapformer.bench.parts import measure
+
+    return measure(options.groups, options.device, options.rounds or 5)
+
+
 def _launcher(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import throughput
 
     return [throughput(options.trials, options.steps, options.rounds or 1)]
 
 
+def _data(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.data import waiting
+
+    chosen = [override.removeprefix("task=") for override in options.overrides if override.startswith("task=")]
+    others = [override for override in options.overrides if not override.startswith("task=")]
+    return list(waiting(chosen, others, options.rounds or 3))
+
+
 def _start(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import fixed_cost, help_time
 
     return [fixed_cost(options.rounds or 5), help_time(options.rounds or 5)]
+
+
+def _corpus(options: argparse.Namespace) -> list[Figure]:
+    from swapformer.bench.corpus import TOKENISERS, costs
+
+    return costs(options.megabytes, tuple(options.tokenisers) or TOKENISERS)

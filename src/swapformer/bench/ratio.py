@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
 
 from swapformer.errors import UsageError
+
+Act = Callable[[], object]
+"""Some work, done once."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,8 @@ class Ratio:
         ratio: median over the rounds of ours / theirs.
         lowest, highest: of the rounds' ratios.
         rounds: how many.
-        target: what the project asks for, in words.
-        met: whether it was.
+        target: what the project asks for, in words; None where the number alone is of interest.
+        met: whether it was; None without a target.
     """
 
     name: str
@@ -33,19 +37,44 @@ class Ratio:
     lowest: float
     highest: float
     rounds: int
-    target: str
-    met: bool
+    target: str | None
+    met: bool | None
 
     def line(self) -> str:
         """One line for people."""
-        verdict = "met" if self.met else "missed"
         return (
             f"{self.name}: {self.ours:.3g} against {self.theirs:.3g} {self.unit}, ratio {self.ratio:.3f} "
-            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds; asked: {self.target}: {verdict}"
+            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{asked(self.target, self.met)}"
         )
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
+
+
+def asked(target: str | None, met: bool | None) -> str:
+    """The end of a line: what was asked for, and whether it was met."""
+    return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
+
+
+def timed(act: Act, settle: Act | None = None, *, seconds: float = 0.05) -> float:
+    """Milliseconds of one act, repeated for at least `seconds`; `settle` waits for a device to finish."""
+    since, acts = time.perf_counter(), 0
+    while True:
+        act()
+        acts += 1
+        if settle is not None:
+            settle()
+        if (spent := time.perf_counter() - since) >= seconds:
+            return 1000 * spent / acts
+
+
+def alternating(
+    ours: Act, theirs: Act, rounds: int, settle: Act | None = None, *, seconds: float = 0.05
+) -> list[tuple[float, float]]:
+    """Milliseconds of an act of either side, by turns, after two of each that do not count."""
+    for act in (ours, theirs) * 2:
+        act()
+    return in_turn(lambda: timed(ours, settle, seconds=seconds), lambda: timed(theirs, settle, seconds=seconds), rounds)
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
@@ -61,7 +90,13 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
     return pairs
 
 
-def compare(name: str, unit: str, pairs: list[tuple[float, float]], target: str, met: Callable[[float], bool]) -> Ratio:
+def compare(
+    name: str,
+    unit: str,
+    pairs: list[tuple[float, float]],
+    target: str | None = None,
+    met: Callable[[float], bool] | None = None,
+) -> Ratio:
     """Medians of both sides and of their ratio round by round."""
     ratios = [ours / theirs for ours, theirs in pairs]
     middle = median(ratios)
@@ -75,7 +110,7 @@ def compare(name: str, unit: str, pairs: list[tuple[float, float]], target: str,
         highest=max(ratios),
         rounds=len(pairs),
         target=target,
-        met=met(middle),
+        met=None if met is None else met(middle),
     )
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning import Callback, LightningModule, Trainer
+from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from swapformer.bench.ratio import Ratio, compare, in_turn
 from swapformer.study.config import compose
-from swapformer.task.base import IGNORE
+from swapformer.task.base import IGNORE, Batch
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config, build_model, build_task
 from swapformer.training.optimiser import make_optimiser, parameter_groups
@@ -37,34 +38,63 @@ class _Clock(Callback):
             self.seconds = time.perf_counter() - self._since
 
 
+class BareLoop:
+    """A plain PyTorch loop with a trial's module, batches, optimiser, schedule and clipping: call it for one step.
+
+    Args:
+        config: the trial's resolved configuration.
+        device: where it runs.
+        compiled: whether torch compiles the module.
+    """
+
+    def __init__(self, config: Config, device: str = "cpu", *, compiled: bool = False) -> None:
+        torch.set_num_threads(config["trainer"]["threads"])
+        self.config, self.device, self.task = config, device, build_task(config)
+        self.model = build_model(config, self.task.interface).to(device)
+        self.run = torch.compile(self.model) if compiled else self.model
+        groups = parameter_groups(self.model, config["optim"])
+        self.optimiser, self.schedule = make_optimiser(config["optim"])(groups), instantiate(config["schedule"])
+        self.steps = 0
+
+    def __call__(self) -> None:
+        horizon = self.config["budget"]["steps"]
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config["optim"]["lr"] * self.schedule.factor(self.steps % horizon, horizon)
+        batch = self.task.train_batch(self.config["data_seed"], self.steps)
+        self.optimiser.zero_grad()
+        self.loss(batch.to(self.device)).backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self.model.parameters(), self.config["trainer"]["gradient_clip_val"])
+        self.optimiser.step()
+        self.steps += 1
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Mean loss over a batch's targets."""
+        logits = self.run(batch.inputs)
+        return functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
+
+
 def bare(config: Config) -> float:
-    """Milliseconds of a step of a plain PyTorch loop: same module, batches, optimiser, schedule and clipping."""
-    torch.set_num_threads(config["trainer"]["threads"])
-    task = build_task(config)
-    model = build_model(config, task.interface)
-    optimiser = make_optimiser(config["optim"])(parameter_groups(model, config["optim"]))
-    schedule, steps, peak = instantiate(config["schedule"]), config["budget"]["steps"], config["optim"]["lr"]
-    since = 0.0
-    for step in range(steps):
-        if step == WARM_UP:
-            since = time.perf_counter()
-        for group in optimiser.param_groups:
-            group["lr"] = peak * schedule.factor(step, steps)
-        batch = task.train_batch(config["data_seed"], step)
-        logits = model(batch.inputs)
-        loss = functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(model.parameters(), config["trainer"]["gradient_clip_val"])
-        optimiser.step()
+    """Milliseconds of a step of the plain loop."""
+    loop, steps = BareLoop(config), config["budget"]["steps"]
+    for _ in range(WARM_UP):
+        loop()
+    since = time.perf_counter()
+    for _ in range(WARM_UP, steps):
+        loop()
     return 1000 * (time.perf_counter() - since) / (steps - WARM_UP)
 
 
 def trial(config: Config) -> float:
-    """Milliseconds of a step of a trial, its history included; evaluations and checkpoints fall outside."""
+    """Milliseconds of a step of a trial, its history included; evaluations and checkpoints fall outside.
+
+    Raises:
+        RuntimeError: if it did not finish.
+    """
     clock = _Clock()
     with tempfile.TemporaryDirectory() as directory:
-        training.fit(config, Path(directory), callbacks=[clock], final=False)
+        outcome = training.fit(config, Path(directory), callbacks=[clock], final=False)
+    if outcome.status != "finished":
+        raise RuntimeError(f"the trial ended as {outcome.status}; nothing was measured")
     return 1000 * clock.seconds / (config["budget"]["steps"] - WARM_UP)
 
 

@@ -15,6 +15,11 @@ STEP = 1e-7
 """Step of the difference quotients, by weight."""
 
 
+def runs(subject: Subject) -> None:
+    """A model with the part can be built, read and trained."""
+    gradients(subject.perturbed(), ids())
+
+
 def builds(subject: Subject) -> None:
     """Logits have shape [B, T, V] and everything is finite, gradients too."""
     model, inputs = subject.perturbed(), ids()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
 from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, places, refusal, require, run
 from swapformer.options import default_option, option, options
@@ -46,12 +51,28 @@ def used_parts_matter(subject: Subject) -> str | None:
             for node in options(slot).values()
             if node != subject.config["model"][slot]
         ]
+        _registered(subject, slot, others)
         require(
             any(differ(subject, other) for other in others) or all(map(refusal, others)),
             f"the part takes a {slot}, but no other option of model/{slot} changes anything: use it, or leave it out "
             "of `uses`.",
         )
     return None if slots else "it takes no other part"
+
+
+def _registered(subject: Subject, slot: str, others: Sequence[Subject]) -> None:
+    """Where an option of a slot brings weights, the model has more of them."""
+    for other in others:
+        if not _weights(subject.layers[0].part(slot)) and _weights(other.layers[0].part(slot)) and not refusal(other):
+            require(
+                len(_weights(other.perturbed())) > len(_weights(subject.perturbed())),
+                f"the part takes a {slot}, but the weights that {other.config['model'][slot]['_target_']} brings are "
+                f"none of the model's: hold it as an attribute of the module (self.{slot} = {slot}).",
+            )
+
+
+def _weights(part: Any) -> list[Tensor]:
+    return list(part.parameters()) if hasattr(part, "parameters") else []
 
 
 def beyond_max_len(subject: Subject) -> None:

@@ -23,7 +23,7 @@ class Knob:
     Attributes:
         path: the way to it from the part's own settings.
         value: what it is set to.
-        choices: the words that its part declares for it (`choices` of the class); none for numbers and free words.
+        choices: the words that its class declares for it, in `choices`; none for numbers and free words.
     """
 
     path: tuple[str | int, ...]
@@ -105,17 +105,18 @@ def variants(subject: Subject) -> Iterator[Subject]:
 
 def knobs_of(subject: Subject) -> Iterator[Knob]:
     """Every number, presence, word and empty list in the part's settings, those of parts within it too."""
-    return _knobs(subject.node, (), {})
+    return _knobs(subject.node, (), None)
 
 
-def _knobs(node: Any, path: tuple[str | int, ...], choices: Mapping[str, Sequence[str]]) -> Iterator[Knob]:
+def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]:
+    """The settings below a node, the innermost class around which is `owner`."""
     if isinstance(node, Mapping):
-        declared = getattr(get_object(node["_target_"]), "choices", {}) if "_target_" in node else {}
+        owner = get_object(node["_target_"]) if "_target_" in node else owner
         for name, value in node.items():
             if not name.startswith("_"):
-                yield from _knobs(value, (*path, name), declared)
+                yield from _knobs(value, (*path, name), owner)
     elif isinstance(node, list) and node:
         for index, value in enumerate(node):
-            yield from _knobs(value, (*path, index), choices)
+            yield from _knobs(value, (*path, index), owner)
     else:
-        yield Knob(path, node, choices.get(str(path[-1]), ()))
+        yield Knob(path, node, getattr(owner, "choices", {}).get(path[-1], ()))

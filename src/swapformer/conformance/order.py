@@ -129,7 +129,7 @@ def _isotropy(subject: Subject) -> None:
     """An attention states whether a rotary encoding reaches it through distances alone."""
     turned = subject.with_model(position=option("position", "rope"))
     layer = turned.layers[0]
-    if layer.attention().refuses(layer.position()) is not None or layer.pattern().anchored:
+    if turned.refused or layer.pattern().anchored:
         return
     gap, stated = _moved(turned, 5), layer.attention().isotropic and not layer.attention().anchored
     require(

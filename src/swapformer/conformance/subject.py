@@ -13,6 +13,7 @@ from hydra.utils import get_object
 from torch import Tensor
 from torch.nn import functional
 
+from swapformer.interface import MAIN
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
@@ -124,6 +125,11 @@ class Subject:
         return [layer.position() for layer in self.layers]
 
     @property
+    def refused(self) -> bool:
+        """Whether some attention says that it cannot work with its position, kernel or dropout."""
+        return any(layer.attention().refuses(layer.position()) is not None for layer in self.layers)
+
+    @property
     def sees_order(self) -> bool:
         """Whether some attention states that it knows the order by itself."""
         return any(layer.attention().sees_order for layer in self.layers)
@@ -138,6 +144,12 @@ class Subject:
         """Whether what becomes of a place may depend on how long the row is: on what would come behind it."""
         by_blocks = self.anchored and (self.sees_order or not self.causal)
         return by_blocks or any(position.depends_on_length for position in self.positions)
+
+    @property
+    def elsewhere(self) -> str | None:
+        """Why the subject cannot be examined here, on a CPU in float64; None if it can."""
+        needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
+        return "its kernel needs a GPU, where its own tests hold it to the reference" if "gpu" in needs else None
 
     @property
     def causal(self) -> bool:
@@ -197,6 +209,9 @@ def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Te
     """Next-token loss, with what the parts want beside it."""
     logits = answer(model, inputs, tokens)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    for early in model.take_early_answers():
+        logits = early[MAIN]
+        loss = loss + model.depth.loss * functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     auxiliary = take_auxiliary_loss(model)
     return loss if auxiliary is None else loss + auxiliary
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from swapformer.interop.format import Format, Setting
+from swapformer.interop.format import Format, Setting, Variant
 from swapformer.interop.rules import inside, module
+from swapformer.model.layers import Role
 
 ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
@@ -21,8 +22,6 @@ ACTIVATIONS = {
 
 GPT2 = Format(
     name="gpt2",
-    model_type="gpt2",
-    architecture="GPT2LMHeadModel",
     parts=("model/position=learned", "model/norm=layernorm", "model/placement=pre", "model/ffn=mlp"),
     settings=(
         Setting("num_layers", ("n_layer",), 12),
@@ -49,10 +48,10 @@ GPT2 = Format(
         }, transposed=True),
         *inside("transformer.h", {"ln_1": "block.sublayers.0.before", "ln_2": "block.sublayers.1.before"}),
         *module("transformer.ln_f", "stack.final_norm"),
-        *module("lm_head", "head", kinds=("weight",)),
     ),
+    variants=(Variant("GPT2LMHeadModel", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="transformer.",
-    beside=("lm_head.weight",),
-    biased=True,
+    beside=("lm_head.",),
+    filled=(Role.BIAS,),
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
 )  # fmt: skip

@@ -5,34 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.interop.format import Config, Format, Setting
+from swapformer.interop.format import Config, Format, Setting, Variant
 from swapformer.interop.gpt2 import ACTIVATIONS
 from swapformer.interop.rules import inside, module
 
+STRETCHES = {"default": "rope", "linear": "rope_linear", "llama3": "rope_llama3"}
+"""Their ways to lay out angles, and ours."""
+
+_ROPE = {
+    "rope_theta": "rope_theta",
+    "partial_rotary_factor": "partial_rotary_factor",
+    "factor": "rope_factor",
+    "original_max_position_embeddings": "rope_original_len",
+    "low_freq_factor": "rope_turns_low",
+    "high_freq_factor": "rope_turns_high",
+}
+"""Rotary settings within their node, and the flat keys that are read here."""
+
+
+_NEEDED = {
+    "linear": ("factor",),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+}
+"""What a stretch cannot do without."""
+
 
 def flat(config: Config) -> Config:
-    """Rotary settings are nested since transformers 5, and stood beside `rope_scaling` before."""
+    """Rotary settings lie in `rope_parameters` since transformers 5; before, in `rope_scaling` and beside it.
+
+    Raises:
+        UsageError: if a stretch lacks one of its numbers.
+    """
     rest = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling")}
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    if kind != "default":
-        raise UsageError(
-            f"rope_type of config.json must be 'default', but it is {kind!r}; angles stretched in that way are not read"
-        )
-    return {**rest, **{key: value for key, value in rope.items() if key in ("rope_theta", "partial_rotary_factor")}}
+    node = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rest["rope_type"] = node.get("rope_type", node.get("type", "default"))
+    if missing := [key for key in _NEEDED.get(rest["rope_type"], ()) if node.get(key) is None]:
+        raise UsageError(f"rope_type {rest['rope_type']!r} of config.json needs {', '.join(missing)}, which it lacks")
+    return rest | {_ROPE[key]: value for key, value in node.items() if key in _ROPE}
 
 
 def nested(config: Config) -> dict[str, Any]:
-    """Both spellings of the rotary base, for old and new readers."""
-    base = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
-    return {**config, "rope_parameters": {"rope_type": "default", **base}}
+    """Both spellings, for old and new readers."""
+    rest = {key: value for key, value in config.items() if key not in ("rope_type", *_ROPE.values())}
+    node = {"rope_type": config.get("rope_type", "default")}
+    node |= {key: config[ours] for key, ours in _ROPE.items() if ours in config}
+    old = {"rope_scaling": node} if node["rope_type"] != "default" else {}
+    return {**rest, "rope_theta": node.get("rope_theta", 10000.0), "rope_parameters": node, **old}
 
 
 LLAMA = Format(
     name="llama",
-    model_type="llama",
-    architecture="LlamaForCausalLM",
-    parts=("model/position=rope", "model/norm=rmsnorm", "model/placement=pre", "model/attention=gqa", "model/ffn=glu"),
+    parts=("model/norm=rmsnorm", "model/placement=pre", "model/attention=gqa", "model/ffn=glu"),
     settings=(
         Setting("num_layers", ("num_hidden_layers",), 32),
         Setting("d_model", ("hidden_size",), 4096),
@@ -40,7 +63,12 @@ LLAMA = Format(
         Setting("head_dim", ("head_dim",), lambda c: c.get("hidden_size", 4096) // c.get("num_attention_heads", 32)),
         Setting("attention.num_kv_heads", ("num_key_value_heads",), lambda c: c.get("num_attention_heads", 32)),
         Setting("max_len", ("max_position_embeddings",), 2048),
+        Setting("position", ("rope_type",), "default", STRETCHES),
         Setting("position.base", ("rope_theta",), 10000.0),
+        Setting("position.factor", ("rope_factor",), None),
+        Setting("position.original_len", ("rope_original_len",), None),
+        Setting("position.turns_low", ("rope_turns_low",), None),
+        Setting("position.turns_high", ("rope_turns_high",), None),
         Setting("ffn.width", ("intermediate_size",), 11008),
         Setting("activation", ("hidden_act",), "silu", ACTIVATIONS),
         Setting("norm.eps", ("rms_norm_eps",), 1e-6),
@@ -65,10 +93,10 @@ LLAMA = Format(
             "post_attention_layernorm": "block.sublayers.1.before",
         }, kinds=("weight",)),
         *module("model.norm", "stack.final_norm", kinds=("weight",)),
-        *module("lm_head", "head", kinds=("weight",)),
     ),
+    variants=(Variant("LlamaForCausalLM", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="model.",
-    beside=("lm_head.weight",),
+    beside=("lm_head.",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,

@@ -100,12 +100,14 @@ def module(
     ]
 
 
-def inside(theirs: str, names: Mapping[str, str | tuple[str, ...]], **layout: Any) -> list[Rule]:
-    """The rules for modules within every layer: their name in a layer under `theirs` → ours in a layer of the stack."""
+def inside(
+    theirs: str, names: Mapping[str, str | tuple[str, ...]], *, ours: str = "stack.layers", **layout: Any
+) -> list[Rule]:
+    """The rules for modules of every layer: their name in a layer under `theirs` → our names in one under `ours`."""
     rules = []
-    for name, ours in names.items():
-        held = (ours,) if isinstance(ours, str) else ours
-        rules += module(f"{theirs}.{{layer}}.{name}", *(f"stack.layers.{{layer}}.{own}" for own in held), **layout)
+    for name, own in names.items():
+        held = (own,) if isinstance(own, str) else own
+        rules += module(f"{theirs}.{{layer}}.{name}", *(f"{ours}.{{layer}}.{one}" for one in held), **layout)
     return rules
 
 

@@ -78,6 +78,10 @@ class LayerPlan:
         """Attention to a source, every place of which may be seen."""
         return self._user("attention", Full(self.dims))
 
+    def can_cache(self) -> bool:
+        """Whether what the layer makes of a place stays as it is when others follow."""
+        return self.attention().caches and self.pattern().causal and not self.position().depends_on_length
+
     def ffn(self) -> FFN:
         return self._user("ffn", self.pattern())
 
@@ -119,12 +123,14 @@ class ModelPlan:
         dims: sizes of the model.
         layers: one plan for each layer, first to last.
         interface: what goes in and what comes out.
+        depth: makes what says how many of the layers a place goes through.
         encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
     """
 
     dims: Dims
     layers: tuple[LayerPlan, ...]
     interface: Interface
+    depth: Factory
     encoder: tuple[LayerPlan, ...] = ()
 
     def __post_init__(self) -> None:

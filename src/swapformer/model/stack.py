@@ -15,6 +15,7 @@ from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.cache import Cache
 from swapformer.model.context import Context, Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.ffn import FFN
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
@@ -100,7 +101,7 @@ class Stack(nn.Module):
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
         self.dropout = nn.Dropout(dropout)
-        self.can_cache = all(_can_cache(layer) for layer in layers)
+        self.can_cache = all(layer.can_cache() for layer in layers)
         self.limit = min((layer.position().limit or math.inf for layer in layers), default=math.inf)
         self.tags = {tag for layer in layers for tag in layer.pattern().tags}
 
@@ -111,10 +112,11 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
         """The stream's output [B, T, D] for embeddings x [B, T, D]; layers that cross read `memory` [B, S, D].
 
-        With a cache, the T places follow those that it has noted.
+        With a cache, the T places follow those that it has noted. With a journey, places may leave on the way.
         """
         keys = tokens if cache is None else cache.extend(tokens)
         reads = partial(_reading, tokens, keys, x.dtype, memory, memory_tokens, cache)
@@ -129,11 +131,13 @@ class Stack(nn.Module):
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
             updates=partial(self._updates, reads),
-            inputs=tuple(self.parameters()) if memory is None else (*self.parameters(), memory),
+            inputs=lambda: (*self.parameters(), *(() if memory is None else (memory,))),
         )
         first, last = self._residual(0), self._residual(-1)
-        state = first.run(first.open(self.dropout(x)), walk)
-        return last.close(state, _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding))
+        norm = _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding)
+        state, close = first.open(self.dropout(x)), partial(last.close, norm=norm)
+        state = first.run(state, walk) if journey is None else journey.walk(state, walk.layers, close)
+        return close(state)
 
     def _updates(self, reads: Callable[[], tuple[Context, Source | None]]) -> list[Update]:
         """What every residual branch of the stack computes, first to last, with a context of their own."""
@@ -152,11 +156,6 @@ class Stack(nn.Module):
         """The layers, as what they are."""
         layers = list(self.layers)
         return [layer for layer in layers if isinstance(layer, Layer)]
-
-
-def _can_cache(layer: LayerPlan) -> bool:
-    """Whether what a layer makes of a place stays as it is when others follow."""
-    return layer.attention().caches and layer.pattern().causal and not layer.position().depends_on_length
 
 
 def _reading(

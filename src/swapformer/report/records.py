@@ -16,10 +16,10 @@ import pandas as pd
 
 from swapformer.report.histories import read_history
 from swapformer.report.manifest import Cell, Manifest, read_manifest
+from swapformer.schema import upgraded
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
 _RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
-_SCHEMA_VERSION = 1
 _HEARTBEAT_SECONDS = 120.0
 
 CELL_COLUMNS = (
@@ -119,8 +119,7 @@ def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     """Read a trial's record and artifacts; what cannot be read is added to `problems`."""
     path = directory / "record.json"
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        _check(record, cell)
+        record = _checked(json.loads(path.read_text(encoding="utf-8")), cell)
     except FileNotFoundError:
         return TrialFiles("running") if held(directory) else TrialFiles("missing")
     except (OSError, ValueError) as error:
@@ -137,18 +136,19 @@ def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     return TrialFiles(status, reason, record, values)
 
 
-def _check(record: Any, cell: Cell) -> None:
-    if not isinstance(record, dict):
-        raise ValueError(f"expected a mapping, found {type(record).__name__}")
-    version = record.get("schema_version")
-    if version != _SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {version!r}, but this swapformer reads {_SCHEMA_VERSION}")
+def _checked(found: Any, cell: Cell) -> dict[str, Any]:
+    """The record as the current version has it."""
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a mapping, found {type(found).__name__}")
+    version = found.get("schema_version")
+    record = upgraded(found, version if isinstance(version, int) else 0)
     if record.get("status") not in _RECORDED:
         raise ValueError(f"unknown status {record.get('status')!r}")
     if record.get("seed", cell.seed) != cell.seed:
         raise ValueError(f"it has seed {record['seed']!r}, but the study's cell has seed {cell.seed}")
     if record["status"] == "finished" and not isinstance(record.get("metrics"), dict):
         raise ValueError("a finished trial must hold `metrics`")
+    return record
 
 
 def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
@@ -156,7 +156,7 @@ def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
 
     The test takes a shared lock for an instant and gives it back; it never waits and changes nothing.
     """
-    host = _mapping(record or {}, "environment").get("host")
+    host = _mapping(record or {}, "machine").get("host")
     if host not in (None, socket.gethostname()):
         try:
             return time.time() - (directory / "heartbeat").stat().st_mtime < _HEARTBEAT_SECONDS

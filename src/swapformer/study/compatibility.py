@@ -18,12 +18,24 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.study.rules import devices, embeddings, ends, exchange, initialisation, layer_rules, positions, streams
+from swapformer.study.rules import (
+    depth,
+    devices,
+    embeddings,
+    ends,
+    exchange,
+    initialisation,
+    layer_rules,
+    positions,
+    streams,
+    values,
+)
 from swapformer.study.unused import unused
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
 from swapformer.training.optimiser import freeze, make_optimiser
-from swapformer.training.start import match, source
+from swapformer.training.start import match
+from swapformer.training.weights import source
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -84,8 +96,8 @@ def check(config: Mapping[str, Any], task: Task) -> None:
             problems = [problem for stack in plan.stacks for layer in stack for problem in layer_rules(layer, task)]
             for stack in plan.stacks:
                 problems += devices(stack, config["trainer"]["accelerator"])
-                problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack)]
-            problems += [*_topology(config, plan, task), *unused(config["model"], plan)]
+                problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack), *values(stack)]
+            problems += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not problems:
                 _start(config, plan, task)
     except InstantiationException as error:

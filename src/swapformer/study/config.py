@@ -25,7 +25,7 @@ from swapformer.study.start import resolve
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
 
-RESULTS_EPOCH = 1
+RESULTS_EPOCH = 2
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
 
 _CHANGES_RESULT = (
@@ -148,9 +148,7 @@ def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
-    task = {
-        key: value for key, value in config["task"].items() if key not in ("source", "path")
-    }  # the data stand for it
+    task = _without_places(config["task"])
     parts = {key: config[key] for key in (*_CHANGES_RESULT, "task")}
     start = config["init_from"]
     return {
@@ -162,6 +160,15 @@ def identity(config: Mapping[str, Any]) -> Config:
         "environment": environment_class(config),
         "foreign_parts": {target: _source_hash(target) for target in sorted(set(_foreign_targets(parts)))},
         "results_epoch": RESULTS_EPOCH,
+    }
+
+
+def _without_places(task: Mapping[str, Any]) -> Config:
+    """The settings of a task but for where its data lie, since the data stand for them."""
+    return {
+        key: _without_places(value) if isinstance(value, Mapping) else value
+        for key, value in task.items()
+        if key not in ("source", "path")
     }
 
 

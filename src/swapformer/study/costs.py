@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from swapformer.analysis.cost import Cost, cache_bytes, count, parameters_by_role
+from swapformer.analysis.cost import Cost, count, parameters_by_role
 from swapformer.errors import UsageError
-from swapformer.interface import Interface
-from swapformer.model.attention import Attention
+from swapformer.interface import MAIN, Interface
+from swapformer.model.attention.kept import places_kept
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
@@ -40,10 +42,10 @@ def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
     model, plan = _built(config, task.interface, "float32")
     if what == "params":
         return count_parameters(model)["total"]
-    elements, state = _kept([layer.attention() for layer in plan.layers])
-    if elements is None:
+    kept = kept_bytes(plan, task.train_length, torch.float32)
+    if kept is None:
         raise UsageError("an attention of this model keeps nothing for generation, so there are no kv_bytes to match")
-    return cache_bytes(task.train_length, elements, state)
+    return kept
 
 
 def flops_of_a_step(config: Mapping[str, Any], task: Task) -> int:
@@ -74,10 +76,11 @@ def measure(
                 f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
                 f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
-    elements, state = _kept([layer.attention() for layer in plan.layers])
     try:
         costs: list[Cost] = [
-            count(model, model.example(batch, length, "meta"), batch, length, elements, state) for length in lengths
+            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, bytes_kept)
+            for length in lengths
+            for bytes_kept in [_times(batch, kept_bytes(plan, length, DTYPES[dtype]))]
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
@@ -102,8 +105,30 @@ def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tup
     return model, plan
 
 
-def _kept(attentions: Sequence[Attention]) -> tuple[int | None, int]:
-    """Elements that generation keeps for each place, and of a sequence whatever its length, all layers together."""
-    widths = [(attention.cache_width, attention.state_width) for attention in attentions]
-    known = (None, None) not in widths
-    return sum(width or 0 for width, _ in widths) if known else None, sum(width or 0 for _, width in widths)
+def _answered(model: Topology, *given: Any) -> Tensor:
+    """The sum of the main answer and of those that are read early in training."""
+    last: Tensor = model(*given)
+    return torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
+
+
+def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
+    """Bytes that generation keeps of one sequence of `length` places; None where all is computed anew.
+
+    States are kept in float32 or wider. A source is as long as the sequence.
+    """
+    if not all(layer.can_cache() for layer in plan.layers):
+        return None
+    total = 0
+    for layer in plan.layers:
+        attention, places = layer.attention(), length
+        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+            places = min(length, last)
+        total += (attention.cache_width or 0) * places * dtype.itemsize
+        total += (attention.state_width or 0) * max(dtype.itemsize, 4)
+        if plan.encoder:
+            total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
+    return total
+
+
+def _times(rows: int, size: int | None) -> int | None:
+    return None if size is None else rows * size

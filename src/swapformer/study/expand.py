@@ -127,6 +127,7 @@ def _check_metrics(plan: Plan) -> None:
                 raise UsageError(f"the metric {metric} needs a probe: put probes=… into the study's `overrides`")
         elif split in ("val", "test"):
             known = {f"{base}{part.name}" for part in task.evaluation(split) for base in task.directions}
+            known |= set(task.summaries)
             if name not in known:
                 raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
         else:

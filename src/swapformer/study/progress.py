@@ -70,7 +70,7 @@ class Progress:
         if time.monotonic() - self._looked >= LOOK:
             self._look()
         left = self.time_left(len(running))
-        text = f"{len(running)} running" + (f", about {_human(left)} left" if left is not None else "")
+        text = f"{len(running)} running" + (f", about {human(left)} left" if left is not None else "")
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self.done, left=text)
         elif self.done > self._last[0] and time.monotonic() - self._last[1] >= INTERVAL:
@@ -96,7 +96,8 @@ class Progress:
             print(f"swapformer: {text}", file=sys.stderr, flush=True)
 
 
-def _human(seconds: float) -> str:
+def human(seconds: float) -> str:
+    """A duration as people say it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from swapformer import schema
 from swapformer.errors import UsageError
-
-SCHEMA_VERSION = 1
 
 RUNNING = "running"
 FINISHED = "finished"
@@ -36,6 +35,8 @@ class Record:
         metrics: final values, e.g. `val/loss`; finite numbers only (what is not finite is left out).
         standard_errors: of some metrics, over the evaluation sequences.
         directions: which way each metric is better, `lower` or `higher`.
+        environment: what two trials must share to be compared: device, torch, threads, deterministic.
+        machine: where the newest attempt ran, and with which versions besides.
         seconds: time spent in all attempts together.
         attempts: how many times a process has started or resumed the trial.
         notes: what had to be worked around (a corrupt checkpoint set aside, a probe that failed).
@@ -52,6 +53,7 @@ class Record:
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
     git: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     command: str = ""
@@ -74,11 +76,11 @@ class Record:
     def to_json(self) -> str:
         """The text of `record.json`."""
         values = asdict(self) | {"metrics": finite(self.metrics), "standard_errors": finite(self.standard_errors)}
-        return json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({"schema_version": schema.RECORD_VERSION, **values}, indent=1, allow_nan=False) + "\n"
 
 
 def parse(text: bytes, trial: str) -> Record:
-    """The record of the trial with id `trial` from the bytes of its `record.json`.
+    """The record of the trial with id `trial` from the bytes of its `record.json`, of this version or an older one.
 
     Raises:
         CorruptRecord: when the bytes are not a record of this trial.
@@ -90,14 +92,15 @@ def parse(text: bytes, trial: str) -> Record:
         raise CorruptRecord(f"not JSON ({error})") from None
     if not isinstance(values, dict) or not isinstance(version := values.pop("schema_version", None), int):
         raise CorruptRecord("not a JSON object with a schema_version")
-    if version > SCHEMA_VERSION:
+    if version > schema.RECORD_VERSION:
         raise UsageError(
             f"the record of trial {trial} has schema version {version}, but this swapformer reads up to "
-            f"{SCHEMA_VERSION}; update swapformer or choose another runs_dir"
+            f"{schema.RECORD_VERSION}; update swapformer or choose another runs_dir"
         )
     try:
+        values = schema.upgraded(values, version)
         record = Record(**{name: value for name, value in values.items() if name in _FIELDS})
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise CorruptRecord(str(error)) from None
     _require(record.id == trial, f"it belongs to trial {record.id!r}")
     _require(record.status in STATUSES, f"unknown status {record.status!r}")

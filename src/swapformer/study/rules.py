@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from swapformer.interface import MAIN
 from swapformer.model.init import Init
 from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.residual import Residual
 from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 
@@ -72,6 +74,26 @@ def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
             )
 
 
+def depth(plan: ModelPlan) -> Iterator[str]:
+    """What places that leave early take for granted."""
+    part, main = plan.depth(plan.dims), plan.interface.readouts[MAIN]
+    if not part.exits:
+        return
+    name = type(part).__name__
+    if main.per != "place" or main.kind == "values":
+        yield (
+            f"depth {name} reads how certain the answer of a place is, but the task asks for {main.kind} of a "
+            f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each place."
+        )
+    for residual in (layer.residual() for layer in plan.layers):
+        if residual.keeps != Residual.keeps:
+            yield (
+                f"depth {name} keeps the stream of a place that has left as it is, which must be one tensor, but "
+                f"{type(residual).__name__} keeps {residual.keeps}; use model/residual=add, rezero or another one of "
+                "one tensor, or model/depth=fixed."
+            )
+
+
 def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
     """What a scheme of initialisation takes for granted."""
     name = type(init).__name__
@@ -110,6 +132,30 @@ def positions(layers: Sequence[LayerPlan], task: Task) -> Iterator[str]:
             )
 
 
+def values(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """The first layer offers the values that others mix in, of the shape that theirs have."""
+    shapes = [layer.attention().shares_values for layer in layers]
+    sharing = [index for index, shape in enumerate(shapes) if shape is not None]
+    if not sharing:
+        return
+    if sharing == [0]:
+        yield (
+            "value_residual mixes the first layer's values into later ones, but no later layer has it, so it would do "
+            "nothing; set model.attention.value_residual in the others, or to 0 in the first."
+        )
+    elif sharing[0] != 0:
+        yield (
+            "value_residual mixes in the first layer's values, which that layer offers only if it has one too (its own "
+            f"values stay as they are); it has none, but layer {sharing[0]} has."
+        )
+    if len({shapes[index] for index in sharing}) > 1:
+        found = ", ".join(f"layer {index}: {shapes[index]}" for index in sharing)
+        yield (
+            f"value_residual needs values of one shape, but (heads, width) differ ({found}); give these layers the "
+            "same num_heads, head_dim and num_kv_heads, or set value_residual=0 where they differ."
+        )
+
+
 def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
     """All layers share one stream, and one that is walked backwards must be found again from what comes after."""
     residuals = [layer.residual() for layer in layers]
@@ -130,6 +176,17 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
             yield (
                 f"residual {name} computes every branch without a graph, through which the balancing loss of "
                 f"{type(layer.ffn()).__name__} could not act; use model/ffn=mlp or glu, or another residual."
+            )
+        if layer.attention().has_auxiliary_loss:
+            yield (
+                f"residual {name} computes every branch without a graph, through which the losses on heads of "
+                f"{type(layer.attention()).__name__} could not act; use model/attention=mha as it is, or "
+                "another residual."
+            )
+        if layer.attention().shares_values is not None:
+            yield (
+                f"residual {name} computes every branch again on its own, where the first layer's values of "
+                "model.attention.value_residual are not at hand; set it to 0, or use another residual."
             )
         if layer.norm().crosses_places:
             yield (

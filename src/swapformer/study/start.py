@@ -9,7 +9,7 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.study.record import FINISHED
 from swapformer.study.store import Store
-from swapformer.training.start import source
+from swapformer.training.weights import source
 
 _TRIAL = re.compile(r"[0-9a-f]{4,16}")
 

@@ -3,8 +3,11 @@
 from swapformer.task.addition import Addition
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
 from swapformer.task.copy import Copy
+from swapformer.task.masked import Masked
 from swapformer.task.metrics import MEASURES, SequenceMetric, sequence_metrics
+from swapformer.task.next_sentence import MaskedNSP
 from swapformer.task.source import Source
+from swapformer.task.spans import Spans
 from swapformer.task.text import Text
 from swapformer.task.text_task import TextTask
 from swapformer.task.tokeniser import Tokeniser
@@ -16,8 +19,11 @@ __all__ = [
     "Batch",
     "Copy",
     "EvaluationSet",
+    "Masked",
+    "MaskedNSP",
     "SequenceMetric",
     "Source",
+    "Spans",
     "Task",
     "Text",
     "TextTask",

@@ -10,20 +10,22 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Batch, presence, whole_number, whole_numbers
+from swapformer.task.answering import Answering
+from swapformer.task.base import presence, whole_number
+from swapformer.task.layout import column
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.split import LISTED, SHARES
-from swapformer.task.synthetic import Synthetic
 
 _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
 
-class Addition(Synthetic):
+class Addition(Answering):
     """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on places already seen.
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
-    `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits. `zero_padded`: operands are written
-    with the item's digits and the answer with one more; otherwise nothing has leading zeros. a+b and b+a are always in
-    the same split. Sequences of d digits have at most T = 3d + 3 inputs; shorter ones are padded on the right.
+    `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits; 2x is twice `digits`. `zero_padded`:
+    operands are written with the item's digits and the answer with one more; otherwise nothing has leading zeros. a+b
+    and b+a are always in the same split. `as_source`: the operands are the source of an encoder-decoder.
 
     `train_samples`: train on that many sums only (null: no limit), fixed by the settings and drawn as by Lee et al.: in
     proportion to the *numbers* of each digit count, 10 : 90 : 900 …, so that short sums are not lost among the long.
@@ -33,7 +35,10 @@ class Addition(Synthetic):
     """
 
     tokens = (*"0123456789", "<pad>", "+", "=", "<end>")
+    separator = ""
     vocab_size = len(tokens)
+    separator_token, end_token = _EQUALS, _END
+    one_stream_each = True  # published numbers come from these batches
 
     def __init__(
         self,
@@ -41,19 +46,22 @@ class Addition(Synthetic):
         digits: int = 3,
         reversed: bool = False,
         zero_padded: bool = False,
-        eval_digits: Sequence[int] = (),
+        eval_digits: Sequence[int | str] = (),
         train_samples: int | None = None,
         batch_size: int = 32,
+        as_source: bool = False,
     ) -> None:
         self.digits = whole_number("digits", digits, 1)
         self.reversed = presence("reversed", reversed)
         self.zero_padded = presence("zero_padded", zero_padded)
         self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
+        self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
         super().__init__(
-            lengths=range(1, self.digits + 1),
-            eval_lengths=whole_numbers("eval_digits", eval_digits, 1),
+            lengths=(1, self.digits),
+            eval_lengths=self.eval_digits,
             batch_size=batch_size,
             alphabet=10,
+            as_source=as_source,
         )
         self._pool: Tensor | None = None
         if self.train_samples is not None:
@@ -61,24 +69,17 @@ class Addition(Synthetic):
             self._pool = torch.cat([self._draw_pool(length, share) for length, share in shares.items()])
             self.mixture = torch.tensor(list(shares)).repeat_interleave(torch.tensor(list(shares.values())))
 
-    def settings(self) -> dict[str, object]:
-        return {
-            "digits": self.digits,
-            "reversed": self.reversed,
-            "zero_padded": self.zero_padded,
-            "eval_digits": self.eval_lengths,
-            "train_samples": self.train_samples,
-            "batch_size": self.batch_size,
-        }
+    def question_at(self, length: int) -> int:
+        return 2 * length + 1
 
-    def tokens_at(self, length: int) -> int:
-        return 3 * length + 3
+    def answer_at(self, length: int) -> int:
+        return length + 1
 
-    def train_batch(self, seed: int, step: int) -> Batch:
+    def items(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         if self._pool is None:
-            return super().train_batch(seed, step)
-        chosen = torch.randint(len(self._pool), (self.batch_size,), generator=stream("train", int(seed), int(step)))
-        return self.collate(self._pool[chosen], self.mixture[chosen])
+            return super().items(generator)
+        chosen = torch.randint(len(self._pool), (self.batch_size,), generator=generator)
+        return self._pool[chosen], self.mixture[chosen]
 
     def list_items(self, length: int) -> Tensor | None:
         if 100**length > LISTED:
@@ -87,35 +88,27 @@ class Addition(Synthetic):
         pairs = pairs if length == 1 else pairs[pairs >= 100 ** (length - 1)]
         return _split_pairs(pairs.unsqueeze(1) // 100 ** torch.arange(length) % 100)
 
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         # Both operands' digits of a place are one number below 100, little-endian; the highest place has one digit ≠ 0.
-        pairs = torch.randint(100, (len(lengths), width), generator=generator)
+        pairs = torch.randint(100, (len(lengths), longest), generator=generator)
         highest = torch.randint(1, 100, (len(lengths), 1), generator=generator)
         top = (lengths - 1).unsqueeze(1)
         pairs.scatter_(1, top, torch.where(top > 0, highest, pairs[:, :1]))
-        outside = torch.arange(width) > top
+        outside = torch.arange(longest) > top
         return _split_pairs(pairs).masked_fill(outside.unsqueeze(1), _PAD)
 
-    def write(self, content: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        digits = content.masked_fill(content == _PAD, 0)
-        first, second = digits.unbind(1)
-        total = _add(first, second)
-        if self.zero_padded:
-            sizes = [lengths, lengths, lengths + 1]
-        else:
-            sizes = [_significant(number) for number in (first, second, total)]
-        # Little-endian digits, filler where a number has no digit; then turned round, but for a reversed answer.
-        numbers = [
-            number.masked_fill(torch.arange(number.shape[1]) >= size.unsqueeze(1), _PAD)
-            for number, size in zip((first, second, total), sizes, strict=True)
-        ]
-        first, second, total = (number.flip(1) for number in numbers)
-        plus, equals, end = (torch.full((len(lengths), 1), token) for token in (_PLUS, _EQUALS, _END))
-        written = torch.cat([first, plus, second, equals, numbers[2] if self.reversed else total, end], dim=1)
-        # A stable sort moves the filler to the end of its row and leaves the rest in order.
-        sequences = written.gather(1, (written == _PAD).byte().argsort(dim=1, stable=True))
-        answer = sizes[0] + sizes[1] + 2
-        return sequences, answer, answer + sizes[2] + 1
+    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
+        first, second = (self._written(number, lengths).flip(1) for number in _operands(content))
+        return torch.cat([first, column(len(content), _PLUS), second], dim=1)
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        total = self._written(_add(*_operands(content)), lengths + 1)
+        return total if self.reversed else total.flip(1)
+
+    def _written(self, number: Tensor, size: Tensor) -> Tensor:
+        """Little-endian digits [N,W], with filler where a number has no digit: beyond its own, or beyond `size`."""
+        digits = size if self.zero_padded else _significant(number)
+        return number.masked_fill(torch.arange(number.shape[1]) >= digits.unsqueeze(1), _PAD)
 
     def _balance(self, samples: int) -> dict[int, int]:
         """How many training sums of each digit count."""
@@ -152,6 +145,12 @@ class Addition(Synthetic):
 def _split_pairs(pairs: Tensor) -> Tensor:
     """Two operands [N,2,W] of their places' pairs of digits [N,W]."""
     return torch.stack([pairs // 10, pairs % 10], dim=1)
+
+
+def _operands(content: Tensor) -> tuple[Tensor, Tensor]:
+    """Both operands of items, little-endian [N,W], with zeros for filler."""
+    first, second = content.masked_fill(content == _PAD, 0).unbind(1)
+    return first, second
 
 
 def _significant(number: Tensor) -> Tensor:

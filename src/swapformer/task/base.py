@@ -6,6 +6,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, Self, SupportsIndex
 
 import torch
@@ -104,6 +105,7 @@ class Task(ABC):
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
+    `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
     `tags`: names of the channels that its batches tag their places with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
@@ -115,6 +117,7 @@ class Task(ABC):
     max_length: int
     longest_trained: int
     directions: Mapping[str, Direction]
+    summaries: Mapping[str, Direction] = MappingProxyType({})
     tags: Sequence[str] = ()
     tokens: Sequence[str]
     separator: str = ""
@@ -143,9 +146,20 @@ class Task(ABC):
         recorded as `<answer>_<metric>`.
         """
 
+    def summarise(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The `summaries` of a split, from its metrics by name, such as `loss` and `loss@64`."""
+        return {}
+
     @abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data that the settings name; the same in every process."""
+
+    def vocabulary(self) -> str | None:
+        """What another task must know to write as this one does (task/tokeniser=trained), as a file that trials keep.
+
+        None where a task is not written by a tokeniser.
+        """
+        return None
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a written text. UsageError names a symbol that the task does not have."""
@@ -168,6 +182,13 @@ def whole_number(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"task.{name} must be a whole number of at least {least}, but is {value!r}")
     return value
+
+
+def share(name: str, value: object) -> float:
+    """`value` as a float; UsageError unless it is a number between 0 and 1, both excluded."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise UsageError(f"task.{name} must be a number between 0 and 1, but is {value!r}")
+    return float(value)
 
 
 def presence(name: str, value: object) -> bool:

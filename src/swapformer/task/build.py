@@ -52,12 +52,13 @@ def corpus_of(
     make = partial(build, source, tokeniser, names, fractions)
     found = cache.kept(facts, stamp.changed, _ARRAYS, make)
     return Corpus(
-        ids=found.arrays["ids"],
-        offsets=found.arrays["offsets"],
+        ids=found.arrays["ids"].array,
+        offsets=found.arrays["offsets"].array,
         lengths=_three(found.header["lengths"]),
         documents=_three(found.header["documents"]),
         learned=_learned(found.header["learned"]),
         fingerprint=found.fingerprint,
+        release=found.arrays["ids"].release,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +39,27 @@ Make = Callable[[Path], Mapping[str, Any]]
 """Writes `<name>.npy` for every name into a folder, and returns the header: JSON that belongs to them."""
 
 
+class Mapped:
+    """An array in a file, `array`, of which only what has been read is in memory."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            shape, dtype = _form(file)
+            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.array: NDArray[Any] = np.ndarray(shape, dtype, self._mapping, offset=file.tell())
+
+    def release(self) -> None:
+        """Give back the memory of what has been read; the system keeps what it has room for."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A header, the arrays that belong to it, mapped, and the SHA-256 (hex) of both."""
+    """A header, the arrays that belong to it, and the SHA-256 (hex) of both."""
 
     header: Mapping[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, Mapped]
     fingerprint: str
 
 
@@ -71,7 +87,7 @@ def kept(facts: Sequence[Any], changed: int, names: Sequence[str], make: Make) -
                 for name in names:
                     paths[name] = _publish(paths[name], f"{fingerprint}.{name}.npy")
                 _write_entry(signature, header, fingerprint, paths)
-        return Kept(header, {name: _mapped(path) for name, path in paths.items()}, fingerprint)
+        return Kept(header, {name: Mapped(path) for name, path in paths.items()}, fingerprint)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -96,21 +112,23 @@ def _load(signature: str, names: Sequence[str]) -> Kept | None:
             if _digest(header, paths.values()) != fingerprint:
                 return None
             _write_entry(signature, header, fingerprint, paths)
-        return Kept(header, {name: _mapped(path) for name, path in paths.items()}, fingerprint)
+        return Kept(header, {name: Mapped(path) for name, path in paths.items()}, fingerprint)
     except Exception:  # damage has no end of forms, and each means the same
         return None
 
 
-def _mapped(path: Path) -> NDArray[Any]:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+def _form(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the array in a file, which then stands at its first byte."""
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    return shape, dtype
 
 
 def _digest(header: Mapping[str, Any], paths: Iterable[Path]) -> str:
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for path in paths:
         with path.open("rb") as file:
-            np.lib.format.read_magic(file)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            shape, dtype = _form(file)
             digest.update(json.dumps([shape, dtype.str]).encode())
             while part := file.read(_READ):
                 digest.update(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ class Corpus:
 
     `ids` [n]; `offsets` [D+1] int64: document d is ids[offsets[d]:offsets[d+1]], and none is empty. `lengths` and
     `documents`: how many tokens and documents each split has. `learned`: what the tokeniser has learned from the
-    training text. `fingerprint`: SHA-256 of all of this, in hex.
+    training text. `fingerprint`: SHA-256 of all of this, in hex. `release` gives back the memory of ids that
+    have been read.
     """
 
     ids: NDArray[Any]
@@ -28,11 +30,16 @@ class Corpus:
     documents: tuple[int, int, int]
     learned: Learned
     fingerprint: str
+    release: Callable[[], None]
 
     def split(self, name: Split) -> NDArray[Any]:
         """The token ids of a split [n]: a view."""
+        return self.of_split(self.ids, name)
+
+    def of_split(self, values: NDArray[Any], name: Split) -> NDArray[Any]:
+        """The part of an array as long as the ids that belongs to a split: a view."""
         first, last = _bounds(self.lengths, name)
-        return self.ids[first:last]
+        return values[first:last]
 
     def begins(self, name: Split) -> NDArray[np.int64]:
         """Where the documents of a split begin in `split(name)`, and at last where it ends [d+1]."""

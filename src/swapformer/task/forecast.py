@@ -17,8 +17,9 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Split, Task, presence, whole_number, whole_numbers
+from swapformer.task.base import Batch, EvaluationSet, Split, Task, presence, whole_number
 from swapformer.task.division import SPLITS, shares
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.series import read_series
 from swapformer.task.value_metrics import DIRECTIONS, baseline_directions, forecast_metrics
 
@@ -59,13 +60,13 @@ class Forecast(Task):
         season: int | None = None,
         split: Sequence[float] = (0.6, 0.2, 0.2),
         block: int = 24,
-        eval_lengths: Sequence[int] = (),
+        eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
     ) -> None:
         self.path = str(path)
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.season = None if season is None else whole_number("season", season, 2)
         if self.season is not None and (shortest := min(self.block, *self.eval_lengths, self.block)) <= self.season:

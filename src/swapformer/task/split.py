@@ -7,6 +7,9 @@ shares are exact however small the space; elsewhere they are fixed fractions of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import ceil
+
 import torch
 from torch import Tensor
 
@@ -38,31 +41,41 @@ def _mix(x: Tensor) -> Tensor:
 
 
 class ContentSplit:
-    """Splits items [N,P,W]: P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler."""
+    """Splits items [N,P,W]: P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler.
 
-    def __init__(self, alphabet: int, width: int) -> None:
-        self.alphabet = alphabet
+    `longest`: the longest length of an item; `shares`: of the splits.
+    """
+
+    def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:
+        self.alphabet, self.shares = alphabet, shares
         places = torch.arange(width).unsqueeze(1) << 32
         table = _mix(places + torch.arange(1, alphabet + 2))
         table[:, alphabet] = 0
         self._table = table.flatten()
         self._offsets = torch.arange(width) * (alphabet + 1)
-        bound = torch.tensor([SHARES["val"], SHARES["val"] + SHARES["test"]], dtype=torch.float64) * 2.0**63
-        self._thresholds = bound.long().repeat(width + 1, 1)
+        bound = torch.tensor([shares["val"], shares["val"] + shares["test"]], dtype=torch.float64) * 2.0**63
+        self._thresholds = bound.long().repeat(longest + 1, 1)
 
     def hash(self, content: Tensor) -> Tensor:
         """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per place and symbol), mixed and added up."""
         words = self._table[content + self._offsets[: content.shape[2]]].sum(2)
         return _mix(words).sum(1) & 0x7FFF_FFFF_FFFF_FFFF
 
+    def distinct(self, content: Tensor) -> Tensor:
+        """The different ones among items [N,P,W]."""
+        hashes, order = self.hash(content).sort()
+        first = torch.cat([hashes.new_ones(1, dtype=torch.bool), hashes[1:] != hashes[:-1]])
+        return content[order[first]]
+
     def list_all(self, length: int, content: Tensor, remedy: str) -> None:
         """Make the shares exact for `length`, whose items are all in `content`; UsageError where there are too few."""
         hashes = self.hash(content).sort().values
-        first, second = (int(len(hashes) * share) for share in (SHARES["val"], SHARES["val"] + SHARES["test"]))
-        if first < FEWEST:
+        val, test = self.shares["val"], self.shares["test"]
+        first, second = int(len(hashes) * val), int(len(hashes) * (val + test))
+        if min(first, second - first, len(hashes) - second) < FEWEST:
             raise UsageError(
-                f"a length needs {round(FEWEST / SHARES['val'])} different items so that each split has {FEWEST}, "
-                f"but length {length} has only {len(hashes)}; {remedy}"
+                f"a length needs {ceil(FEWEST / min(self.shares.values()))} different items so that each split has "
+                f"{FEWEST}, but length {length} has only {len(hashes)}; {remedy}"
             )
         self._thresholds[length] = torch.stack([hashes[first], hashes[second]])
 

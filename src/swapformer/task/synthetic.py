@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -13,83 +14,147 @@ import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, Task, whole_number
+from swapformer.task.blocks import Blocks
+from swapformer.task.extrapolation import SUMMARIES, extrapolation
+from swapformer.task.layout import Written, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.split import SHARES, ContentSplit
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
+_SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
+"""Where so many of so few draws differ there are many items; otherwise so many draws find them all, or nearly."""
+_FRUITLESS = 50
+"""Draws without an item of the split after which there is none."""
 
 
 class Synthetic(Task):
-    """A task whose items are prompts with one right answer; loss and metrics are on the answer and its end token.
+    """A task whose items have right answers; loss and metrics are on what an item's beginning determines, only.
 
-    Items of `lengths` are drawn for training and for the evaluation set "", every length equally often (up to the
-    rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at place 0 and are
-    padded on the right. Evaluation items are drawn with replacement from their split, without end.
+    Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
+    often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
+    place 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
+
+    `alphabet`: number of symbols that items consist of; the token id `alphabet` fills their content.
+    Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors
+    take as long as one large one.
     """
 
     directions = directions_of(_METRICS)
-
+    separator = " "
+    rows_at_once = 1024
+    """About so many items make a block of training batches."""
+    one_stream_each = False
+    """Whether each batch of a block has a random stream of its own, instead of one for the block."""
+    held_out = True
+    """Whether the splits share no item."""
     remedy = "make the items more varied"
     """What to do where a length has too few different items."""
 
-    def __init__(self, *, lengths: Sequence[int], eval_lengths: Sequence[int], batch_size: int, alphabet: int) -> None:
-        """`alphabet`: number of symbols that items consist of; the token id `alphabet` fills their content."""
-        self.mixture = torch.tensor(lengths)
+    def __init__(
+        self,
+        *,
+        lengths: tuple[int, int],
+        eval_lengths: Sequence[int],
+        batch_size: int,
+        alphabet: int,
+        shares: Mapping[Split, float] = SHARES,
+    ) -> None:
         self.eval_lengths = tuple(eval_lengths)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        every_length = sorted({*lengths, *self.eval_lengths})
-        self.longest_trained = max(lengths)
+        self.longest_trained = lengths[1]
+        self.mixture = torch.arange(lengths[0], lengths[1] + 1)
+        every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
-        self.splits = ContentSplit(alphabet, every_length[-1])
-        for length in every_length:
+        self.summaries = SUMMARIES if every_length[-1] > self.longest_trained else {}
+        self.splits = ContentSplit(alphabet, self.width_at(every_length[-1]), every_length[-1], shares)
+        for length in every_length if self.held_out else ():
             everything = self.list_items(length)
             if everything is not None:
                 self.splits.list_all(length, everything, self.remedy)
-
-    @abstractmethod
-    def settings(self) -> dict[str, object]:
-        """The settings that the data depend on."""
+        self._blocks = Blocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
 
     @abstractmethod
     def tokens_at(self, length: int) -> int:
         """T of a batch whose longest item has `length`."""
 
     @abstractmethod
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        """Random items [N,P,W] of `lengths` [N], W = `width_at` the longest, which need not be among them.
+
+        P parts that may change places without making another item. Behind `width_at` its own length an item is filled
+        with the alphabet's size, and before that it does not depend on the longest.
+        """
+
+    @abstractmethod
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+        """Items [N,P,W] as they are written, with L = T + 1, T = `tokens_at` the longest."""
+
+    def width_at(self, length: int) -> int:
+        """W of an item of a length."""
+        return length
+
     def list_items(self, length: int) -> Tensor | None:
-        """All items of a length [N,P,W]; None where there are more than LISTED."""
+        """All items of a length [N,P,W], found by drawing; None where there are many."""
 
-    @abstractmethod
-    def draw(self, generator: torch.Generator, lengths: Tensor, width: int) -> Tensor:
-        """Random items [N,P,W=width] of `lengths` [N], filled with the alphabet's size."""
+        def some(count: int) -> Tensor:
+            return self.splits.distinct(self.draw(stream("items", length), torch.full((count,), length), length))
 
-    @abstractmethod
-    def write(self, content: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Whole sequences [N,T+1] of items [N,P,W], and where their answers begin and end (exclusive) [N]."""
+        return some(_FOUND_BY) if len(some(_SAMPLED)) < _MANY else None
+
+    def settings(self) -> dict[str, object]:
+        """The settings that the data depend on."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def belongs(self, split: Split, content: Tensor, lengths: Tensor) -> Tensor:
+        """[N] bool: whether items are of a split."""
+        if self.held_out:
+            return self.splits.contains(split, content, lengths)
+        return torch.ones_like(lengths, dtype=torch.bool)
 
     def sample(self, generator: torch.Generator, split: Split, mixture: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """`count` random items of a split with their lengths, each length as often as it stands in `mixture`.
 
         They are drawn in surplus, and those of other splits are thrown away.
         """
-        width = int(mixture.max())
+        longest = int(mixture.max())
         kept: list[tuple[Tensor, Tensor]] = []
-        missing = count
+        missing, fruitless = count, 0
         while missing > 0:
-            surplus = int(1.3 * missing / SHARES[split]) + 8
+            surplus = int(1.3 * missing / self.splits.shares[split]) + 8
             lengths = mixture[torch.randint(len(mixture), (surplus,), generator=generator)]
-            content = self.draw(generator, lengths, width)
-            mine = self.splits.contains(split, content, lengths).nonzero().squeeze(1)[:missing]
+            content = self.draw(generator, lengths, longest)
+            mine = self.belongs(split, content, lengths).nonzero().squeeze(1)[:missing]
             kept.append((content[mine], lengths[mine]))
             missing -= len(mine)
+            fruitless = 0 if len(mine) else fruitless + 1
+            if fruitless == _FRUITLESS:
+                raise UsageError(f"the {split} split must have items, but none was found; {self.remedy}")
         contents, counts = zip(*kept, strict=True)
         return torch.cat(contents), torch.cat(counts)
 
     def train_batch(self, seed: int, step: int) -> Batch:
-        return self.collate(*self.sample(stream("train", int(seed), int(step)), "train", self.mixture, self.batch_size))
+        return self._blocks.batch(int(seed), int(step))
+
+    def _block(self, seed: int, block: int) -> Batch:
+        """The training batches of a block as one."""
+        ahead = self._blocks.ahead
+        if self.one_stream_each:
+            steps = range(block * ahead, (block + 1) * ahead)
+            drawn = [self.items(stream("train", seed, step)) for step in steps]
+            contents, lengths = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        else:
+            rows = ahead * self.batch_size
+            contents, lengths = self.sample(stream("train", seed, block), "train", self.mixture, rows)
+        return self.collate(contents, lengths, self.longest_trained)
+
+    def items(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The items of one training batch."""
+        return self.sample(generator, "train", self.mixture, self.batch_size)
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
         mixtures = {"": self.mixture} | {f"@{length}": torch.tensor([length]) for length in self.eval_lengths}
@@ -99,28 +164,35 @@ class Synthetic(Task):
         ]
 
     def _evaluation_batch(self, split: Split, name: str, mixture: Tensor, index: int) -> Batch:
-        return self.collate(*self.sample(stream(split, name, index), split, mixture, self.batch_size))
+        items = self.sample(stream(split, name, index), split, mixture, self.batch_size)
+        return self.collate(*items, int(mixture.max()))
 
-    def collate(self, content: Tensor, lengths: Tensor) -> Batch:
-        """The batch of items [B,P,W], T = tokens_at(W)."""
-        sequences, answer, end = self.write(content, lengths)
-        place = torch.arange(1, sequences.shape[1])
-        scored = (place >= answer.unsqueeze(1)) & (place < end.unsqueeze(1))
-        padding = place >= end.unsqueeze(1)
+    def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:
+        """The batch of items [B,P,W] of `lengths` [B] up to the longest."""
+        written = self.write(content, lengths, longest)
+        filler = self.splits.alphabet
+        kept = written.tokens != filler
+        tokens = close_gaps(kept, written.tokens, filler)
+        scored = close_gaps(kept, written.scored, False)
+        count = kept.sum(1) - 1 if written.inputs is None else written.inputs
+        padding = torch.arange(tokens.shape[1] - 1) >= count.unsqueeze(1)
         return Batch(
-            inputs=sequences[:, :-1].masked_fill(padding, self.splits.alphabet),
-            targets=sequences[:, 1:].masked_fill(~scored, IGNORE),
-            padding=padding if bool(padding.any()) else None,
+            inputs=tokens[:, :-1].masked_fill(padding, filler),
+            targets=tokens[:, 1:].masked_fill(~scored[:, 1:], IGNORE),
+            padding=padding_or_none(padding),
+            tags={name: close_gaps(kept, tag, 0)[:, :-1] for name, tag in written.tags.items()},
         )
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return sequence_metrics(_METRICS)
 
+    def summarise(self, values: Mapping[str, float]) -> dict[str, float]:
+        return extrapolation(values, self.longest_trained)
+
     def fingerprint(self) -> str:
         """SHA-256 of the settings and of first batches: a change of the generator shows although no setting changed."""
         digest = hashlib.sha256(json.dumps([type(self).__name__, self.settings()], sort_keys=True).encode())
-        batches = [self.train_batch(0, 0)]
-        batches += [one.batch(0) for split in ("val", "test") for one in self.evaluation(split)]
-        for batch in batches:
+        first = self.collate(*self.items(stream("train", 0, 0)), self.longest_trained)
+        for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
             digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
         return digest.hexdigest()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,21 +13,30 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Split, Task, whole_number, whole_numbers
+from swapformer.task.base import Split, presence, whole_number
 from swapformer.task.build import corpus_of
 from swapformer.task.division import SPLITS, shares
+from swapformer.task.lengths import evaluation_lengths
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
+from swapformer.task.written import WrittenTask
 
 Ids = NDArray[Any]
+Packing = Literal["blocks", "documents"]
+
+_WINDOWS = 1000
+"""Windows that are read before their memory is given back: the system reads up to 64 KiB around each."""
+_LARGE = 1 << 26
+"""Bytes of ids that may stay in memory."""
 
 
-class TextTask(Task):
+class TextTask(WrittenTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
     training sequence; a batch has `batch_size`. `eval_lengths`: each adds an evaluation set "@L". `special`: the
-    special tokens that the task needs.
+    special tokens that the task needs. `packing`: what a place of a sequence sees: whatever the pattern allows
+    (blocks), or of that only its own document (documents). `reset_positions`: positions begin at 0 in every document.
     UsageError: a split shorter than a sequence, shares that are none, and what source and tokeniser say.
     """
 
@@ -38,20 +47,29 @@ class TextTask(Task):
         tokeniser: Tokeniser,
         split: Sequence[float],
         block: int,
-        eval_lengths: Sequence[int],
+        eval_lengths: Sequence[int | str],
         batch_size: int,
         special: Sequence[str] = (),
+        packing: Packing = "blocks",
+        reset_positions: bool = False,
     ) -> None:
+        if packing not in ("blocks", "documents"):
+            raise UsageError(f"task.packing must be blocks or documents, but is {packing!r}")
+        self.packing, self.reset_positions = packing, presence("reset_positions", reset_positions)
+        if self.reset_positions and packing == "blocks":
+            raise UsageError(
+                "task.reset_positions needs documents that positions are reset at, but task.packing=blocks knows none; "
+                "set task.packing=documents"
+            )
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_lengths = whole_numbers("eval_lengths", eval_lengths, 1)
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         fractions = shares(split)
         self.corpus = corpus_of(source, tokeniser, special, fractions)
-        self.tokeniser = tokeniser.with_learned(self.corpus.learned)
-        self.tokens = self.corpus.learned.tokens
-        self.vocab_size = len(self.tokens)
+        self.know(tokeniser, self.corpus.learned)
         self._check_lengths(source, fractions)
+        self._windows = 0
 
     def needs(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""
@@ -77,9 +95,32 @@ class TextTask(Task):
         """Where the documents of each split begin, and where the last one ends."""
         return {name: self.corpus.begins(name) for name in SPLITS}
 
-    def document_at(self, split: Split, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of the document that each place of a split belongs to; of the same shape."""
-        return np.searchsorted(self.begins[split], places, side="right") - 1
+    def windows(self, split: Split, places: Tensor, length: int) -> Tensor:
+        """The `length` tokens from each of `places` [B] of a split on: [B, length]."""
+        return self.take(split, places.unsqueeze(1) + torch.arange(length))
+
+    def take(self, split: Split, places: Tensor) -> Tensor:
+        """The tokens at `places` [B,T] of a split, a row of which are near each other."""
+        found = self.ids[split][places.numpy()].astype(np.int64)
+        self._windows += len(places)
+        if self._windows > _WINDOWS and self.corpus.ids.nbytes > _LARGE:
+            self.corpus.release()
+            self._windows = 0
+        return torch.from_numpy(found)
+
+    def documents(self, split: Split, places: Tensor, length: int) -> Tensor:
+        """The numbers of the documents that the `length` tokens from each of `places` [B] on belong to: [B, length]."""
+        at = places.unsqueeze(1) + torch.arange(length)
+        return torch.from_numpy(np.searchsorted(self.begins[split], at.numpy(), side="right") - 1)
+
+    def positions(self, document: Tensor) -> Tensor | None:
+        """Positions of places whose documents [B,T] follow one another; None where they are the places."""
+        if not self.reset_positions:
+            return None
+        place = torch.arange(document.shape[1]).expand_as(document)
+        first = torch.ones_like(document, dtype=torch.bool)
+        first[:, 1:] = document[:, 1:] != document[:, :-1]
+        return place - place.masked_fill(~first, 0).cummax(1).values
 
     def draw_places(self, generator: torch.Generator, length: int) -> Tensor:
         """Where the `batch_size` windows of `length` tokens of a training batch begin."""
@@ -93,13 +134,17 @@ class TextTask(Task):
         `ahead`: tokens that are read beyond a block.
         """
         longest = max(lengths.values())
-        regions = torch.randperm((len(self.ids[split]) - ahead) // longest, generator=stream("text", split)) * longest
+        regions = self.regions(split, longest, ahead)
         found: dict[str, Sequence[Tensor]] = {}
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             places = (regions.unsqueeze(1) + within).flatten()
             found[name] = torch.split(places, max(1, self.batch_size * lengths[""] // length))
         return found
+
+    def regions(self, split: Split, length: int, ahead: int) -> Tensor:
+        """Where the whole regions of a split begin, in a fixed shuffled order."""
+        return torch.randperm((len(self.ids[split]) - ahead) // length, generator=stream("text", split)) * length
 
     @property
     def lengths_by_set(self) -> dict[str, int]:
@@ -109,16 +154,3 @@ class TextTask(Task):
     def fingerprint(self) -> str:
         """SHA-256 of ids, splits, documents and vocabulary: of what is learned from, not of where it lay."""
         return self.corpus.fingerprint
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
-        return self.tokeniser.write([text])[0].tolist()
-
-    def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
-        return self.tokeniser.read(ids)
-
-
-def windows(ids: Ids, places: Tensor, length: int) -> NDArray[np.int64]:
-    """The `length` tokens from each of `places` [B] on: [B, length]."""
-    return ids[places.numpy()[:, None] + np.arange(length)].astype(np.int64)

@@ -6,10 +6,12 @@ import argparse
 import importlib
 import inspect
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swapformer.conformance import Verdict, examine
+from swapformer.conformance import FIRST, LAWS, Verdict, examine
+from swapformer.conformance.shape import settings_of
 from swapformer.errors import UsageError, suggest
 from swapformer.study.complaint import explained
 from swapformer.study.config import compose
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([vars(verdict) for verdict in verdicts], indent=1))
     else:
-        print("\n".join(_line(verdict) for verdict in verdicts))
+        print("\n".join([*_lines(verdicts), "", _summary(verdicts)]))
     return int(any(verdict.holds is False for verdict in verdicts))
 
 
@@ -58,10 +60,18 @@ def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str
     if slot is None:
         raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
     target = _importable(part)
-    own, others = _own_settings(target, overrides)
+    names = settings_of(slot, target)
+    others = [override for override in overrides if override.partition("=")[0] not in names]
     with explained(others):
         config = compose([*SMALL, *others])
-    config["model"][slot] = {"_target_": part, "_partial_": True, "_convert_": "all", **own}
+    given = dict(override.split("=", 1) for override in overrides if override not in others)
+    config["model"][slot] = {
+        "_target_": part,
+        "_partial_": True,
+        "_convert_": "all",
+        **_own_settings(target, names, given),
+        **{name: _node(slot, given[name]) for name in getattr(target, "combines", ()) if name in given},
+    }
     return slot, config
 
 
@@ -76,22 +86,39 @@ def _importable(name: str) -> type:
     return found
 
 
-def _own_settings(target: type, overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Overrides that name the class's own settings, read as YAML, and the others."""
+def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> dict[str, Any]:
+    """The class's own settings: those given, read as YAML, else their defaults.
+
+    Raises:
+        UsageError: for a setting that has neither.
+    """
     import yaml
 
-    names = set(inspect.signature(target).parameters)
-    own = {key: yaml.safe_load(value) for key, _, value in (o.partition("=") for o in overrides) if key in names}
-    required = [
-        name
-        for name, parameter in inspect.signature(target).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and name not in own
-    ]
-    parts = set(getattr(target, "uses", ())) | {"branches", "sublayer"}
-    if missing := [name for name in required if name not in parts]:
+    own = {name: yaml.safe_load(value) for name, value in given.items()}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if name in names and name not in own and parameter.default is not parameter.empty:
+            own[name] = parameter.default
+    if missing := sorted(names - own.keys()):
         raise UsageError(f"{target.__name__} needs its settings, such as {missing[0]}=…; missing: {', '.join(missing)}")
-    return own, [override for override in overrides if override.partition("=")[0] not in names]
+    return own
 
 
-def _line(verdict: Verdict) -> str:
-    return f"{_SIGNS[verdict.holds]} {verdict.law:24} {verdict.message}".rstrip()
+def _node(slot: str, name: str) -> Any:
+    """The settings of an option, for a part that is made of others of its slot: first=alibi."""
+    override = f"model/{slot}={name}"
+    with explained([override]):
+        return compose([*SMALL, override])["model"][slot]
+
+
+def _lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each law; those behind a broken one that comes first need none."""
+    stop = next(
+        (place for place, verdict in enumerate(verdicts, 1) if not verdict.holds and verdict.law in FIRST), None
+    )
+    width = max(map(len, LAWS))
+    return [f"{_SIGNS[v.holds]} {v.law:{width}}  {v.message}".rstrip() for v in verdicts[:stop]]
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    counts = Counter(verdict.holds for verdict in verdicts)
+    return f"laws: {counts[True]} hold, {counts[False]} broken, {counts[None]} not asked"

@@ -12,10 +12,12 @@ import yaml
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
+from swapformer.interop.tokeniser import FILE, their_tokeniser
 from swapformer.study import overrides as texts
 from swapformer.study.record import FINISHED
 from swapformer.study.store import Store
-from swapformer.training.start import weights_of
+from swapformer.task.tokeniser import VOCABULARY_FILE
+from swapformer.training.weights import weights_of
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,20 +32,32 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    notes = save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)
+    notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
+    notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))
         return 0
-    print(f"trial {record.id} as {FORMATS[options.format].architecture} in {options.directory}")
+    print(f"trial {record.id} in {options.directory}")
     for note in notes:
         print(f"note: {note}")
     return 0
 
 
+def _with_tokeniser(source: Path, directory: Path) -> str:
+    """Write the trial's tokeniser beside its weights, and what its user should know."""
+    spec = their_tokeniser(source.read_text(encoding="utf-8")) if source.is_file() else None
+    if spec is None:
+        return "its tokeniser is not among those of the library tokenizers: symbols are numbered as in the trial's task"
+    (directory / FILE).write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    (directory / "tokenizer_config.json").write_text(json.dumps(kind), encoding="utf-8")
+    return f"its tokeniser is in {FILE}; special tokens around a text are for you to add"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="swapformer export",
-        description="Write a trained model as a checkpoint of Hugging Face transformers.",
+        description="Write a trained model as a checkpoint of Hugging Face transformers (config.json, safetensors).",
     )
     parser.add_argument("trial", help="the beginning of a trial's id")
     parser.add_argument("directory", type=Path, help="where to; made if it is not there")

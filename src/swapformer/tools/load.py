@@ -10,7 +10,8 @@ from pathlib import Path
 
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, load
-from swapformer.training.start import write
+from swapformer.interop.tokeniser import FILE, read_tokeniser
+from swapformer.training.weights import write
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,18 +23,43 @@ def main(arguments: Sequence[str]) -> int:
     if out.exists():
         raise UsageError(f"{out} is there already; remove it, or choose another file with --out")
     found = load(options.directory)
-    write(out, found.weights, found.readout)
+    weights, tokens, notes = found.weights, None, [*found.notes]
     overrides = [*found.overrides, f"init_from={out}"]
+    if (options.directory / FILE).is_file():
+        try:
+            vocabulary = read_tokeniser(options.directory / FILE, found.interface.vocab_size)
+        except UsageError as error:
+            notes.append(f"symbols keep their numbers and have no tokeniser here: {error}")
+        else:
+            beside, tokens, weights = out.with_suffix(".json"), vocabulary.tokens, vocabulary.numbered(weights)
+            write_text(beside, vocabulary.text)
+            overrides += ["task/tokeniser=trained", f"task.tokeniser.path={beside}"]
+    write(out, weights, found.readout, tokens)
     if options.json:
-        summary = {"file": str(out), "vocab_size": found.vocab_size, "overrides": overrides, "notes": found.notes}
+        summary = {
+            "file": str(out),
+            "architecture": found.architecture,
+            "vocab_size": found.interface.vocab_size,
+            "overrides": overrides,
+            "notes": notes,
+        }
         print(json.dumps(summary, indent=1))
         return 0
-    print(f"{len(found.weights)} tensors, {found.vocab_size} symbols, in {out}")
-    for note in found.notes:
+    print(f"{found.architecture}: {len(found.weights)} tensors, {found.interface.vocab_size} symbols, in {out}")
+    for note in notes:
         print(f"note: {note}")
-    print("to start from them, give a task with these symbols and")
+    print("to start from them, give a task with these symbols and" if tokens is None else "to start from them:")
     print(shlex.join(overrides))
     return 0
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a new file. Raises UsageError if it is there already or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{path} must be a new file that can be written, but: {error.strerror}") from error
 
 
 def _parser() -> argparse.ArgumentParser:

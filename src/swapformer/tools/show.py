@@ -1,4 +1,4 @@
-"""`swapformer show`: a part draws itself, to a file, without a screen."""
+"""`swapformer show`: a part draws itself, to a file, without a screen; a task shows some of its items."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pathlib import Path
 from swapformer.errors import UsageError, suggest
 from swapformer.report.canvas import settings
 from swapformer.study.complaint import explained
-from swapformer.study.config import compose
+from swapformer.study.config import compose, task_of
 from swapformer.tools.drawings import DRAWINGS
+from swapformer.tools.items import describe
 
 SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads=8", "model.max_len=256"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the part and print the file's path."""
+    """Draw the part and print the file's path, or print what a task consists of."""
     options = _parser().parse_intermixed_args(arguments)
+    if options.part.startswith("task="):
+        return _show_task([options.part, *options.overrides], options.out)
     slot = options.part.partition("=")[0].removeprefix("model/")
     if slot not in DRAWINGS or not options.part.startswith("model/") or "=" not in options.part:
         raise UsageError(
-            f"a part that can be shown is named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
+            f"what can be shown is task=… or named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
             f"but {options.part!r} is not{suggest(slot, DRAWINGS)}"
         )
     path = Path(options.out or f"{options.part.removeprefix('model/').replace('=', '_')}.svg")
@@ -44,9 +47,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _show_task(overrides: Sequence[str], out: str | None) -> int:
+    if out is not None:
+        raise UsageError("a task is shown in words, without a file; leave `--out` away.")
+    with explained(overrides):
+        config = compose(overrides)
+    for line in describe(task_of(config)):
+        print(line)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="swapformer show", description="A part draws itself, to a file.")
-    parser.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init")
+    parser = argparse.ArgumentParser(
+        prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
+    )
+    parser.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
     parser.add_argument("overrides", nargs="*", help="as for swapformer train, such as model.position.decay=4")
     parser.add_argument("--out", help="file.svg or file.png; default: the part's name, here")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

@@ -21,7 +21,7 @@ from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
 
-MODEL_SLOTS = ("topology", "init")
+MODEL_SLOTS = ("topology", "depth", "init")
 LAYER_SLOTS = (
     "position",
     "attention",
@@ -94,11 +94,11 @@ def build_plan(config: Config, asked: Interface | int) -> ModelPlan:
     topology: type[Topology] = get_object(model["topology"]["_target_"])
     dims = replace(build_dims(model, interface.vocab_size), side=topology.side)
     if not topology.reads_source:
-        return ModelPlan(dims, _layers(model, dims, model["layers"]), interface)
+        return ModelPlan(dims, _layers(model, dims, model["layers"]), interface, factory(model["depth"]))
     node = encoder_node(model)
     dims = replace(dims, encoder_layers=node["num_layers"], decoder_layers=dims.num_layers)
     encoder = _layers(node, replace(dims, num_layers=node["num_layers"], side=Side.ENCODER), node["layers"])
-    return ModelPlan(dims, _layers(model, dims, model["layers"]), interface, encoder)
+    return ModelPlan(dims, _layers(model, dims, model["layers"]), interface, factory(model["depth"]), encoder)
 
 
 def encoder_node(model: Config) -> Config:

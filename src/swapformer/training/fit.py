@@ -18,6 +18,7 @@ import torch
 from lightning import Callback, Trainer
 
 from swapformer.errors import UsageError
+from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Checkpoints, Diverged, Interrupted, Progress, Watch
 from swapformer.training.module import Trial
@@ -86,6 +87,8 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     if config["init_from"] is not None and not checkpoint.exists():
         module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if (vocabulary := task.vocabulary()) is not None:
+        (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
     with stop_on_signals() as stop, _quiet():
         trainer = _trainer(config, directory, checkpoint, stop, callbacks)
         status: Literal["finished", "diverged", "interrupted"] = "finished"
@@ -103,13 +106,14 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         except Interrupted as error:
             status, reason = "interrupted", str(error)
     results = module.results if status == "finished" else {}
+    directions = {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return Outcome(
         status=status,
         reason=reason,
         metrics={name: value for name, value in results.items() if name not in errors},
-        standard_errors={name.replace("_se", "", 1): value for name, value in errors.items()},
-        directions={name: task.directions[_base(name)] for name in results if _base(name) in task.directions},
+        standard_errors={_meant(name): value for name, value in errors.items()},
+        directions={name: directions[_base(name)] for name in results if _base(name) in directions},
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=count_parameters(model),
@@ -120,6 +124,12 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
 def _base(name: str) -> str:
     """`val/loss@64` → `loss`."""
     return name.split("/")[-1].split("@")[0]
+
+
+def _meant(name: str) -> str:
+    """The metric that a standard error belongs to: `val/next_sentence_loss_se@64` → `val/next_sentence_loss@64`."""
+    metric, at, length = name.partition("@")
+    return metric.removesuffix("_se") + at + length
 
 
 def _trainer(config: Config, directory: Path, checkpoint: Path, stop: Stop, more: Sequence[Callback]) -> Trainer:

@@ -27,7 +27,7 @@ from swapformer.training.data import EvaluationStream, Share, TrainingStream, lo
 from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.selection import readout
-from swapformer.training.start import vocabulary_of
+from swapformer.training.weights import vocabulary_of
 
 
 def tokens_of(places: Places) -> Tokens:
@@ -80,15 +80,21 @@ class Trial(lightning.LightningModule):
         batch = share.batch
         answers = self(batch)
         self.tokens_seen += batch.places
-        losses = [
-            total_loss(readout, answers[name], batch.answers[name]) / share.targets[name]
-            for name, readout in self.task.interface.readouts.items()
-        ]
-        loss = reduce(add, losses)
+        loss = self._loss(answers, share)
         self.loss_share = loss.detach()
+        for early in self.model.take_early_answers():
+            loss = loss + self.model.depth.loss * self._loss(early, share)
         # Lightning divides by the number of parts; the sum over the parts must be the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
         return loss * self.accumulate + (0.0 if auxiliary is None else auxiliary)
+
+    def _loss(self, answers: Mapping[str, Tensor], share: Share) -> Tensor:
+        """The share of this part in the mean loss over the step's targets, summed over the answers."""
+        losses = [
+            total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]
+            for name, readout in self.task.interface.readouts.items()
+        ]
+        return reduce(add, losses)
 
     @cached_property
     def evaluations(self) -> list[tuple[str, EvaluationSet]]:
@@ -118,6 +124,11 @@ class Trial(lightning.LightningModule):
             for answer, metrics in collections.items()
             for name, value in metrics.compute().items()
         }
+        for split in dict.fromkeys(split for split, _ in self.current_evaluations):
+            values = {
+                key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")
+            }
+            self.results |= {f"{split}/{name}": value for name, value in self.task.summarise(values).items()}
 
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config

@@ -1,45 +1,22 @@
-"""Weights that a trial starts from: another trial's, or those of a file that `swapformer import` has made."""
+"""What a trial that starts from other weights takes of them, and what it refuses."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import pickle
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Task
 from swapformer.training.selection import readout, select
+from swapformer.training.weights import Source, source, vocabulary_of, weights_of
 
 _SHOWN = 5
 """How many tensors an error names."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """Weights on disk, without their numbers.
-
-    Attributes:
-        shapes: of each tensor by name.
-        readout: those behind the layers, which another task may leave out.
-        vocabulary: hash of how each symbol is written; None where nobody knows.
-        weights: sha256 of names, types, shapes and numbers.
-    """
-
-    shapes: Mapping[str, torch.Size]
-    readout: frozenset[str]
-    vocabulary: str | None
-    weights: str
 
 
 @dataclass(frozen=True)
@@ -65,80 +42,6 @@ class Match:
         return ", ".join(parts)
 
 
-def source(path: Path) -> Source:
-    """What a file holds; read again when it has changed.
-
-    Raises:
-        UsageError: if it cannot be read.
-    """
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise UsageError(f"the weights to start from must be readable, but {path} is not: {error.strerror}") from error
-    return _source(path, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=32)
-def _source(path: Path, changed: int, size: int) -> Source:
-    weights, extra = _read(path)
-    return Source(
-        {name: weight.shape for name, weight in weights.items()},
-        frozenset(extra["readout"]),
-        extra["vocabulary"],
-        fingerprint(weights),
-    )
-
-
-def fingerprint(weights: Mapping[str, Tensor]) -> str:
-    """sha256 of names, types, shapes and numbers, wherever and in which order they lie."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        weight = weights[name].detach().cpu().contiguous()
-        digest.update(json.dumps([name, str(weight.dtype), list(weight.shape)]).encode())
-        digest.update(weight.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def vocabulary_of(task: Task) -> str | None:
-    """Hash of how each symbol of a task is written; None where its inputs are no symbols."""
-    if task.interface.channels:
-        return None
-    return hashlib.sha256(json.dumps(list(task.tokens)).encode()).hexdigest()
-
-
-def write(path: Path, weights: Mapping[str, Tensor], behind: Iterable[str]) -> None:
-    """Write weights by our names as a file that trials can start from; `behind` are the names of those of the readout.
-
-    Raises:
-        UsageError: if it cannot be written.
-    """
-    try:
-        whole = {name: weight.contiguous() for name, weight in weights.items()}
-        save_file(whole, path, metadata={"readout": json.dumps(sorted(behind))})
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path} must be a file that can be written, but it cannot: {error}") from error
-
-
-def weights_of(path: Path) -> dict[str, Tensor]:
-    """The weights of a file or a trial's checkpoint, by our names. Raises UsageError if it cannot be read."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-                known = file.metadata() or {}
-            return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": None}
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        held = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
-        return held, {"readout": checkpoint.get("readout", []), "vocabulary": checkpoint.get("vocabulary")}
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError,
-            zipfile.BadZipFile) as error:  # fmt: skip
-        raise UsageError(f"the weights to start from cannot be read: {path}: {error}") from error
-
-
 def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any]) -> Match:
     """What a model takes from a source: every tensor by its name.
 
@@ -162,7 +65,7 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "
-            "tokeniser, or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
+            "tokeniser (task/tokeniser=trained), or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
         )
     if not fits:
         problems.append("nothing would be loaded")
@@ -192,11 +95,9 @@ def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mappi
     """What is missing or of another shape, and what to do."""
     if missing := [name for name in names if name not in held]:
         yield f"it lacks {_names(missing)}; name what shall start fresh in init_fresh"
-    for name in [name for name in names if name in held][:_SHOWN]:
-        yield (
-            f"{name} is {list(held[name])} there and {list(wanted[name])} here; choose the same sizes, or name it in "
-            "init_fresh by what it is for"
-        )
+    other = [f"{name} is {list(held[name])} there and {list(wanted[name])} here" for name in names if name in held]
+    if other:
+        yield f"{_names(other)}; choose the same sizes, or say in init_fresh what starts fresh"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from swapformer.model.layers import gain
 
 def filters(width: int, *channels: int) -> nn.ParameterList:
     """What each convolution adds to its input, tap by tap, [width, channels]: first the place itself, then the past."""
-    if not isinstance(width, int) or width < 1:
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
         raise ValueError(f"`convolution` must be at least 1 place wide, but it is {width!r}; 1 sees itself alone.")
     return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
 

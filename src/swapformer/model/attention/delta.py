@@ -42,6 +42,7 @@ class GatedDeltaNet(Attention):
 
     uses = ("pattern",)
     crosses = False
+    sees_order = True
     caches = True
 
     def __init__(

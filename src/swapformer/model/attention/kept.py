@@ -11,6 +11,13 @@ from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 
 
+def places_kept(pattern: Pattern, position: Position) -> int | None:
+    """How many of the last places later ones may need, under a pattern and an encoding; None for all."""
+    reach = pattern.reach
+    cut = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
+    return int(reach.before) + 1 if cut else None
+
+
 def with_kept(
     owner: object, k: Tensor, v: Tensor, context: Context, pattern: Pattern, position: Position, memory: Tensor | None
 ) -> tuple[Tensor, Tensor, Context]:
@@ -23,7 +30,5 @@ def with_kept(
     if memory is not None:
         k, v = context.cache.once(owner, lambda: (k, v))
         return k, v, context
-    reach = pattern.reach
-    cut = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
-    k, v = context.cache.append(owner, k, v, last=int(reach.before) + 1 if cut else None)
+    k, v = context.cache.append(owner, k, v, last=places_kept(pattern, position))
     return k, v, context.latest(k.shape[-2])

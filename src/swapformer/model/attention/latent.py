@@ -93,7 +93,9 @@ class MLA(Attention):
         self.out = Linear(heads * value_dim, width, Role.ATTENTION_OUT, bias=bias)
         self.gain = gain(kv_rank, start=1.0) if norm_eps is not None else None
         self.query_gain = gain(query_rank, start=1.0) if query_rank is not None and norm_eps is not None else None
-        self.kernel, self.plan, self.dropout = kernel, Plan(score, normaliser, pattern), nn.Dropout(dims.dropout)
+        self.score, self.normaliser, self.kernel, self.pattern = score, normaliser, kernel, pattern
+        self.isotropic = score.isotropic
+        self.plan, self.dropout = Plan(score, normaliser, pattern), nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, seen = self._project(x, context, position, memory)
@@ -121,7 +123,7 @@ class MLA(Attention):
         """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim], and the context of q and k."""
         read = x if memory is None else memory
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
-        latent, key, context = with_kept(self, latent, key, context, self.plan.pattern, position, memory)
+        latent, key, context = with_kept(self, latent, key, context, self.pattern, position, memory)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
         still, turning = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
         turning, shared = position.rotate(turning, key[:, None], context)

@@ -49,6 +49,7 @@ class LinearAttention(Attention):
         self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.dropout = nn.Dropout(dims.dropout)
+        self.state_width = width * (dims.head_dim + 1)
 
     def refuses(self, position: Position) -> str | None:
         return refusal_of_terms(position, "linear")

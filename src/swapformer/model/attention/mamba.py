@@ -47,6 +47,7 @@ class Mamba2(Attention):
 
     uses = ("pattern",)
     crosses = False
+    sees_order = True
     caches = True
 
     @classmethod

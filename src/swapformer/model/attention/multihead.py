@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.convolution import convolve, filters
+from swapformer.model.attention.guidance import Pulls
 from swapformer.model.attention.kept import with_kept
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
@@ -36,13 +37,24 @@ class MultiHead(Attention):
         convolution: width of a causal convolution over places, one filter for each channel of q, k and v, that starts
             as the identity (Primer: So et al. 2021, arXiv:2109.08668, width 3); None for none. It ends where a document
             begins, and padding counts as zero.
+        orthogonality: weight of an auxiliary loss, the mean squared cosine between two heads' outputs at a place (the
+            contextual part of Lee et al. 2019, arXiv:1910.04500); 0 for none.
+        value_residual: share λ of the first layer's values in this layer's, v ← (1 − λ) v + λ v₁ (Zhou et al. 2024,
+            arXiv:2410.17897: ½ in their identity form); 0 for none. All layers that have one need values of one shape.
+        previous_pull, local_pull, global_pull: weights, for each head from head 0, of an auxiliary loss that guides it:
+            the squared distance of its weights from p_i, averaged over queries (in the spirit of Deshpande & Narasimhan
+            2020, arXiv:2010.02399). p_i lies on place i − 1, or falls by half with each place of distance, or is even,
+            among the places that i may see. In training the weights are formed once more for it. A memory guides
+            nothing. To forbid a head all else, use a pattern for each head (model/pattern=guided_heads).
 
     Raises:
-        ValueError: if G does not divide H, a masked head does not exist or the convolution has no width.
+        ValueError: if G does not divide H, a head that is named does not exist, the convolution has no width, λ is not
+            in [0, 1), a weight is negative, or there is but one head to be orthogonal.
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm")
     caches = True
+    auxiliary_loss: Tensor | None = None
 
     def __init__(
         self,
@@ -57,6 +69,11 @@ class MultiHead(Attention):
         masked_heads: Sequence[int] = (),
         output_gate: bool = False,
         convolution: int | None = None,
+        orthogonality: float = 0.0,
+        value_residual: float = 0.0,
+        previous_pull: Sequence[float] = (),
+        local_pull: Sequence[float] = (),
+        global_pull: Sequence[float] = (),
     ) -> None:
         super().__init__()
         groups = dims.num_heads if num_kv_heads is None else num_kv_heads
@@ -77,9 +94,14 @@ class MultiHead(Attention):
         self.isotropic = score.isotropic
         self.sees_order = convolution is not None and convolution > 1
         self.masked_heads = _existing(masked_heads, dims.num_heads)
+        self.value_residual = _share(value_residual)
+        self.shares_values = (groups, dims.head_dim) if value_residual else None
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern
         self.plan = Plan(score, normaliser, pattern)
+        behaviours = {"previous": previous_pull, "local": local_pull, "global": global_pull}
+        self.pulls = Pulls(orthogonality, behaviours, dims.num_heads, self.plan)
+        self.has_auxiliary_loss = bool(self.pulls)
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
@@ -88,6 +110,8 @@ class MultiHead(Attention):
         mixed = self.kernel(q, k, v, self.plan, position, seen, dropout)
         if self.masked_heads:
             mixed = mixed.index_fill(1, torch.tensor(self.masked_heads, device=mixed.device), 0.0)
+        if self.training and self.pulls:
+            self.auxiliary_loss = self.pulls.loss(q, k, mixed, position, seen, own=memory is None)
         heads = mixed.transpose(1, 2).flatten(2)
         return self.dropout(self.out(heads if self.gate is None else heads * self.gate(x).sigmoid()))
 
@@ -108,6 +132,8 @@ class MultiHead(Attention):
         The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
         """
         q, k, v = self.qk_norm(*self._heads(x, context, memory))
+        if self.value_residual:
+            v = torch.lerp(v, context.once("values of the first layer", lambda: v), self.value_residual)
         k, v, context = with_kept(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
         if self.repeats > 1:
@@ -131,6 +157,12 @@ class MultiHead(Attention):
             query = key = context.latest(projected[0].shape[-2]).key
         convolved = [convolve(*each) for each in zip(projected, self.filters, (query, key, key), strict=True)]
         return convolved if memory is not None else [y[:, -len(context.query) :] for y in convolved]
+
+
+def _share(value_residual: float) -> float:
+    if not 0 <= value_residual < 1:
+        raise ValueError(f"`value_residual` is a share: it must lie in [0, 1), but it is {value_residual}.")
+    return value_residual
 
 
 def _existing(heads: Sequence[int], num_heads: int) -> list[int]:

@@ -59,6 +59,7 @@ class Performer(Attention):
         self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.dropout = nn.Dropout(dims.dropout)
+        self.state_width = dims.num_heads * features * (dims.head_dim + 1)
         drawn = orthogonal_directions(features, dims.head_dim, stream("performer", seed, dims.layer))
         self.register_buffer("directions", drawn, persistent=False)
 

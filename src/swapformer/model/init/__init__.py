@@ -1,7 +1,7 @@
 """Initialisations: the deviation of each weight, by its declared role."""
 
 from swapformer.model.init.base import Init, initialise
-from swapformer.model.init.depth import GPT2, DeepNorm, Fixup, TFixup, ZeroBranch, deepnorm_factors
+from swapformer.model.init.depth import GPT2, DeepNorm, Fixup, TFixup, ZeroBranch
 from swapformer.model.init.fan import Kaiming, Natural, Orthogonal, Xavier
 from swapformer.model.init.fixed import Normal, Small, Torch
 
@@ -19,6 +19,5 @@ __all__ = [
     "Torch",
     "Xavier",
     "ZeroBranch",
-    "deepnorm_factors",
     "initialise",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import replace
 
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.deepnorm import deepnorm_factors
+from swapformer.model.dims import Dims, Side, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 
@@ -57,30 +57,18 @@ class ZeroBranch(Init):
         return 0.0 if origin.role.ends_branch else self.deviation
 
 
-def deepnorm_factors(encoder_layers: int, decoder_layers: int) -> Mapping[str, tuple[float, float]]:
-    """DeepNorm's (α, β) for each stack, by its number of layers, 0 where there is no such stack.
-
-    α multiplies the stream, β is the Xavier gain of the value path (Wang et al. 2022, arXiv:2203.00555, table 1).
-    """
-    n, m = encoder_layers, decoder_layers
-    if n and m:
-        joint = (n**4 * m) ** (1 / 16)
-        return {"encoder": (0.81 * joint, 0.87 / joint), "decoder": ((3 * m) ** 0.25, (12 * m) ** -0.25)}
-    single = ((2 * (n + m)) ** 0.25, (8 * (n + m)) ** -0.25)
-    return {"encoder" if n else "decoder": single}
-
-
 class DeepNorm(Init):
     """Xavier with gain β = (8N)^−¼ on values, output and feed-forward weights and 1 on all others; tables N(0, 1/D).
 
     The other half is the stream's factor α = (2N)^¼ in post-norm: +preset=deepnorm sets both. N is the number of layers
-    of the one stack (Wang et al. 2022, arXiv:2203.00555).
+    of the one stack; an encoder of N and a decoder of M layers have the factors of `deepnorm_factors` (Wang et al.
+    2022, arXiv:2203.00555).
     """
 
     def std(self, origin: Origin) -> float:
         if origin.role.is_embedding:
             return self.dims.d_model**-0.5
-        _, beta = deepnorm_factors(0, self.dims.num_layers)["decoder"]
+        _, beta = deepnorm_factors(replace(self.dims, side=origin.side))
         return _xavier(origin) * (beta if origin.role in _VALUE_PATH else 1.0)
 
 
@@ -126,28 +114,17 @@ class Fixup(Init):
 class TFixup(Init):
     """Xavier with a factor on values, output and feed-forward weights, tables N(0, 1/D) · (9N)^−¼, no norms.
 
-    The factor is (9N)^−¼ in a decoder and 0.67 N^−¼ in an encoder, N its number of layers (Huang et al. 2020,
-    “Improving Transformer Optimization Through Better Initialization”, ICML). It trains without warm-up.
-
-    Args:
-        stack: decoder or encoder.
-
-    Raises:
-        ValueError: for another stack.
+    The factor is (9N)^−¼ in a decoder and 0.67 N^−¼ in an encoder, N the number of layers of each; that of tables is
+    the decoder's, where there is one (Huang et al. 2020, “Improving Transformer Optimization Through Better
+    Initialization”, ICML). It trains without warm-up.
     """
 
     without_norm = True
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"stack": ("decoder", "encoder")}
-
-    def __init__(self, dims: Dims, *, stack: str) -> None:
-        super().__init__(dims)
-        nine = (9 * dims.num_layers) ** -0.25
-        factors = {"decoder": nine, "encoder": 0.67 * dims.num_layers**-0.25}
-        if stack not in factors:
-            raise ValueError(f"`stack` of t_fixup must be one of {', '.join(factors)}, but it is {stack!r}.")
-        self.table, self.factor = nine, factors[stack]
 
     def std(self, origin: Origin) -> float:
+        nine = (9 * self.dims.num_layers) ** -0.25
         if origin.role.is_embedding:
-            return self.table * self.dims.d_model**-0.5
-        return _xavier(origin) * (self.factor if origin.role in _VALUE_PATH else 1.0)
+            return nine * self.dims.d_model**-0.5
+        encoder = 0.67 * (self.dims.encoder_layers or self.dims.num_layers) ** -0.25
+        factor = encoder if origin.side is Side.ENCODER else nine
+        return _xavier(origin) * (factor if origin.role in _VALUE_PATH else 1.0)

@@ -50,8 +50,9 @@ class RMSNorm(Norm):
         self.weight = gain(dims.d_model, start=1.0) if affine else None
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        wide = x if x.element_size() >= 4 else x.float()
-        normed = functional.rms_norm(wide, x.shape[-1:], None, self.eps).to(x.dtype)
+        if x.element_size() >= 4:
+            return functional.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        normed = functional.rms_norm(x.float(), x.shape[-1:], None, self.eps).to(x.dtype)
         return normed if self.weight is None else normed * self.weight
 
 

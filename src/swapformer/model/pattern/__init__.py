@@ -6,6 +6,7 @@ Padding and documents are not a pattern's business: the context adds them to eve
 
 from swapformer.model.pattern.base import Both, Either, Pattern, Reach
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
+from swapformer.model.pattern.distant import Distant
 from swapformer.model.pattern.function import Function, states
 from swapformer.model.pattern.landmarks import BigBird, Longformer
 from swapformer.model.pattern.regular import Causal, Dilated, Exponential, Fixed, Full, Strided, Window
@@ -18,6 +19,7 @@ __all__ = [
     "Both",
     "Causal",
     "Dilated",
+    "Distant",
     "Either",
     "Exponential",
     "Fixed",

@@ -6,6 +6,7 @@ from swapformer.model.position.bias import T5, ALiBi
 from swapformer.model.position.combined import Randomized, Sum
 from swapformer.model.position.contextual import CoPE, TransformerXL
 from swapformer.model.position.decay import FIRE, KerpleLog, KerplePower
+from swapformer.model.position.llama3 import Llama3Rotary
 from swapformer.model.position.relative import RelativeBias, RelativeKey, RelativeKeyQuery
 from swapformer.model.position.rotary import Rotary
 from swapformer.model.position.stretched import DynamicNTKRotary, LinearRotary, NTKRotary
@@ -23,6 +24,7 @@ __all__ = [
     "Learned",
     "LearnedInterpolated",
     "LinearRotary",
+    "Llama3Rotary",
     "NTKRotary",
     "Position",
     "Randomized",

@@ -3,10 +3,21 @@
 from swapformer.model.residual.base import Residual, Walk
 from swapformer.model.residual.reversible import Reversible
 from swapformer.model.residual.several import Dense, HyperConnections, ResiDual
-from swapformer.model.residual.simple import Add, Gated, LayerScale, Replace, ReZero, Scaled, StochasticDepth, Weighted
+from swapformer.model.residual.simple import (
+    Add,
+    DeepNorm,
+    Gated,
+    LayerScale,
+    Replace,
+    ReZero,
+    Scaled,
+    StochasticDepth,
+    Weighted,
+)
 
 __all__ = [
     "Add",
+    "DeepNorm",
     "Dense",
     "Gated",
     "HyperConnections",

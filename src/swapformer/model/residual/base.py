@@ -25,12 +25,12 @@ class Walk:
         layers: state → state, one for each layer.
         updates: makes, for each residual branch from first to last, what it computes: what it reads → its update.
             Functions of two calls share nothing that is computed on the way.
-        inputs: all tensors with gradients that the updates depend on beside what they read: parameters, a memory.
+        inputs: gives all tensors with gradients that the updates depend on beside what they read: parameters, a memory.
     """
 
     layers: Sequence[Callable[[State], State]]
     updates: Callable[[], Sequence[Update]]
-    inputs: Sequence[Tensor]
+    inputs: Callable[[], Sequence[Tensor]]
 
 
 class Residual(nn.Module, ABC):

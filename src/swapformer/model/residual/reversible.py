@@ -47,9 +47,8 @@ class Reversible(Residual):
     def run(self, state: Pair, walk: Walk) -> Pair:
         if not torch.is_grad_enabled():
             return super().run(state, walk)
-        ends: Pair = _Backwards.apply(  # type: ignore[no-untyped-call]
-            walk.updates, len(walk.inputs), *walk.inputs, *state
-        )
+        inputs = walk.inputs()
+        ends: Pair = _Backwards.apply(walk.updates, len(inputs), *inputs, *state)  # type: ignore[no-untyped-call]
         return ends
 
 

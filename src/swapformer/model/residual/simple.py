@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from swapformer.model.deepnorm import deepnorm_factors
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, gain, shift
 from swapformer.model.residual.base import Residual
@@ -47,8 +48,7 @@ class Weighted(Residual):
 class Scaled(Residual):
     """(stream · N^stream_power) · x + (branch · N^branch_power) · F(x), with N the number of layers.
 
-    DeepNorm's α = (2N)^¼ on the stream (Wang et al. 2022, arXiv:2203.00555) is stream = 2^¼, stream_power = ¼; a branch
-    scaled by 1/√N is branch_power = −½.
+    A branch scaled by 1/√N is branch_power = −½.
 
     Args:
         stream, branch: factors.
@@ -62,6 +62,20 @@ class Scaled(Residual):
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         return self.stream * state + self.branch * update
+
+
+class DeepNorm(Residual):
+    """α · x + F(x), with α by the depth of the stack, (2N)^¼ where there is one (Wang et al. 2022, arXiv:2203.00555).
+
+    Goes with post-norm and model/init=deepnorm; see `deepnorm_factors`.
+    """
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.stream, _ = deepnorm_factors(dims)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return self.stream * state + update
 
 
 class ReZero(Residual):

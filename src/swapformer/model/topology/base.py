@@ -12,6 +12,7 @@ from torch.nn import functional
 from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
@@ -42,11 +43,16 @@ class Topology(nn.Module, ABC):
     stack: Stack
     """The layers whose last states are read."""
 
+    layers_passed: Tensor | None
+    """Layers that each place went through in the last forward in evaluation, [B, T]; None where none could leave."""
+
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
         super().__init__()
         require_presence(tie_embeddings=tie_embeddings)
         require_positive(embedding_scale=embedding_scale)
-        self.dims, self.interface = plan.dims, plan.interface
+        self.dims, self.interface, self.depth = plan.dims, plan.interface, plan.depth(plan.dims)
+        self._early: list[tuple[Tensor, Tokens]] = []
+        self.layers_passed: Tensor | None = None
         self.tie_embeddings, self.embedding_scale = tie_embeddings, embedding_scale
         self.embedding = self._entrance()
 
@@ -82,8 +88,9 @@ class Topology(nn.Module, ABC):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
-        """The last layer's states, [B, T, D], from which answers are read."""
+        """The last layer's states, [B, T, D], from which answers are read; a journey is for their stack."""
 
     def forward(
         self,
@@ -110,6 +117,11 @@ class Topology(nn.Module, ABC):
         run = self._run(inputs, tokens, source, source_tokens)
         return {name: self._read(name, *run) for name in self.interface.readouts}
 
+    def take_early_answers(self) -> list[dict[str, Tensor]]:
+        """Every answer as it was read at each exit in the last forward in training, and forget them."""
+        early, self._early = self._early, []
+        return [{name: self._read(name, *run) for name in self.interface.readouts} for run in early]
+
     def _run(
         self,
         inputs: Tensor,
@@ -121,7 +133,13 @@ class Topology(nn.Module, ABC):
         tokens = _places(inputs) if tokens is None else tokens
         if source is not None and source_tokens is None:
             source_tokens = _places(source)
-        return self.states(inputs, tokens, source, source_tokens, cache), tokens
+        if not self.depth.exits:
+            return self.states(inputs, tokens, source, source_tokens, cache), tokens
+        journey = Journey(self.depth, lambda states: self._read(MAIN, states, tokens), training=self.training)
+        states = self.states(inputs, tokens, source, source_tokens, cache, journey)
+        self._early = [(early, tokens) for early in journey.early]
+        self.layers_passed = journey.layers
+        return states, tokens
 
     def _read(self, name: str, states: Tensor, tokens: Tokens) -> Tensor:
         readout = self.interface.readouts[name]

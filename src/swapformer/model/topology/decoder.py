@@ -6,6 +6,7 @@ from torch import Tensor
 
 from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.topology.base import Topology
@@ -35,5 +36,6 @@ class Decoder(Topology):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache)
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, journey=journey)

@@ -10,6 +10,7 @@ from torch.nn import functional
 from swapformer.interface import MAIN
 from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import Embedding, Linear, Role, settle, shift
 from swapformer.model.plan import ModelPlan
@@ -63,8 +64,9 @@ class Encoder(Topology):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache)
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, journey=journey)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         assert self.pooler is not None, "a pooler is made where an answer for a sequence is asked for"

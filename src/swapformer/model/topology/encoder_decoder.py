@@ -8,6 +8,7 @@ from torch import Tensor
 
 from swapformer.model.cache import Cache
 from swapformer.model.context import Tokens
+from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import settle
 from swapformer.model.plan import ModelPlan
@@ -56,11 +57,12 @@ class EncoderDecoder(Topology):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
+        journey: Journey | None = None,
     ) -> Tensor:
         if source is None or source_tokens is None:
             raise ValueError("an encoder-decoder reads a source, but none was given; pass `source`.")
         memory = self._memory(source, source_tokens, cache)
-        return self.stack(self.embed(inputs, tokens), tokens, memory, source_tokens, cache)
+        return self.stack(self.embed(inputs, tokens), tokens, memory, source_tokens, cache, journey)
 
     def _memory(self, source: Tensor, source_tokens: Tokens, cache: Cache | None) -> Tensor:
         if cache is None:

@@ -14,13 +14,13 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Parsed:
-    """`text`, its `tree`, and its `lines` as Python counts them, with their ends.
+    """`text`, its `tree`, and its `lines` as Python counts them, with their ends; `name` is what messages call it.
 
-    UsageError: the text is no Python of the running version, with file (`name`) and line.
+    UsageError: the text is no Python of the running version, with its line.
     """
 
     def __init__(self, text: str, name: str) -> None:
-        self.text = text
+        self.text, self.name = text, name
         # A byte order mark is no Python; a form feed takes its place and changes nothing, neither lines nor columns.
         source = "\f" + text[1:] if text.startswith("\ufeff") else text
         try:

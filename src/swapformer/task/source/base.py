@@ -49,9 +49,9 @@ class Document(ABC):
 
 
 class Row(Document):
-    """A text that is there already: a row of a table. Its split is decided by its text."""
+    """A text that is there already: a row of a table. Its split is decided by its text, or by `key` if it has one."""
 
-    def __init__(self, name: str, text: str, values: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, text: str, values: Mapping[str, Any], key: str | None = None) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -60,11 +60,11 @@ class Row(Document):
                 "of a surrogate pair; correct that row"
             ) from None
         self.name, self.values = name, values
-        self._text = text
+        self._text, self._key = text, key
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self._text.encode()).hexdigest()
+        return hashlib.sha256(self._text.encode()).hexdigest() if self._key is None else self._key
 
     def pieces(self, strict: bool = True) -> Iterator[str]:
         return (self._text[start : start + PIECE] for start in range(0, len(self._text), PIECE))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 
@@ -18,6 +20,9 @@ Ids = NDArray[Any]
 
 PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>"
 """The special tokens that tasks ask for, in the order in which they are numbered."""
+
+VOCABULARY_FILE = "tokeniser.json"
+"""What the file is called in a trial's folder that holds what its tokeniser has learned."""
 
 _ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
 
@@ -97,6 +102,24 @@ class Tokeniser(ABC):
         known = copy.copy(self)
         known._learned = learned
         return known
+
+    @classmethod
+    def known_as(cls) -> str:
+        """The name by which it is written: its room's, for a file of it may move. What was written is read again."""
+        room = (
+            cls.__module__ if __package__ is None or not cls.__module__.startswith(f"{__package__}.") else __package__
+        )
+        return f"{room}.{cls.__qualname__}"
+
+    def to_json(self) -> str:
+        """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
+        names = inspect.signature(type(self)).parameters
+        held = {
+            "tokeniser": self.known_as(),
+            "settings": {name: getattr(self, name) for name in names},
+            "learned": asdict(self.learned),
+        }
+        return json.dumps(held) + "\n"
 
     @property
     def learned(self) -> Learned:

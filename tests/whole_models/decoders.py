@@ -1,91 +1,57 @@
-"""Models of Hugging Face `transformers` and of torch, and the same ones of ours: how weights are mapped."""
+"""Models of one stack: those that predict the next symbol, and ModernBERT, which our decoder without its mask is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from torch import Tensor, nn
 
 from swapformer.interop.gpt2 import GPT2
 from swapformer.interop.llama import LLAMA
-from swapformer.interop.rules import Rule, for_layers, inside, module
+from swapformer.interop.rules import Rule, inside, module
+from whole_models.case import (
+    AFTER,
+    BEFORE,
+    DOWN,
+    INSIDE,
+    LAYERS,
+    LEARNED,
+    LENGTH,
+    OUT,
+    QKV,
+    REST,
+    RMS,
+    SIZES,
+    UP,
+    VOCABULARY,
+    WEIGHT,
+    Case,
+    Given,
+    model_of,
+)
 
-transformers = pytest.importorskip("transformers")
-
-VOCABULARY, LENGTH, LAYERS = 17, 20, 3
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 64,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "attn_implementation": "eager",
-}
-REST = {
-    key: SIZES[key] for key in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "attn_implementation")
-}
 GPT = {"n_embd": 32, "n_layer": LAYERS, "n_head": 4, **REST}
+
+
 NARROW = {**SIZES, "intermediate_size": 52, "num_key_value_heads": 2}
 
+
 ROPE = ["model/position=rope"]
+
+
 GQA = ["model/attention=gqa", "model.attention.num_kv_heads=2"]
+
+
 GATED = ["model/ffn=glu", "model.ffn.width=52", "model/activation=silu", "model.bias=false"]
-RMS = ["model/norm=rmsnorm"]
+
+
 UNTIED = ["model.topology.tie_embeddings=false"]
+
+
 TANH = ["model/activation=gelu_tanh"]
+
+
 PARALLEL = ["model/block=parallel"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One model in two libraries.
-
-    Attributes:
-        name: of the case.
-        theirs: makes their model.
-        ours: overrides of our configuration.
-        rules: how weights are mapped.
-        layers: where their layers are.
-        bound: the largest difference that is allowed when they compute in float64.
-        prepare: makes theirs one that ours can be, after its weights were drawn.
-        logits: theirs, of token ids.
-    """
-
-    name: str
-    theirs: Callable[[], nn.Module]
-    ours: Sequence[str]
-    rules: Sequence[Rule]
-    layers: str = "model.layers"
-    bound: float = 1e-10
-    prepare: Callable[[nn.Module], None] = lambda model: None
-    logits: Callable[[nn.Module, Tensor], Tensor] = lambda model, ids: model(ids).logits
-
-    @property
-    def all_rules(self) -> list[Rule]:
-        """The rules for every layer."""
-        return for_layers(self.rules, LAYERS)
-
-
-def model_of(name: str, settings: dict[str, Any], kind: str = "ForCausalLM", **more: Any) -> Callable[[], nn.Module]:
-    """What makes a model of transformers with a configuration."""
-    return lambda: getattr(transformers, f"{name}{kind}")(
-        getattr(transformers, f"{name}Config")(**{**settings, **more})
-    )
-
-
-WEIGHT = ("weight",)
-Q, K, V, OUT = (f"attention.{name}" for name in ("query", "key", "value", "out"))
-QKV = (Q, K, V)
-UP, DOWN = "ffn.up", "ffn.down"
-BEFORE = ("block.sublayers.0.before", "block.sublayers.1.before")
-AFTER = ("block.sublayers.0.after", "block.sublayers.1.after")
-INSIDE = ("block.sublayers.0.inside", "block.sublayers.1.inside")
 
 
 def projections(place: str, out: str = "o_proj", **layout: Any) -> list[Rule]:
@@ -106,12 +72,15 @@ def llama_like(norms: dict[str, str], *, plus: float = 0.0, **layout: Any) -> li
 
 
 MLP = inside("model.layers", {f"mlp.{name}_proj": f"ffn.{name}" for name in ("gate", "up", "down")}, kinds=WEIGHT)
+
+
 PRE = {"input_layernorm": BEFORE[0], "post_attention_layernorm": BEFORE[1]}
+
+
 QK_NORM = [
     Rule(f"model.layers.{{layer}}.self_attn.{a}_norm.weight", (f"stack.layers.{{layer}}.attention.qk_norm.{own}",))
     for a, own in (("q", "query"), ("k", "key"))
 ]
-LEARNED = "stack.positions.Learned.table"
 
 
 def no_bias(*ours: str) -> list[Rule]:
@@ -137,9 +106,9 @@ def first_norm(model: nn.Module) -> None:
     model.layers[0].attn_norm = norm
 
 
-def tied_to_embedding(model: nn.Module, ids: Tensor) -> Tensor:
+def tied_to_embedding(model: nn.Module, given: Given) -> Tensor:
     """The logits of a model without a head."""
-    return model(ids).last_hidden_state @ model.get_input_embeddings().weight.T
+    return model(given.ids).last_hidden_state @ model.get_input_embeddings().weight.T
 
 
 class TorchDecoder(nn.Module):
@@ -173,12 +142,12 @@ def heads_of_8(heads: int) -> list[str]:
     return [f"model.d_model={8 * heads}", f"model.num_heads={heads}"]
 
 
-CASES = [
+DECODERS = [
     Case(
         "gpt2",
         model_of("GPT2", GPT, "LMHeadModel", n_positions=LENGTH),
         ["model/position=learned", f"model.max_len={LENGTH}", *TANH],
-        GPT2.rules,
+        [*GPT2.rules, *GPT2.variants[0].rules],
         "transformer.h",
     ),
     *(
@@ -186,7 +155,7 @@ CASES = [
             f"llama, {heads} key-value heads",
             model_of("Llama", NARROW, num_key_value_heads=heads),
             [*ROPE, *RMS, *GATED, *UNTIED, "model/attention=gqa", f"model.attention.num_kv_heads={heads}"],
-            LLAMA.rules,
+            [*LLAMA.rules, *LLAMA.variants[0].rules],
         )
         for heads in (4, 2, 1)
     ),
@@ -371,7 +340,7 @@ CASES = [
         "mistral, window of 6",
         model_of("Mistral", NARROW, sliding_window=6),
         [*ROPE, *RMS, *GATED, *UNTIED, *GQA, "model/pattern=window", "model.pattern.before=5"],
-        LLAMA.rules,
+        [*LLAMA.rules, *LLAMA.variants[0].rules],
     ),
     Case(  # global and local layers in turn, logits without a scale, biases where attention writes
         "gpt-neo",
@@ -425,7 +394,7 @@ CASES = [
         ],
         "layers",
         prepare=first_norm,
-        logits=tied_to_embedding,
+        ask=tied_to_embedding,
     ),
     *(
         Case(  # its attention is torch.nn.MultiheadAttention
@@ -447,7 +416,6 @@ CASES = [
                 *module("head", "head", kinds=WEIGHT),
             ],
             "encoder.layers",
-            logits=lambda model, ids: model(ids),
         )
         for placement, norms in (("pre", BEFORE), ("post", AFTER))
     ),

@@ -1,0 +1,44 @@
+"""`swapformer bench parts`: what parts cost against their twins, group by group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from swapformer.bench.attention import blocked, kernels, linear, memory
+from swapformer.bench.command import GROUPS
+from swapformer.bench.decoder import bf16, decoder
+from swapformer.bench.norms import norms
+from swapformer.bench.ratio import Ratio
+from swapformer.bench.slope import Slope
+from swapformer.errors import UsageError, suggest
+
+Group = Callable[[int, str], Iterator[Ratio] | Iterator[Slope]]
+"""(rounds, device) → what was found."""
+
+MEASURED: Mapping[str, Group] = {
+    group.__name__: group for group in (kernels, blocked, memory, linear, decoder, norms, bf16)
+}
+ON_CUDA = ("kernels", "decoder", "norms")
+"""Groups that are measured on a CUDA device too: the others are about a CPU."""
+
+
+def measure(groups: Sequence[str], device: str | None, rounds: int) -> Iterator[Ratio | Slope]:
+    """Every finding of the groups, or of all, as it is made, with two threads.
+
+    Raises:
+        UsageError: for a group that does not exist, or a device that is not there.
+    """
+    for group in groups:
+        if group not in GROUPS:
+            raise UsageError(f"`bench parts` measures {', '.join(GROUPS)}, but not {group!r}{suggest(group, GROUPS)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda needs a CUDA device, but this machine has none; leave the option out.")
+    devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    for where in devices:
+        for group in groups or GROUPS:
+            if where == "cpu" or group in ON_CUDA:
+                yield from MEASURED[group](rounds, where)

@@ -1,0 +1,70 @@
+"""What a format can say of a model: the nearest model that it knows, and how ours differs from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer.interop.format import Format
+from swapformer.interop.rules import Shapes
+from swapformer.study.config import compose
+
+UNREAD = (
+    "init",
+    "kernel",
+    "encoder",
+    "ffn.expansion",
+    "ffn.drop_hidden",
+    "ffn.drop_output",
+    "attention.orthogonality",
+    "attention.previous_pull",
+    "attention.local_pull",
+    "attention.global_pull",
+)
+"""Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
+
+
+def composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration that overrides make; the task, which must be some, says nothing of the model."""
+    return compose(["task=copy", *overrides])
+
+
+def expressed(
+    format: Format, model: Mapping[str, Any], shapes: Shapes
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """The config.json that comes nearest to a `model` node, the node that it stands for, and what that one lacks."""
+    own = _explicit(model, shapes)
+    theirs = format.config(own)
+    reference: dict[str, Any] = composed(format.overrides(theirs))["model"]
+    return theirs, reference, list(_lacks(format, own, _explicit(reference, shapes)))
+
+
+def _explicit(model: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+    """A `model` node in which sizes that follow from others are worked out."""
+    node = copy.deepcopy(dict(model))
+    node["head_dim"] = node["head_dim"] or node["d_model"] // node["num_heads"]
+    if "num_kv_heads" in node["attention"]:
+        node["attention"]["num_kv_heads"] = node["attention"]["num_kv_heads"] or node["num_heads"]
+    if "width" in node["ffn"]:
+        node["ffn"]["width"] = node["ffn"]["width"] or shapes["stack.layers.0.ffn.up.weight"][0]
+    return node
+
+
+def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any]) -> Iterator[str]:
+    """What a model is or has and its nearest relative in a format is not or has not."""
+    unbiased = ("bias",) if format.filled and not model["bias"] else ()
+    unread = {*UNREAD, *format.unread, *unbiased}
+    for slot, own in model.items():
+        if slot in unread or own == reference[slot]:
+            continue
+        if not isinstance(own, Mapping):
+            yield f"model.{slot} is {own}, not {reference[slot]}"
+        elif own["_target_"] != reference[slot]["_target_"]:
+            yield "model.{} is {}, not {}".format(
+                slot, *(node["_target_"].rpartition(".")[2] for node in (own, reference[slot]))
+            )
+        else:
+            other = reference[slot]
+            changed = [key for key in own if own[key] != other.get(key) and f"{slot}.{key}" not in unread]
+            yield from (f"model.{slot}.{key} is {own[key]}, not {other.get(key)}" for key in changed)

@@ -1,0 +1,125 @@
+"""Tokenisers of checkpoints: their tokenizer.json as a tokeniser of ours, and ours as theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import decoders
+from torch import Tensor
+
+from swapformer.errors import UsageError
+from swapformer.interop.rules import Weights
+from swapformer.task.tokeniser import BPE, END, Learned, Tokeniser, WordPiece
+
+FILE = "tokenizer.json"
+
+_KINDS: dict[str, tuple[type[Tokeniser], dict[str, Any]]] = {
+    "BPE": (BPE, {}),
+    "WordPiece": (WordPiece, {"min_count": None}),
+}
+"""Their kinds of tokenisers, the class of ours that writes alike, and its settings besides size and special tokens."""
+
+_OURS = {"<|endoftext|>": END, "</s>": END}
+"""Our names for special tokens that they call otherwise."""
+
+_OF_SYMBOLS = ("embedding.weight", "head.weight", "symbol_bias")
+"""Weights with a row for each symbol."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokeniser of theirs under our numbers, in which special tokens come first.
+
+    Attributes:
+        text: the file that task/tokeniser=trained reads.
+        tokens: how each symbol is written.
+        theirs: their number of each symbol, int64 [V].
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    theirs: Tensor
+
+    def numbered(self, weights: Weights) -> dict[str, Tensor]:
+        """Weights by our numbers of symbols instead of theirs."""
+        return {
+            name: weight[self.theirs] if name in _OF_SYMBOLS and len(weight) == len(self.tokens) else weight
+            for name, weight in weights.items()
+        }
+
+
+def read_tokeniser(path: Path, size: int) -> Vocabulary:
+    """A tokenizer.json for a model of `size` symbols; those that it has no word for stay unused.
+
+    Raises:
+        UsageError: if it is none, of a kind that swapformer does not have, or has more symbols than the model.
+    """
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+        kind, pieces = spec["model"].get("type"), spec["model"]["vocab"]
+        added = {token["content"]: token for token in spec.get("added_tokens") or ()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} must be a tokenizer.json of the library tokenizers, but it is not: {error}"
+        ) from error
+    plain = [name for name, token in added.items() if not token.get("special")]
+    if kind not in _KINDS or plain:
+        why = f"adds {plain[0]!r} to its pieces" if kind in _KINDS else f"is {kind}"
+        raise UsageError(f"the tokeniser of {path} must be {' or '.join(_KINDS)} alone, but it {why}")
+    numbers = {**pieces, **{name: token["id"] for name, token in added.items()}}
+    if max(numbers.values()) >= size:
+        raise UsageError(
+            f"{path} must number fewer symbols than the model's {size}, but it has {max(numbers.values())}"
+        )
+    first = [name for name in added if name != spec["model"].get("unk_token")]
+    names = {number: name for name, number in numbers.items()}
+    special = sorted(numbers[name] for name in first)
+    rest = [number for number in range(size) if number not in set(special)]
+    ours = {names[number]: place for place, number in enumerate(rest) if number in names}
+    spec["model"]["vocab"] = ours
+    model = json.dumps({**spec, "added_tokens": [], "post_processor": None}, ensure_ascii=False)
+    words = [_written(names.get(number, f"<unused{number}>"), spec) for number in rest]
+    learned = Learned(
+        tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
+        sizes=(*[0] * len(special), *(len(word.removeprefix("##").encode()) for word in words)),
+        special=len(special),
+        unknown=len(special) + ours[unknown] if (unknown := spec["model"].get("unk_token")) in ours else None,
+        model=model,
+    )
+    owner, settings = _KINDS[kind]
+    if kind == "WordPiece":
+        settings = {**settings, "lowercase": bool((spec.get("normalizer") or {}).get("lowercase"))}
+    held = {
+        "tokeniser": owner.known_as(),
+        "settings": {"vocab_size": size, "special": [], **settings},
+        "learned": asdict(learned),
+    }
+    return Vocabulary(json.dumps(held) + "\n", learned.tokens, torch.tensor([*special, *rest]))
+
+
+def _written(piece: str, spec: Mapping[str, Any]) -> str:
+    """How a piece looks in a text."""
+    if "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")]):
+        text = decoders.ByteLevel().decode([piece])
+        return piece if "\ufffd" in text else text
+    return piece.replace("▁", " ")
+
+
+def their_tokeniser(text: str) -> dict[str, Any] | None:
+    """The tokenizer.json of a trial's tokeniser, special tokens first; None for a kind that their library has not."""
+    held = json.loads(text)
+    if held["tokeniser"] not in {owner.known_as() for owner, _ in _KINDS.values()}:
+        return None
+    learned = held["learned"]
+    spec: dict[str, Any] = json.loads(learned["model"])
+    count = learned["special"]
+    first = {name: number for number, name in enumerate(learned["tokens"][:count])}
+    spec["model"]["vocab"] = first | {piece: number + count for piece, number in spec["model"]["vocab"].items()}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    spec["added_tokens"] = [{"id": number, "content": name, **plain} for name, number in first.items()]
+    return spec

@@ -1,0 +1,75 @@
+"""What places save that leave early, and what it costs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from swapformer.interface import MAIN
+from swapformer.model.topology import Topology
+from swapformer.probes.base import Finding, Probe
+from swapformer.task.base import IGNORE, EvaluationSet, Task, scored
+from swapformer.training.data import EvaluationStream, positions_drawn_from
+from swapformer.training.module import given
+
+
+class EarlyExits(Probe):
+    """Layers that places skip, as a share of all layers, averaged over the places that have a target.
+
+    A layer that is skipped saves its work for that place, but for the keys and values that other places read. The
+    metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The data
+    holds for each set and each of the thresholds the same share, and loss and accuracy of the same targets.
+
+    Args:
+        batches: validation batches of each evaluation set.
+        thresholds: of the curve, in [0, 1].
+
+    Raises:
+        ValueError: for fewer than one batch, and for a model that nothing leaves early.
+    """
+
+    def __init__(self, *, batches: int, thresholds: Sequence[float]) -> None:
+        if batches < 1:
+            raise ValueError(f"`batches` of early_exit must be at least 1, but it is {batches}.")
+        self.batches, self.thresholds = batches, list(thresholds)
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if not model.depth.exits:
+            raise ValueError(
+                "nothing leaves a model of fixed depth; use model/depth=early_exit, or leave the probe out."
+            )
+        metrics, curves = {}, {}
+        for item in task.evaluation("val"):
+            saved, _, _ = self._at(model, item)
+            metrics[f"probe/layers_saved{item.name}"] = saved
+            curves[item.name] = [
+                dict(zip(("threshold", "layers_saved", "loss", "accuracy"), (threshold, *found), strict=True))
+                for threshold in self.thresholds
+                for found in [self._at(_with(model, threshold), item)]
+            ]
+        return Finding(metrics, {"curves": curves, "exits": list(model.depth.exits)})
+
+    def _at(self, model: Topology, item: EvaluationSet) -> tuple[float, float, float]:
+        """Share of layers saved, loss and accuracy."""
+        layers, found = len(model.stack.layers), []
+        for batch in EvaluationStream(item, self.batches, positions_drawn_from(model)):
+            logits: Tensor = model.answers(*given(batch))[MAIN].double()
+            there = scored(batch.targets)
+            passed = torch.full_like(batch.targets, layers) if model.layers_passed is None else model.layers_passed
+            nats = cross_entropy(logits[there], batch.targets[there], ignore_index=IGNORE, reduction="none")
+            right = logits[there].argmax(-1) == batch.targets[there]
+            saved = 1 - passed.expand_as(there)[there] / layers
+            found.append(torch.stack([saved.double(), nats, right.double()]))
+        saved_share, loss, accuracy = torch.cat(found, 1).mean(1).tolist()
+        return saved_share, loss, accuracy
+
+
+def _with(model: Topology, threshold: float) -> Topology:
+    """A copy of a model whose places leave at another threshold."""
+    other = copy.deepcopy(model)
+    other.depth.threshold = threshold
+    return other

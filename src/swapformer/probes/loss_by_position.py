@@ -1,0 +1,72 @@
+"""The loss at each place: does a model use more context, and does it break down beyond the trained length?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from swapformer.analysis.places import totals_by_place
+from swapformer.interface import MAIN
+from swapformer.model.topology import Topology
+from swapformer.probes.base import Finding, Probe
+from swapformer.task.base import IGNORE, Batch, Task, scored
+from swapformer.training.data import EvaluationStream, positions_drawn_from
+from swapformer.training.module import given
+
+
+class LossByPosition(Probe):
+    """Mean loss in nats of the targets at each place, for each evaluation set of the validation data.
+
+    The data holds `loss` and `count` by place for each set; where nothing was asked the loss is null. The metrics
+    compare places that training had with those beyond, in the sets "@L" whose sequences are longer than training's:
+    `probe/loss_within@L` and `probe/loss_beyond@L`. A better mean loss at a longer length may come from more context
+    for the same targets (within) or from places that never were trained (beyond); these tell which.
+
+    Args:
+        batches: validation batches of each evaluation set.
+
+    Raises:
+        ValueError: if there are none, or the answers are not symbols or classes at each place.
+    """
+
+    def __init__(self, *, batches: int) -> None:
+        if batches < 1:
+            raise ValueError(f"`batches` of loss_by_position must be at least 1, but it is {batches}.")
+        self.batches = batches
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        asked = task.interface.readouts[MAIN]
+        if asked.per != "place" or asked.kind == "values":
+            raise ValueError(
+                f"{type(task).__name__} asks for {asked.kind} of a {asked.per}, so there is no loss by position; leave "
+                "out probes=loss_by_position."
+            )
+        metrics: dict[str, float] = {}
+        data: dict[str, Any] = {"trained": task.train_length}
+        for item in task.evaluation("val"):
+            batches = EvaluationStream(item, self.batches, positions_drawn_from(model))
+            sums, counts = _totals(model, batches)
+            losses = zip(sums.tolist(), counts.tolist(), strict=True)
+            data[item.name] = {
+                "loss": [total / count if count else None for total, count in losses],
+                "count": counts.tolist(),
+            }
+            for name, part in (("within", slice(None, task.train_length)), ("beyond", slice(task.train_length, None))):
+                if len(counts) > task.train_length and counts[part].sum():
+                    metrics[f"probe/loss_{name}{item.name}"] = float(sums[part].sum() / counts[part].sum())
+        return Finding(metrics, data)
+
+
+def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """Summed loss and number of targets at each place over the batches of a set, which are equally long."""
+    found = []
+    for batch in batches:
+        logits = model.answers(*given(batch))[MAIN].double()
+        nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
+        found.append(totals_by_place(nats.view_as(batch.targets), scored(batch.targets)))
+    sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
+    return sums, counts

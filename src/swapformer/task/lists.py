@@ -1,0 +1,145 @@
+"""What follows from a list of symbols: its order, its largest, its parity, a count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from swapformer.task.answering import Answering
+from swapformer.task.base import whole_number
+from swapformer.task.layout import column
+from swapformer.task.lengths import evaluation_lengths, span
+from swapformer.task.symbols import SymbolList
+
+
+class Reverse(SymbolList):
+    """n symbols, then the same from the last to the first: `3 1 4 | 4 1 3 <end>`."""
+
+    def answer_at(self, length: int) -> int:
+        return length
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.squeeze(1).flip(1)
+
+
+class Sort(SymbolList):
+    """n symbols, then the same in ascending order, each as often as it was there: `3 1 3 | 1 3 3 <end>`."""
+
+    def answer_at(self, length: int) -> int:
+        return length
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.squeeze(1).sort(dim=1).values  # the filler is larger than every symbol
+
+
+class Maximum(SymbolList):
+    """n symbols, then the largest of them: `3 1 4 1 | 4`."""
+
+    closed = False
+
+    def answer_at(self, length: int) -> int:
+        return 1
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        symbols = content.squeeze(1)
+        return symbols.masked_fill(symbols == self.symbols, -1).amax(1, keepdim=True)
+
+
+class Parity(SymbolList):
+    """n bits, then whether the ones are odd in number: `1 0 1 1 | 1`.
+
+    Settings as of a list of symbols, of which there are two.
+    """
+
+    closed = False
+
+    def __init__(
+        self,
+        *,
+        lengths: Sequence[int] = (6, 16),
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+        as_source: bool = False,
+    ) -> None:
+        super().__init__(
+            symbols=2, lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source
+        )
+
+    def _remedy(self) -> str:
+        return "let task.lengths and task.eval_lengths begin later"
+
+    def answer_at(self, length: int) -> int:
+        return 1
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return (content == 1).sum(2) % 2
+
+
+class Count(Answering):
+    """n symbols and one that is asked for, then how often it is among them: `c a c b # c | 2 <end>`.
+
+    Every number from 0 to n is equally often the answer, in decimal digits; the other symbols are drawn from the rest.
+    `symbols`: size of the alphabet; the other settings are those of a list of symbols.
+    UsageError: a number out of range, or a length with too few different items to split.
+    """
+
+    remedy = "raise task.symbols, or let task.lengths and task.eval_lengths begin later"
+
+    def __init__(
+        self,
+        *,
+        symbols: int = 4,
+        lengths: Sequence[int] = (4, 16),
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+        as_source: bool = False,
+    ) -> None:
+        self.symbols = whole_number("symbols", symbols, 2)
+        self.lengths = span("lengths", lengths)
+        names = [f"s{index}" for index in range(symbols)]
+        self.tokens = (*names, "<pad>", "|", "<end>", "#", *"0123456789")
+        self.separator_token, self.end_token, self._asked, self._zero = (
+            symbols + 1,
+            symbols + 2,
+            symbols + 3,
+            symbols + 4,
+        )
+        self.vocab_size = len(self.tokens)
+        super().__init__(
+            lengths=self.lengths,
+            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1]),
+            batch_size=batch_size,
+            alphabet=self.symbols,
+            as_source=as_source,
+        )
+
+    def width_at(self, length: int) -> int:
+        return 1 + length  # what is asked for stands first
+
+    def question_at(self, length: int) -> int:
+        return length + 2
+
+    def answer_at(self, length: int) -> int:
+        return len(str(length))
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, n = len(lengths), lengths.unsqueeze(1)
+        asked = torch.randint(self.symbols, (rows, 1), generator=generator)
+        others = (asked + torch.randint(1, self.symbols, (rows, longest), generator=generator)) % self.symbols
+        number = (torch.rand(rows, 1, generator=generator) * (n + 1)).long()
+        beyond = torch.arange(longest) >= n
+        rank = torch.rand(rows, longest, generator=generator).masked_fill(beyond, 2.0).argsort(1).argsort(1)
+        symbols = torch.where(rank < number, asked, others).masked_fill(beyond, self.symbols)
+        return torch.cat([asked, symbols], dim=1).unsqueeze(1)
+
+    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
+        asked, symbols = content[:, 0, :1], content[:, 0, 1:]
+        return torch.cat([symbols, column(len(content), self._asked), asked], dim=1)
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        count = (content[:, 0, 1:] == content[:, 0, :1]).sum(1, keepdim=True)
+        powers = 10 ** torch.arange(self.answer_at(content.shape[2] - 1) - 1, -1, -1)
+        leading = (count < powers) & (powers > 1)
+        return (self._zero + count // powers % 10).masked_fill(leading, self.symbols)

@@ -1,0 +1,173 @@
+"""Masked language modelling with next-sentence prediction (Devlin et al. 2018, arXiv:1810.04805)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from swapformer.errors import UsageError
+from swapformer.interface import MAIN, Interface, Readout
+from swapformer.random import stream
+from swapformer.task.base import Batch, EvaluationSet, Split
+from swapformer.task.class_metrics import DIRECTIONS, class_metrics
+from swapformer.task.division import SPLITS
+from swapformer.task.masking import METRICS, MaskedTask
+from swapformer.task.metrics import directions_of
+from swapformer.task.source import Source
+from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
+
+NEXT_SENTENCE = "next_sentence"
+FOLLOWS, ELSEWHERE = 0, 1
+"""The classes of the second segment: it goes on where the first ends, or is from another document."""
+
+
+_DIRECTIONS = {f"{NEXT_SENTENCE}_{name}": direction for name, direction in DIRECTIONS.items()}
+
+
+class Pairs(NamedTuple):
+    """Places [B] of a split: first segments are `length` tokens up to `end`, second ones `more` tokens from `start`."""
+
+    end: Tensor
+    length: Tensor
+    start: Tensor
+    more: Tensor
+
+
+class MaskedNSP(MaskedTask):
+    """Say what the chosen tokens of `[CLS] first [SEP] second [SEP]` were, and whether the second segment follows.
+
+    In half of the pairs the second segment begins where the first one ends, in the same document; in the others it is
+    from another document, any place of which is as likely. Both segments are cut to lengths drawn from 1 … block − 3
+    and to their documents; while they are too long together, the longer one loses a token: the first at its beginning,
+    the second at its end, so that what follows still follows. The rest of the `block` places is padding. The tag
+    `segment` is 1 on the second segment and its [SEP]. Evaluation sets have no end.
+    UsageError: a split with fewer than two documents.
+    """
+
+    around = 3
+    tags = ("segment",)
+    directions = directions_of(METRICS) | _DIRECTIONS
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        tokeniser: Tokeniser,
+        split: Sequence[float] = (0.9, 0.05, 0.05),
+        block: int = 64,
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 16,
+        rate: float = 0.15,
+        masked: float = 0.8,
+        random: float = 0.1,
+    ) -> None:
+        super().__init__(
+            source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
+            batch_size=batch_size, rate=rate, masked=masked, random=random,
+        )  # fmt: skip
+        for name in SPLITS:
+            several = int((np.diff(self.begins[name]) > 1).sum())
+            if several < 2 and len(self.ids[name]):
+                raise UsageError(
+                    f"the {name} split of {source.description} must have two documents of two tokens or more, since a "
+                    f"segment that does not follow is from another one, but has {several}; give more documents"
+                )
+
+    @property
+    def interface(self) -> Interface:
+        readouts = {MAIN: Readout(self.vocab_size), NEXT_SENTENCE: Readout(2, "classes", "sequence")}
+        return Interface(self.vocab_size, segments=2, readouts=readouts)
+
+    def needs(self, length: int) -> int:
+        return 1
+
+    def train_batch(self, seed: int, step: int) -> Batch:
+        return self._batch("train", self.block, self.batch_size, stream("train", int(seed), int(step)))
+
+    def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
+        if len(self.ids[split]) == 0:
+            return []
+        return [
+            EvaluationSet(name, None, partial(self._evaluation_batch, split, name, length))
+            for name, length in self.lengths_by_set.items()
+        ]
+
+    def _evaluation_batch(self, split: Split, name: str, length: int, index: int) -> Batch:
+        rows = max(1, self.batch_size * self.block // length)
+        return self._batch(split, length, rows, stream("masked", split, name, index))
+
+    def _batch(self, split: Split, length: int, rows: int, generator: torch.Generator) -> Batch:
+        follows = torch.rand(rows, generator=generator) < 0.5
+        pairs = self._draw(split, length - self.around, follows, generator)
+        place = torch.arange(length)
+        first, more = pairs.length.unsqueeze(1), pairs.more.unsqueeze(1)
+        second = place > first + 1
+        end = first + more + 2
+        at = (
+            torch.where(second, pairs.start.unsqueeze(1) - first - 2, (pairs.end - pairs.length).unsqueeze(1) - 1)
+            + place
+        )
+        ids = self.take(split, at.clamp(0, len(self.ids[split]) - 1))
+        special = self.tokeniser.ids
+        ids[:, 0] = special[CLASSIFY]
+        ids = ids.masked_fill((place == first + 1) | (place == end), special[SEPARATE])
+        ids = ids.masked_fill(place > end, special[PAD])
+        inputs, targets = self.hide(ids, generator)
+        return Batch(
+            inputs=inputs,
+            targets=targets,
+            padding=place > end,
+            tags={"segment": (second & (place <= end)).long()},
+            labels={NEXT_SENTENCE: torch.where(follows, FOLLOWS, ELSEWHERE)},
+        )
+
+    def _draw(self, split: Split, room: int, follows: Tensor, generator: torch.Generator) -> Pairs:
+        """Pairs that fit in `room` places."""
+        begins, inner = self.begins[split], self._inner[split]
+        rows = len(follows)
+        number = _below(np.full(rows, inner[-1]), generator)
+        document = np.searchsorted(inner, number, side="right") - 1
+        end = begins[document] + 1 + number - inner[document]
+        # All inner places but those of the document itself; beyond it they are as many further.
+        own = inner[document + 1] - inner[document]
+        other = _below(inner[-1] - own, generator)
+        other += np.where(other >= inner[document], own, 0)
+        elsewhere = np.searchsorted(inner, other, side="right") - 1
+        start = np.where(follows.numpy(), end, begins[elsewhere] + 1 + other - inner[elsewhere])
+        last = begins[np.where(follows.numpy(), document, elsewhere) + 1]
+        wanted = torch.randint(1, room + 1, (2, rows), generator=generator).numpy()
+        length, more = truncated(
+            np.minimum(end - begins[document], wanted[0]), np.minimum(last - start, wanted[1]), room
+        )
+        return Pairs(*(torch.from_numpy(part) for part in (end, length, start, more)))
+
+    @cached_property
+    def _inner(self) -> dict[Split, NDArray[np.int64]]:
+        """How many places before each document [d+1] do not begin one: those where a second segment may begin."""
+        return {name: begins - np.arange(len(begins)) for name, begins in self.begins.items()}
+
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
+        return super().metrics() if answer == MAIN else class_metrics(2)
+
+
+def truncated(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], ...]:
+    """Lengths of pairs after the longer of each, the second where they are equal, has lost tokens until both fit."""
+    excess = np.maximum(first + second - room, 0)
+    alone = np.minimum(excess, np.abs(first - second))
+    both = excess - alone
+    return first - np.where(first > second, alone, 0) - both // 2, second - np.where(first > second, 0, alone) - -(
+        -both // 2
+    )
+
+
+def _below(limits: NDArray[np.int64], generator: torch.Generator) -> NDArray[np.int64]:
+    """A random whole number below each limit."""
+    drawn = torch.rand(len(limits), generator=generator, dtype=torch.float64).numpy()
+    return np.minimum((drawn * limits).astype(np.int64), limits - 1)

@@ -1,0 +1,61 @@
+"""How many of the items that are evaluated were trained on: counted, not taken for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from swapformer.task.base import Batch, Places, Task, scored
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """`shared` of `evaluated` items that were drawn for a split are among `trained` different ones of the training."""
+
+    split: Literal["val", "test"]
+    shared: int
+    evaluated: int
+    trained: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shared} of {self.evaluated} {self.split} items ({self.shared / self.evaluated:.1%}) are among "
+            f"{self.trained} different training items"
+        )
+
+
+def overlap(task: Task, split: Literal["val", "test"], *, trained: int = 4096, evaluated: int = 512) -> Overlap:
+    """Draw at least `trained` training items and `evaluated` of every evaluation set, and compare them whole."""
+    seen = set(_first(trained, _items(task.train_batch(0, step) for step in count())))
+    drawn = [
+        item
+        for one in task.evaluation(split)
+        for item in _first(evaluated, _items(map(one.batch, range(one.batches) if one.batches else count())))
+    ]
+    return Overlap(split, sum(item in seen for item in drawn), len(drawn), len(seen))
+
+
+def _first(number: int, items: Iterable[bytes]) -> Iterator[bytes]:
+    return islice(items, number)
+
+
+def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
+    """Each row of the batches as bytes: its source, its inputs and its targets, padding aside."""
+    for batch in batches:
+        sources = [b""] * len(batch.inputs) if batch.source is None else list(_rows(batch.source))
+        for source, inputs, targets in zip(sources, _rows(batch), batch.targets, strict=True):
+            yield source + inputs + _bytes(targets[scored(targets)] if targets.dim() else targets)
+
+
+def _rows(places: Places) -> Iterator[bytes]:
+    padding = torch.zeros(places.inputs.shape[:2], dtype=torch.bool) if places.padding is None else places.padding
+    return (_bytes(row[~filler]) for row, filler in zip(places.inputs, padding, strict=True))
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.numpy().tobytes()

@@ -1,0 +1,85 @@
+"""A tokeniser that another trial has learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self, SupportsIndex
+
+from swapformer.errors import UsageError
+from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, Learned, Tokeniser, Written
+
+
+class Trained(Tokeniser):
+    """The tokeniser of a trial with all that it has learned, so that its symbols are those that a model was trained on.
+
+    `path`: the trial's folder (the beginning of its name will do), or a file such as the one that lies in it.
+    UsageError: there is none, or it lacks a special token that the task needs.
+    """
+
+    def __init__(self, *, path: str) -> None:
+        super().__init__()
+        self.path = str(path)
+        held = _read(_file(Path(self.path).expanduser()), self.path)
+        self._known = Learned(**{name: _plain(value) for name, value in held["learned"].items()})
+        module, _, name = held["tokeniser"].rpartition(".")
+        self._tokeniser: Tokeniser = getattr(import_module(module), name)(**held["settings"])
+        self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
+        self.any_bytes = self._tokeniser.any_bytes
+
+    def settings(self) -> dict[str, Any]:
+        return {"learned": sha256(json.dumps(asdict(self._known)).encode()).hexdigest()}
+
+    def all_special(self, needed: Sequence[str]) -> tuple[str, ...]:
+        known = self._known.tokens[: self._known.special]
+        if missing := [name for name in needed if name not in known]:
+            raise UsageError(
+                f"the tokeniser of {self.path!r} must have the special tokens {', '.join(needed)}, which the task "
+                f"needs, but it has no {', '.join(missing)}; train it with task.tokeniser.special="
+                f"[{','.join(repr(name) for name in missing)}]"
+            )
+        return known
+
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+        return self._known
+
+    def with_learned(self, learned: Learned) -> Self:
+        known = super().with_learned(learned)
+        known._tokeniser = self._tokeniser.with_learned(learned)
+        return known
+
+    def to_json(self) -> str:
+        return self._tokeniser.to_json()
+
+    def write(self, texts: Sequence[str]) -> list[Ids]:
+        return self._tokeniser.write(texts)
+
+    def write_with_places(self, text: str) -> Written:
+        return self._tokeniser.write_with_places(text)
+
+    def read(self, ids: Iterable[SupportsIndex]) -> str:
+        return self._tokeniser.read(ids)
+
+
+def _file(path: Path) -> Path:
+    folders = [path] if path.is_dir() else [one for one in path.parent.glob(f"{path.name}*") if one.is_dir()]
+    return folders[0] / VOCABULARY_FILE if len(folders) == 1 and not path.is_file() else path
+
+
+def _read(file: Path, path: str) -> dict[str, Any]:
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        return {name: held[name] for name in ("tokeniser", "settings", "learned")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "task.tokeniser.path must be the folder of a trial whose task is written by a tokeniser, but there is none "
+            f"in {path!r} ({type(error).__name__}); name one, such as runs/trials/0123456789abcdef"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

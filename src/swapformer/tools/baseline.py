@@ -1,0 +1,52 @@
+"""`swapformer baseline`: what counting tokens and their neighbours achieves on a task on a text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+
+from swapformer.errors import UsageError
+from swapformer.study.complaint import explained
+from swapformer.study.config import compose, task_of
+from swapformer.task import TextTask
+from swapformer.task.baselines import measure
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the task's metrics of each baseline; returns the exit status."""
+    options = _parser().parse_intermixed_args(arguments)
+    with explained(options.overrides):
+        config = compose(options.overrides)
+    task = task_of(config)
+    if not isinstance(task, TextTask):
+        raise UsageError(
+            f"what is counted must be a text, but the task {type(task).__name__} has none; use task=text, masked, "
+            "masked_nsp or spans"
+        )
+    if not task.evaluation(options.split):
+        raise UsageError(f"the {options.split} split must have text, but it has none; use another --split")
+    found = measure(task, options.split, config["eval"]["final_batches"])
+    print(json.dumps(found, indent=1) if options.json else _text(found, options.split))
+    return 0
+
+
+def _text(found: Mapping[str, Mapping[str, float]], split: str) -> str:
+    names = [name for name in next(iter(found.values())) if not name.endswith("_se")]
+    lines = [" ".join([f"{split:10}", *(f"{name:>14}" for name in names)])]
+    for kind, values in found.items():
+        lines.append(" ".join([f"{kind:10}", *(f"{values[name]:14.4f}" for name in names)]))
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swapformer baseline",
+        description="What counting alone achieves: the commonest token, the one after the last, the one between two. "
+        "Measured on the batches that a trial with these overrides is evaluated on after training.",
+    )
+    parser.add_argument("overrides", nargs="*", help="the task, as for `swapformer train`: task=masked task.block=128")
+    parser.add_argument("--split", choices=("val", "test"), default="val")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser

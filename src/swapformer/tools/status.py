@@ -1,0 +1,79 @@
+"""`swapformer status`: where a study stands, also while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from swapformer.errors import UsageError
+from swapformer.study.progress import human
+from swapformer.study.record import STATUSES
+from swapformer.study.standing import MISSING, Standing, standing
+from swapformer.tools.find import apart, store_of, studies, study_folder
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the state of one study, or of all that were run here; returns the exit status."""
+    options = parser().parse_intermixed_args(arguments)
+    names, overrides = apart(options.arguments)
+    store = store_of(overrides)
+    if len(names) > 1:
+        raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
+    chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
+    found = [standing(folder, store) for folder in chosen]
+    if options.json:
+        plain = [{**asdict(state), "counts": dict(state.counts)} for state in found]
+        print(json.dumps(plain[0] if names else plain, indent=1))
+    elif names:
+        print("\n".join(_details(found[0])))
+    else:
+        for state in found:
+            print(_summary(state))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="swapformer status",
+        description="Where a study stands, also while it runs: trials by arm, how far those that run have got, and the "
+        "time that is left. Without a name: one line for each study that was run here.",
+    )
+    made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
+    made.add_argument("--json", action="store_true", help="print JSON for scripts")
+    made.add_argument("--debug", action="store_true", help="show tracebacks")
+    return made
+
+
+def _summary(state: Standing) -> str:
+    total = sum(state.counts.values())
+    shown = ", ".join(f"{count} {status}" for status in _order(state) if (count := state.counts[status]))
+    left = "" if state.left is None else f", about {human(state.left)} left"
+    return f"{state.study}: {total} trials: {shown}{left}"
+
+
+def _details(state: Standing) -> Iterator[str]:
+    yield _summary(state)
+    yield ""
+    order = _order(state)
+    width = max(len("arm"), *(len(arm) for arm in (*state.arms, *state.impossible)))
+    yield "  ".join([f"{'arm':{width}}", *(f"{status:>11}" for status in order)])
+    for arm, counts in state.arms.items():
+        yield "  ".join([f"{arm:{width}}", *(f"{counts.get(status, 0) or '·':>11}" for status in order)])
+    for arm, reason in state.impossible.items():
+        yield f"{arm:{width}}  impossible: {reason}"
+    if state.running:
+        yield ""
+    for trial in state.running:
+        of = f" of {trial.steps} ({trial.share:4.0%})" if trial.steps else ""
+        left = "" if trial.left is None else f"  about {human(trial.left)} left"
+        yield f"{trial.trial}  {trial.arm:{width}}  seed {trial.seed}  step {trial.step}{of}{left}"
+
+
+def _order(state: Standing) -> list[str]:
+    """The statuses that occur, those that are asked about most always among them."""
+    always = ("finished", "running", MISSING)
+    order = dict.fromkeys(("finished", *STATUSES, MISSING))
+    return [status for status in order if status in always or state.counts[status]]

@@ -1,0 +1,124 @@
+"""Weights on disk: files that trials can start from, checkpoints of trials, and what they are known by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from swapformer.errors import UsageError
+from swapformer.task.base import Task
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights on disk, without their numbers.
+
+    Attributes:
+        shapes: of each tensor by name.
+        readout: those behind the layers, which another task may leave out.
+        vocabulary: hash of how each symbol is written; None where nobody knows.
+        weights: sha256 of names, types, shapes and numbers.
+    """
+
+    shapes: Mapping[str, torch.Size]
+    readout: frozenset[str]
+    vocabulary: str | None
+    weights: str
+
+
+def source(path: Path) -> Source:
+    """What a file holds; read again when it has changed.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise UsageError(f"the weights to start from must be readable, but {path} is not: {error.strerror}") from error
+    return _source(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=32)
+def _source(path: Path, changed: int, size: int) -> Source:
+    weights, extra = _read(path)
+    return Source(
+        {name: weight.shape for name, weight in weights.items()},
+        frozenset(extra["readout"]),
+        extra["vocabulary"],
+        fingerprint(weights),
+    )
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """sha256 of names, types, shapes and numbers, wherever and in which order they lie."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        weight = weights[name].detach().cpu().contiguous()
+        digest.update(json.dumps([name, str(weight.dtype), list(weight.shape)]).encode())
+        digest.update(weight.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def vocabulary_of(task: Task) -> str | None:
+    """Hash of how each symbol of a task is written; None where its inputs are no symbols."""
+    if task.interface.channels:
+        return None
+    return _hash(task.tokens)
+
+
+def _hash(tokens: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
+
+
+def write(
+    path: Path, weights: Mapping[str, Tensor], behind: Iterable[str], tokens: Sequence[str] | None = None
+) -> None:
+    """Write weights as a file that trials can start from.
+
+    Args:
+        path: of the file.
+        weights: by our names.
+        behind: the names of those of the readout.
+        tokens: how each symbol is written; None where nobody knows.
+
+    Raises:
+        UsageError: if it cannot be written.
+    """
+    about = {"readout": json.dumps(sorted(behind))} | ({} if tokens is None else {"vocabulary": _hash(tokens)})
+    try:
+        save_file({name: weight.contiguous() for name, weight in weights.items()}, path, metadata=about)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{path} must be a file that can be written, but it cannot: {error}") from error
+
+
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The weights of a file or a trial's checkpoint, by our names. Raises UsageError if it cannot be read."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+                known = file.metadata() or {}
+            return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": known.get("vocabulary")}
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        held = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
+        return held, {"readout": checkpoint.get("readout", []), "vocabulary": checkpoint.get("vocabulary")}
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError,
+            zipfile.BadZipFile) as error:  # fmt: skip
+        raise UsageError(f"the weights to start from cannot be read: {path}: {error}") from error

@@ -1,0 +1,23 @@
+"""The text that `swapformer bench corpus` measures on, and what a measurement says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from swapformer.bench.corpus import write_text
+from swapformer.bench.figure import Figure
+
+
+def test_the_text_is_as_long_as_asked_and_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_text(tmp_path / name, 1)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").stat().st_size == 10**6
+    words = Counter((tmp_path / "a").read_text(encoding="utf-8").split())
+    assert len(words) > 20_000, "enough different words for a vocabulary to be learned from"
+
+
+def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
+    assert Figure("memory", 77.3, "MB", "≤ 200", True).line() == "memory: 77.3 MB; asked: ≤ 200: met"
+    assert Figure("speed", 0.5, "MB/s", "≥ 1", False).line().endswith("missed")

@@ -1,0 +1,106 @@
+"""Baselines: counts worked out by hand, and probabilities by the formula, token by token."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from swapformer.task import Masked, Text, baselines
+from swapformer.task.base import IGNORE
+from swapformer.task.baselines import Baselines, Counts, measure
+from swapformer.task.source import Files
+from swapformer.task.tokeniser import Characters
+from swapformer.tools.baseline import main
+from texts import text as make
+
+TEXT = "".join("abcd"[n * n * 7 % 31 % 4] for n in range(900)) + "e" * 100
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Text:
+    (tmp_path / "text.txt").write_text(TEXT)
+    return make(tmp_path / "text.txt", split=[0.8, 0.1, 0.1], block=10, batch_size=4)
+
+
+@pytest.mark.parametrize("at_once", [7, 10**6])
+def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(baselines, "_AT_ONCE", at_once)
+    counts, ids = Counts(task), task.ids["train"].tolist()
+    single, pair = Counter(ids), Counter(pairwise(ids))
+    for before in range(task.vocab_size):
+        follows = {after: times for (one, after), times in pair.items() if one == before}
+        total, kinds = sum(follows.values()), len(follows)
+        for after in range(task.vocab_size):
+            alone = (single[after] + 1) / (len(ids) + task.vocab_size)
+            expected = (follows.get(after, 0) + kinds * alone) / (total + kinds) if total else alone
+            assert counts.following(before)[after] == pytest.approx(expected, rel=1e-12)
+            assert counts.leading_to(after)[before] == pytest.approx(expected, rel=1e-12)
+            assert counts.unigram[after] == pytest.approx(alone, rel=1e-12)
+        assert counts.following(before).sum() == pytest.approx(1, rel=1e-12)
+
+
+def test_answers_to_a_language_model_are_the_formulas_place_by_place(task: Text) -> None:
+    answers, counts = Baselines(task), Counts(task)
+    assert answers.kinds == ("unigram", "bigram")
+    batch = task.evaluation("val")[0].batch(0)
+    for row, place in ((0, 0), (2, 5), (3, 9)):
+        expected = np.log(counts.following(int(batch.inputs[row, place])))
+        assert answers.answer("bigram", batch)[row, place].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+        assert answers.answer("unigram", batch)[row, place].tolist() == pytest.approx(
+            np.log(counts.unigram).tolist(), rel=1e-5
+        )
+    found = measure(task, "val", 100)
+    rows = [task.evaluation("val")[0].batch(index) for index in range(3)]
+    inputs, targets = (torch.cat([getattr(row, name).flatten() for row in rows]) for name in ("inputs", "targets"))
+    nats = [-math.log(counts.following(int(one))[int(other)]) for one, other in zip(inputs, targets, strict=True)]
+    assert found["bigram"]["loss"] == pytest.approx(sum(nats) / len(nats), rel=1e-5)
+    commonest = int((targets == int(counts.unigram.argmax())).sum())
+    assert found["unigram"]["accuracy"] == pytest.approx(commonest / len(targets), rel=1e-6)
+
+
+def test_hidden_tokens_are_guessed_from_the_neighbours_that_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    task = Masked(
+        source=Files(path=str(tmp_path / "text.txt")), tokeniser=Characters(), split=(0.8, 0.1, 0.1), block=12, rate=0.4
+    )
+    answers, counts = Baselines(task), Counts(task)
+    batch = task.evaluation("val")[0].batch(0)
+    found = answers.answer("both", batch)
+    seen = set()
+    for row, place in (batch.targets != IGNORE).nonzero().tolist():
+        before, after = int(batch.inputs[row, place - 1]), int(batch.inputs[row, place + 1])
+        expected = np.log(counts.following(before) if before >= 4 else counts.unigram)
+        expected = expected + (np.log(counts.leading_to(after)) if after >= 4 else 0)
+        assert found[row, place].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+        seen.add((before >= 4, after >= 4))
+    assert len(seen) == 4 and not found[batch.targets == IGNORE].any()
+
+
+def test_a_text_whose_next_letter_is_certain_is_no_task_for_a_bigram(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("abcd" * 300)
+    path = ["task/source=files", f"task.source.path={tmp_path}/text.txt", "task.split=[0.8,0.1,0.1]"]
+    found = measure(make(tmp_path / "text.txt", split=[0.8, 0.1, 0.1], block=10), "val", 100)
+    assert found["bigram"]["accuracy"] == 1 and found["unigram"]["accuracy"] == pytest.approx(0.25, abs=0.01)
+    assert main([*path, "task=masked", "task/tokeniser=characters", "--json"]) == 0
+
+
+def test_the_command_prints_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    overrides = ["task/source=files", f"task.source.path={tmp_path}/text.txt", "task.block=10", "task.batch_size=4"]
+    assert main([*overrides, "task.split=[0.8,0.1,0.1]", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    task = make(tmp_path / "text.txt", split=[0.8, 0.1, 0.1], block=10, batch_size=4)
+    assert printed["bigram"]["loss"] == pytest.approx(measure(task, "val", 50)["bigram"]["loss"], rel=1e-6)
+    assert main([*overrides, "task.split=[0.8,0.1,0.1]"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["val", "accuracy", "bits_per_byte", "loss", "perplexity"]
+    with pytest.raises(ValueError, match="the task Copy has none; use task=text, masked"):
+        main(["task=copy"])
+    with pytest.raises(ValueError, match="the test split must have text, but it has none"):
+        main([*overrides, "task.split=[0.8,0.2,0]", "--split", "test"])
