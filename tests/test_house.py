@@ -38,8 +38,10 @@ ROOMS = {
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
     "mirror": {"study", "report", "errors"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"}
-    | {"interface"},
+    "study": {
+        *("model", "task", "analysis", "training", "probes", "report"),
+        *("interface", "errors", "paths", "console", "options", "schema"),
+    },
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""

@@ -69,12 +69,14 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study import config
+    from swapformer.study import budget, config
     from swapformer.study.expand import make_trial
 
     with explained():
         resolved = config.finalise(composed)
     config.check(resolved)
+    if (text := budget.text(resolved["budget"])) is not None:
+        print(f"swapformer: {text}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
     reused = (found := store.read(trial.id)) is not None and found.final

@@ -51,7 +51,6 @@ def test_what_a_study_came_to_is_what_its_report_says(store: Store) -> None:
 
 @pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # of wandb-workspaces itself, when it is imported
 def test_the_workspace_holds_every_panel_of_the_studys_runs_by_arm(store: Store) -> None:
-    pytest.importorskip("wandb_workspaces", reason="wandb-workspaces is not installed")
     shown = dashboard.dashboard(store.study, store.runs)
     spec = json.loads(workspace.to_json(workspace.build(shown, "mine", None)))["section"]
     made = spec["panelBankConfig"]["sections"]

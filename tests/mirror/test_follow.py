@@ -135,3 +135,22 @@ def test_without_a_logger_no_process_is_started(store: Store) -> None:
     with mirrored([(Target(ID), {"logger": {}}), (Target(ID), {})], store):
         pass
     assert not (store.runs_dir / "mirror").exists()
+
+
+def test_a_trial_of_a_study_is_shown_once_the_study_has_come_to_report_it(store: Store) -> None:
+    """A study that tunes decides as it goes: the trial of another setting may be in the store from elsewhere."""
+    place, said = Memory(), list[str]()
+    targets = [Target(ID, "heads", "h8", "size=nano"), Target(ID, "heads", "h4", "size=nano")]
+    watching = Follower(targets, store, place, store.runs_dir / "mirror", said.append)
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
+    store.write(Record(ID, "finished", attempts=1))
+    for cells in ([], [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}]):
+        folder = store.studies / "heads"
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = {"name": "heads", "baseline": "h8", "arms": {"h8": [], "h4": []}, "seeds": [0], "metrics": ["val/loss"]}
+        draft = folder / "draft"
+        draft.write_text(json.dumps(plain | {"cells": cells, "conditions": {"size=nano": {"size": "nano"}}}))
+        draft.replace(folder / "manifest.json")
+        watching.look()
+        assert [(page.arm, page.condition) for page in place.pages] == [("h8", "size=nano")] * len(cells)
+    assert place.pages[0].places == ["heads/h8 with size=nano"] and said == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from swapformer.errors import UsageError
 from swapformer.mirror import WandB
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import destination
+from swapformer.report.manifest import SCHEMA_VERSION
 from swapformer.study.record import Record
 from swapformer.study.store import Store
 
-pytest.importorskip("wandb")
 ID = "0123456789abcdef"
 ROWS = (
     "step,name,value\n10,train/loss,0.30000000000000004\n10,val/loss@64,1e-09\n20,train/loss,2.5\n20,val/loss,7.125\n"
@@ -42,6 +43,16 @@ def write(store: Store, status: str, rows: str = ROWS, trial: str = ID, **more: 
     store.write(Record(trial, status, seed=3, **{"attempts": 1, "started": "2030", **more}))
 
 
+def manifest(store: Store, *trials: str) -> None:
+    """The study that the trials answer."""
+    folder = store.studies / "heads"
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = [{"arm": "h8", "seed": seed, "trial": trial} for seed, trial in enumerate(trials)]
+    plain = {"name": "heads", "baseline": "h8", "arms": {"h8": []}, "metrics": ["val/loss"], "cells": cells}
+    plain |= {"schema_version": SCHEMA_VERSION, "seeds": list(range(len(trials)))}
+    (folder / "manifest.json").write_text(json.dumps(plain))
+
+
 def place(mode: str = "offline", patience: float = 30.0) -> WandB:
     return WandB(mode=mode, project="p", entity=None, tags=["mine"], patience=patience)
 
@@ -49,6 +60,7 @@ def place(mode: str = "offline", patience: float = 30.0) -> WandB:
 def mirror(store: Store, where: WandB, *trials: str) -> list[str]:
     """Look once at each trial; what was said."""
     said: list[str] = []
+    manifest(store, *(trials or (ID,)))
     targets = [Target(trial, "heads", "h8") for trial in trials or (ID,)]
     follower = Follower(targets, store, where, store.runs_dir / "mirror", said.append)
     follower.look()

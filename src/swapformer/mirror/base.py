@@ -21,6 +21,7 @@ class Page:
     Attributes:
         study: the study that asks for it; empty for a trial on its own.
         arm: its arm there.
+        condition: the condition of the study's grid; empty where there is none.
         places: all of `study/arm` that the trial answers, as far as the store's manifests say.
         config: resolved.
     """
@@ -28,6 +29,7 @@ class Page:
     trial: str
     study: str
     arm: str
+    condition: str
     places: Sequence[str]
     config: Mapping[str, Any]
     record: Record

@@ -10,31 +10,37 @@ from typing import Any
 from swapformer.mirror.base import Findings
 from swapformer.report import wording
 from swapformer.report.claims import parse
-from swapformer.report.evidence import gather
 from swapformer.report.plain import row_dict, verdict_dict
 from swapformer.report.records import read
-from swapformer.report.summaries import ArmRow, summarise
-from swapformer.report.verdicts import Verdict, judge
+from swapformer.report.sequential import judge_all
+from swapformer.report.summaries import ArmRow
+from swapformer.report.verdicts import Verdict
+from swapformer.report.view import scenes
 
 
 def findings(folder: Path, runs_dir: Path) -> Findings:
     """The verdicts, arms and costs of the study in `folder`. Raises UsageError where its manifest cannot be read."""
     records = read(folder, runs_dir)
     manifest = records.manifest
-    evidence = gather(records)
-    verdicts = judge(parse(manifest.claims, tuple(manifest.arms), manifest.metrics), evidence)
-    rows = summarise(records, evidence, manifest.metrics)
+    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    verdicts = judge_all(claims, records)
+    rows = [(condition, row) for condition, scene in scenes(records, claims).items() for row in scene.rows]
     page = folder / "report" / "report.html"
     return Findings(
         study=manifest.name,
         question=manifest.question,
         baseline=manifest.baseline,
         counts={str(status): int(count) for status, count in records.cells["status"].value_counts().items()},
-        verdicts=[_verdict(verdict) for verdict in verdicts],
-        arms=[_arm(row_dict(row, manifest.metrics)) for row in rows],
-        costs=[_cost(row) for row in rows],
+        verdicts=[_at(where, _verdict(verdict)) for where, here in verdicts.items() for verdict in here],
+        arms=[_at(where, _arm(row_dict(row, manifest.metrics))) for where, row in rows],
+        costs=[_at(where, _cost(row)) for where, row in rows],
         report=page if page.is_file() else None,
     )
+
+
+def _at(condition: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its condition of the grid, where there is one."""
+    return {"condition": condition, **row} if condition else row
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from swapformer.mirror.marks import Mark, Marks, mark_of
 from swapformer.mirror.pictures import draw, numbers
 from swapformer.study import record as records
 from swapformer.study.leaves import read_config
-from swapformer.study.members import members
+from swapformer.study.members import Member, members
 from swapformer.study.record import Record
 from swapformer.study.store import Store
 
@@ -24,11 +24,21 @@ TRIES = 2
 
 @dataclass(frozen=True)
 class Target:
-    """A trial that is to be shown, and what for; `study` and `arm` are empty for a trial on its own."""
+    """A trial that is to be shown, and what for; `study` and `arm` are empty for a trial on its own.
+
+    What a study will report, one that tunes or looks decides as it goes: a target is shown once the study's manifest
+    names it.
+    """
 
     trial: str
     study: str = ""
     arm: str = ""
+    condition: str = ""
+
+    @property
+    def place(self) -> Member:
+        """Where it stands in its study."""
+        return Member(self.study, self.arm, self.condition)
 
 
 class Follower:
@@ -51,10 +61,12 @@ class Follower:
     ) -> None:
         self.store, self.place, self.folder, self.say, self.done = store, place, folder, say, done
         self._trials = [_Followed(target, self) for target in targets]
-        self.places = members(store)
+        self.places: dict[str, list[Member]] = {}
+        self._manifests: Sequence[tuple[Path, int]] = ()
 
     def look(self) -> None:
         """Show what is new of every trial that is not shown to its end."""
+        self._read_places()
         for trial in [trial for trial in self._trials if not trial.over]:
             try:
                 trial.look()
@@ -63,6 +75,12 @@ class Follower:
                 trial.give_up()
                 self.done()  # headway too: it may have been waited for
         self._trials = [trial for trial in self._trials if not trial.over]
+
+    def _read_places(self) -> None:
+        """Read the manifests again where one has changed."""
+        found = [(path, path.stat().st_mtime_ns) for path in sorted(self.store.studies.glob("*/manifest.json"))]
+        if found != self._manifests:
+            self._manifests, self.places = found, members(self.store)
 
     def close(self) -> None:
         """Let go of the runs that are still open: their trials go on without a mirror."""
@@ -83,12 +101,12 @@ class _Followed:
 
     def look(self) -> None:
         record = self.follower.store.read(self.target.trial)
-        if record is None:
+        if record is None or not self._asked_for():
             return
         ended = record.status != records.RUNNING and not self.follower.store.claimed(record.id)
         if ended:
             record = self.follower.store.read(record.id) or record  # with what was written before the claim was let go
-        mark = mark_of(record, self.target.study, self.target.arm, self.directory / "artifacts")
+        mark = mark_of(record, str(self.target.place), self.directory / "artifacts")
         if self._run is None and (ended or record.status == records.RUNNING):
             if self._marks.read(self.follower.place.name) == mark:
                 self.over = record.final
@@ -103,10 +121,16 @@ class _Followed:
         if ended:
             self._finish(record, mark)
 
+    def _asked_for(self) -> bool:
+        target = self.target
+        return not target.study or target.place in self.follower.places.get(target.trial, ())
+
     def _open(self, record: Record) -> None:
         target, follower = self.target, self.follower
         places = [str(place) for place in follower.places.get(target.trial, ())]
-        page = Page(target.trial, target.study, target.arm, places, read_config(self.directory), record)
+        page = Page(
+            target.trial, target.study, target.arm, target.condition, places, read_config(self.directory), record
+        )
         self._run = follower.place.open(page, follower.folder, follower.say)
         self._history = History(self.directory / "metrics.csv", self._run.first_step)
 

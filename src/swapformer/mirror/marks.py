@@ -14,10 +14,10 @@ from swapformer.study.record import Record
 Mark = list[Any]
 
 
-def mark_of(record: Record, study: str, arm: str, artifacts: Path) -> Mark:
+def mark_of(record: Record, place: str, artifacts: Path) -> Mark:
     """What tells a state of a trial that is worth showing from any other."""
     found = sorted((path.name, path.stat().st_mtime_ns) for path in artifacts.glob("*.json"))
-    return [study, arm, record.status, record.started, record.ended, record.attempts, [list(pair) for pair in found]]
+    return [place, record.status, record.started, record.ended, record.attempts, [list(pair) for pair in found]]
 
 
 class Marks:

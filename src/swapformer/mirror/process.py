@@ -17,7 +17,7 @@ from typing import Any
 
 from swapformer.mirror.base import Destination
 from swapformer.mirror.follow import Target
-from swapformer.study.expand import Plan
+from swapformer.study.plan import Plan
 from swapformer.study.store import Store
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,9 @@ def destination(node: Config) -> Destination:
 
 
 def cells_of(plan: Plan) -> list[tuple[Target, Config]]:
-    """The trials of a study, as `mirrored` takes them."""
-    return [(Target(cell.trial.id, plan.spec.name, cell.arm), cell.trial.config) for cell in plan.cells]
+    """The trials that a study may come to report, as `mirrored` takes them."""
+    name = plan.spec.name
+    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.conceivable]
 
 
 @contextmanager

@@ -55,9 +55,7 @@ class WandB(Destination):
 
     def require(self) -> None:
         if find_spec("wandb") is None:
-            raise UsageError(
-                "logger=wandb needs the package wandb, which is not installed: pip install 'swapformer[wandb]'"
-            )
+            raise UsageError("logger=wandb needs the package wandb, which is not installed: pip install wandb")
 
     def open(self, page: Page, folder: Path, say: Say) -> Run:
         config = {**page.config, "swapformer": _origin(page)}
@@ -66,7 +64,7 @@ class WandB(Destination):
         run = self._init(
             folder, say, again, id=page.trial, name=f"{page.arm} seed {page.record.seed}".strip(),
             group=page.study or None, job_type=page.arm or None, config=config,
-            tags=_tags(page.study, page.arm, *self.tags),
+            tags=_tags(page.study, page.arm, page.condition, *self.tags),
         )  # fmt: skip
         return _WandBRun(run, again, self)
 
@@ -82,7 +80,7 @@ class WandB(Destination):
             shown["report"] = _wandb().Html(findings.report.read_text(encoding="utf-8"), inject=False)
         run.log(shown)
         run.summary.update({f"trials/{status}": count for status, count in findings.counts.items()})
-        run.summary.update({f"verdict/{row['claim']}": row["verdict"] for row in findings.verdicts})
+        run.summary.update({_verdict_key(row): row["verdict"] for row in findings.verdicts})
         self.end(run, 0)
 
     def end(self, run: Any, status: int) -> None:
@@ -157,6 +155,11 @@ def study_run(study: str) -> str:
     return "study-" + "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:100]
 
 
+def _verdict_key(row: Mapping[str, Any]) -> str:
+    """`verdict/<claim>`, with the condition of a grid."""
+    return f"verdict/{row['claim']}" + (f" with {row['condition']}" if row.get("condition") else "")
+
+
 def _summary(record: Record) -> dict[str, Any]:
     """What a trial ended with, and what it cost."""
     speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
@@ -179,6 +182,7 @@ def _origin(page: Page) -> dict[str, Any]:
         "trial": page.trial,
         "study": page.study,
         "arm": page.arm,
+        "condition": page.condition,
         "places": list(page.places),
         "commit": record.git.get("commit"),
         "command": record.command,

@@ -17,7 +17,7 @@ def require() -> None:
     if missing:
         raise UsageError(
             f"a dashboard needs {' and '.join(name.replace('_', '-') for name in missing)}, which "
-            f"{'is' if len(missing) == 1 else 'are'} not installed: pip install 'swapformer[wandb]'"
+            f"{'is' if len(missing) == 1 else 'are'} not installed: pip install 'swapformer[dashboard]'"
         )
 
 

@@ -64,7 +64,7 @@ KEYS = {
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
-    "budget": ("steps",),
+    "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
                 "deterministic", "threads"),
