@@ -35,7 +35,7 @@ def build(shown: Dashboard, project: str, entity: str | None) -> Any:
         sections=sections,
         settings=spaces.WorkspaceSettings(max_runs=100),
         runset_settings=spaces.RunsetSettings(
-            filters=[expressions.Metric("Group") == shown.study], groupby=[expressions.Metric("JobType")]
+            filters=expressions.And(expressions.Metric("Group") == shown.study), groupby=[expressions.Metric("JobType")]
         ),
     )
 
