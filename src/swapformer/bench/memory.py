@@ -22,16 +22,16 @@ def peaks(lengths: Sequence[int]) -> list[float]:
         act = attending(["model/kernel=blocked", *WINDOW], length)
         assert act is not None, "a window has blocks"
         act()
-        found.append(_peak())
+        found.append(peak_bytes() / 1e6)
     return [peak - found[0] for peak in found[1:]]
 
 
-def _peak() -> float:
-    """Megabytes that the process has held at most."""
+def peak_bytes() -> int:
+    """What this process has held at most."""
     status = Path("/proc/self/status")
     if status.exists():  # the other count of Linux begins with what the parent process held
-        return next(int(line.split()[1]) for line in status.open() if line.startswith("VmHWM:")) * 1024 / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+        return next(int(line.split()[1]) for line in status.open() if line.startswith("VmHWM:")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
 
 
 if __name__ == "__main__":
