@@ -178,15 +178,15 @@ def _impossible(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def write(directory: Path, contents: Mapping[str, str]) -> list[Path]:
-    """Write each file atomically; figures of an earlier report that are no longer drawn are removed."""
+def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:
+    """Write each file atomically; with `clean`, figures of an earlier report that are no longer drawn are removed."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
             temporary = directory / f".{name}.{os.getpid()}.tmp"
             temporary.write_text(text, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
-        for path in directory.glob("*.svg"):
+        for path in directory.glob("*.svg") if clean else ():
             if path.name not in contents and canvas.MARK in path.read_text(encoding="utf-8", errors="replace"):
                 path.unlink()
     except OSError as error:

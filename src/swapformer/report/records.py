@@ -27,7 +27,7 @@ Place = tuple[str, str, int]
 
 CELL_COLUMNS = (
     "condition", "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
-    "total", "non_position", "environment", "commit", "dirty",
+    "total", "non_position", "environment", "commit", "dirty", "data", "epoch",
 )  # fmt: skip
 METRIC_COLUMNS = ("condition", "arm", "seed", "trial", "metric", "value", "standard_error")
 HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "value")
@@ -223,6 +223,7 @@ def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
         _number(record.get("steps")), _number(record.get("tokens")), _number(record.get("seconds")),
         _number(parameters.get("total")), _number(parameters.get("non_position")),
         environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
+        str(_mapping(record, "data").get("fingerprint") or ""), str(record.get("results_epoch", "")),
     )  # fmt: skip
 
 
