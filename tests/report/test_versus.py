@@ -23,7 +23,7 @@ CLAIM = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val
 
 
 def study(root: Path, name: str, shift: float, extra: Mapping[str, float], seeds: int = 6, **record: Any) -> Store:
-    """Arms a and b, at 2 and `shift` and what is `extra` to an arm, with noise that is common to a seed of both studies."""
+    """Arms a and b at 2 + `shift` + `extra[arm]`, with noise that a seed has in common in both studies."""
     store = Store(root, {"a": [], "b": ["model.bias=false"]}, "a", ["val/loss"], range(seeds), [dict(CLAIM)], name=name)
     noise = np.random.default_rng(5).normal(0, 0.3, 6)
     own = np.random.default_rng(1 if name == "two" else 2).normal(0, 0.01, (2, 6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from swapformer.report.style import SOFT, Style
 from swapformer.report.summaries import Summary, plain_summary
 
 _BINS = 48  # of places, beyond which neighbours are put together: a line of a thousand places is noise
+Found = TypeVar("Found")
 Table = dict[str, pd.DataFrame]
 """Arm → places × seeds."""
 
@@ -63,6 +64,10 @@ def _by_position(scene: Scene) -> Drawn | None:
 
 def pooled(losses: Sequence[float | None], counts: Sequence[float]) -> dict[float, float]:
     """Place (from 1) → mean loss; beyond `_BINS` places, of neighbours together: every target counts once."""
+    if len(losses) != len(counts):
+        raise ValueError(
+            f"there must be a count for each place, but there are {len(losses)} losses, {len(counts)} counts"
+        )
     loss = np.array([math.nan if value is None else value for value in losses], dtype=float)
     weight = np.where(np.isfinite(loss), np.asarray(counts, dtype=float), 0.0)
     groups = np.array_split(np.arange(len(loss)), min(len(loss), _BINS))
@@ -77,9 +82,8 @@ def pooled(losses: Sequence[float | None], counts: Sequence[float]) -> dict[floa
 def _exits(scene: Scene) -> Drawn | None:
     """What leaving early saves and costs, threshold by threshold."""
     found: dict[str, list[list[tuple[float, float, float]]]] = {}
-    for arm, _, data in _each(scene, "early_exit"):
-        curve = _mapping(data, "curves").get("") or ()
-        found.setdefault(arm, []).append([(each["threshold"], each["layers_saved"], each["loss"]) for each in curve])
+    for arm, _, curve in _each(scene, "early_exit", _exit_points):
+        found.setdefault(arm, []).append(curve)
     arms = [arm for arm in scene.arms if any(found.get(arm, ()))]
     if not arms:
         return None
@@ -91,6 +95,12 @@ def _exits(scene: Scene) -> Drawn | None:
     caption = "Each mark is a threshold of confidence, mean over finished seeds, with the 95 % t interval of the loss."
     title = "What leaving early saves and costs"
     return Drawn("probe_early_exit", title, caption, canvas.to_svg(figure, title), hover.plain())
+
+
+def _exit_points(data: Mapping[str, Any]) -> list[tuple[float, float, float]]:
+    """Threshold, share of layers saved, and loss, of the sequences of the trained length."""
+    curve = data["curves"].get("") or ()
+    return [(float(each["threshold"]), float(each["layers_saved"]), float(each["loss"])) for each in curve]
 
 
 def _exit_curve(axes: Axes, arm: str, look: Style, values: FloatArray, hover: Hover) -> None:
@@ -118,17 +128,20 @@ def measured(scene: Scene) -> dict[str, dict[str, Summary]]:
 
 def _tables(scene: Scene, probe: str, of: Callable[[Mapping[str, Any]], dict[float, float]]) -> Table:
     columns: dict[str, dict[int, dict[float, float]]] = {}
-    for arm, seed, data in _each(scene, probe):
-        if values := of(data):
-            columns.setdefault(arm, {})[seed] = values
+    for arm, seed, values in _each(scene, probe, of):
+        columns.setdefault(arm, {})[seed] = values
     return {arm: pd.DataFrame(columns[arm]).sort_index() for arm in scene.arms if arm in columns}
 
 
-def _each(scene: Scene, probe: str) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Arm, seed and data of every finished trial that the probe looked at."""
+def _each(scene: Scene, probe: str, of: Callable[[Mapping[str, Any]], Found]) -> Iterator[tuple[str, int, Found]]:
+    """Arm, seed and what is drawn of every finished trial that the probe looked at; not of data in another shape."""
     for (_, arm, seed), probes in scene.records.probes.items():
-        if isinstance(data := probes.get(probe), dict):
-            yield arm, seed, data
+        try:
+            found = of(probes[probe])
+        except (KeyError, TypeError, ValueError, AttributeError):  # another probe's, or an older version's
+            continue
+        if found:
+            yield arm, seed, found
 
 
 def _lines(
@@ -145,8 +158,3 @@ def _lines(
             axes.axvline(mark, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
     name = f"probe_{canvas.slug(title)}"
     return Drawn(name, title, caption, canvas.to_svg(figure, title), hover.plain())
-
-
-def _mapping(node: Any, key: str) -> Mapping[str, Any]:
-    value = node.get(key) if isinstance(node, Mapping) else None
-    return value if isinstance(value, dict) else {}
