@@ -82,7 +82,7 @@
       switches.set(button.dataset.key, button);
       name.replaceWith(button);
     }
-    for (const [text, act] of [["all", () => off.clear()], ["none", () => [...switches.keys()].forEach((key) => off.add(key))]]) {
+    for (const [text, act] of [["show all", () => off.clear()], ["hide all", () => [...switches.keys()].forEach((key) => off.add(key))]]) {
       const button = make("button", { type: "button", class: "key plain" }, text);
       button.addEventListener("click", () => (act(), show()));
       legend.append(button);
