@@ -38,7 +38,9 @@ def destination(node: Config) -> Destination:
     from hydra.utils import instantiate
 
     from swapformer.errors import UsageError
+    from swapformer.targets import require_known
 
+    require_known(node)
     try:
         place: Destination = instantiate(node)
     except InstantiationException as error:
