@@ -74,6 +74,16 @@ def parser() -> argparse.ArgumentParser:
     mirror.add_argument("--steps", type=int, default=600, help="optimiser steps of each measurement")
     mirror.set_defaults(measure=_mirror)
 
+    kept = verbs.add_parser("records", parents=[common], help="a kept trial against a training that leaves nothing")
+    kept.add_argument(
+        "overrides",
+        nargs="*",
+        default=["model/size=nano", "task=text", "probes=head_similarity"],
+        help="what is trained",
+    )
+    kept.add_argument("--steps", type=int, default=1000, help="optimiser steps of each measurement")
+    kept.set_defaults(measure=_records)
+
     corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
     corpus.add_argument("--megabytes", type=int, default=100)
     corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
@@ -114,6 +124,12 @@ def _launcher(options: argparse.Namespace) -> list[Ratio]:
 
 def _mirror(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.mirror import overhead
+
+    return [overhead(options.overrides, options.steps, options.rounds or 5)]
+
+
+def _records(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.records import overhead
 
     return [overhead(options.overrides, options.steps, options.rounds or 5)]
 
