@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.
         order = {
             "runs_dir": str(store.runs_dir),
             "logger": node,
-            "targets": [[target.trial, target.study, target.arm] for target in targets],
+            "targets": [asdict(target) for target in targets],
         }
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".order-", delete=False, encoding="utf-8") as file:
             json.dump(order, file)
