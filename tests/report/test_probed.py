@@ -40,6 +40,16 @@ def test_head_similarity_is_drawn_by_layer(tmp_path: Path) -> None:
     assert found["b"][1] == pytest.approx([0.1] * 3)
 
 
+def test_heads_of_the_first_seed_are_drawn_layer_by_layer(tmp_path: Path) -> None:
+    """Two layers of two heads, one layer of one head, which is alike to nothing: 2 · 4 cells beside the key's 24."""
+    layers = [[[1.0, 0.2], [0.2, 1.0]], [[1.0]], [[1.0, 0.9], [0.9, 1.0]]]
+    data = {"a": [{"layers": layers, "means": []}, {"layers": layers}], "b": [{"layers": "none"}]}
+    report = with_artifact(tmp_path, "head_similarity", data)
+    (figure,) = [each for each in report.views[0].figures if each.name == "probe_heads"]
+    assert "of seed 0" in figure.caption and "layer 1" in figure.svg and "layer 3" in figure.svg
+    assert "layer 2" not in figure.svg and figure.svg.count("fill: #") - figure.svg.count("fill: #fffffe") >= 24 + 8
+
+
 def test_loss_by_position_takes_the_longest_set_and_leaves_unasked_places_out(tmp_path: Path) -> None:
     one = {"trained": 2, "": {"loss": [9.0], "count": [1]}, "@4": {"loss": [None, 2.0, 4.0], "count": [0, 5, 5]}}
     other = {"trained": 2, "@4": {"loss": [None, 4.0, 6.0], "count": [0, 5, 5]}}
@@ -89,3 +99,17 @@ def test_what_probes_measured_beside_the_studys_metrics_stands_in_a_table(tmp_pa
     summary = report.views[0].probed["probe/own"]["a"]
     assert (summary.mean, summary.n) == (0.5, 2)
     assert "What probes measured besides" in (report.directory / "report.html").read_text()
+
+
+def test_what_a_probe_measured_at_several_lengths_is_drawn_against_length(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], range(2))
+    for arm, right in (("a", 0.5), ("b", 0.75)):
+        for seed in range(2):
+            found = {"probe/generated_exact_match": right, "probe/generated_exact_match@32": right / 2,
+                     "probe/generated_exact_match@64": 0.0}  # fmt: skip
+            store.write_trial(arm, seed, {"val/loss": 1.0}, probes=found)
+    store.manifest = {"longest_trained": 16}
+    store.write_manifest()
+    assert told(build(store.study, store.runs), "length_probe_generated_exact_match") == {
+        "a": ([16, 32, 64], [0.5, 0.25, 0.0]), "b": ([16, 32, 64], [0.75, 0.375, 0.0]),
+    }  # fmt: skip

@@ -107,6 +107,14 @@ def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
     assert (difference.value, difference.same) == (0.0, 6) and "6 of 6 are the same trial" in difference.text
 
 
+def test_divergence_is_named_since_survivors_flatter(tmp_path: Path) -> None:
+    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    two.write_trial("b", 3, {}, "diverged", place=1003)
+    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    assert found.warnings == ("In two, trials of b diverged: what is over the others flatters.",)
+    assert found.pairs[1].metrics["val/loss"][2].n == 5
+
+
 def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed(tmp_path: Path) -> None:
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, {"a": [], "b": ["model.bias=true"], "c<i>": []}, "a", ["val/loss"], range(6), name="other")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from study import fakes
 from swapformer.errors import UsageError
 from swapformer.study import machine
 from swapformer.study.machine import alone, computing, hardware, lock_file
+from swapformer.study.store import Store
+from swapformer.study.trial import Result, Work, execute
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +67,25 @@ def test_hardware_is_known_by_what_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
     assert here == hardware("cpu") and len(here["key"]) == 12 and here["devices"] == []
     monkeypatch.setattr(machine, "_processor", lambda: "another")
     assert hardware("cpu")["key"] != here["key"] and "another" in hardware("cpu")["name"]
+
+
+def test_a_trial_holds_the_machine_while_it_trains_and_while_probes_replay(tmp_path: Path) -> None:
+    held: list[str] = []
+
+    def see(what: str) -> None:
+        with pytest.raises(UsageError), alone():
+            pass
+        held.append(what)
+
+    def fit(config: dict[str, Any], directory: Path) -> Result:
+        see("training")
+        return fakes.fit(config, directory)
+
+    def replay(config: dict[str, Any], directory: Path) -> None:
+        see("probes")
+
+    trial = fakes.trial(tmp_path / "journal", probes={"p": {}})
+    execute(trial, Store(tmp_path / "runs"), fakes.PROVENANCE, Work(fit, replay, fakes.CorruptCheckpoint))
+    assert held == ["training", "probes"]
+    with alone():
+        pass

@@ -14,6 +14,8 @@ from swapformer.report.hover import Hover, interval_text
 from swapformer.report.scene import Scene
 from swapformer.report.statistics import t_interval
 
+_TOLD = 400  # places of a line that a page tells, more than a screen can part; all are drawn
+
 
 def fill(
     places: Mapping[str, Axes], tables: Mapping[str, pd.DataFrame], scene: Scene, hover: Hover, context: bool = True,
@@ -52,7 +54,8 @@ def _draw(
 
 
 def _say(hover: Hover, axes: Axes, scene: Scene, arm: str, table: pd.DataFrame, signed: bool) -> None:
-    """Mean and band at every place of a line, for those who point at it."""
+    """Mean and band at the places of a line, for those who point at it; of very many, evenly chosen ones."""
+    table = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), _TOLD)).round().astype(int))]
     (steps, mean), (low, high) = _mean(table), _band(table.to_numpy(dtype=float))
     texts = [interval_text(*values, signed=signed) for values in zip(mean, low, high, strict=True)]
     hover.add(axes, arm, scene.looks[arm], steps, mean, texts)

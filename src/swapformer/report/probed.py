@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from swapformer.report import canvas, lines, panels
+from swapformer.report import canvas, curves, heads, lines, panels
 from swapformer.report.estimates import FloatArray
+from swapformer.report.figures import families
 from swapformer.report.hover import Hover, interval_text
 from swapformer.report.scene import Drawn, Scene
 from swapformer.report.statistics import t_interval
@@ -27,8 +28,17 @@ Table = dict[str, pd.DataFrame]
 
 def draw(scene: Scene) -> list[Drawn]:
     """A figure for each probe that left data. Call within `canvas.settings`."""
-    drawn = [drawer(scene) for drawer in (_heads, _by_position, _exits)]
+    drawn = [drawer(scene) for drawer in (_heads, heads.draw, _by_position, _exits)]
+    names = _beside(scene)
+    drawn += [curves.by_length(scene, base, lengths) for base, lengths in families(names, names).items()]
     return [figure for figure in drawn if figure is not None]
+
+
+def _beside(scene: Scene) -> list[str]:
+    """What probes measured that is no metric of the study."""
+    known = scene.records.manifest.metrics
+    names = {str(name) for name in scene.records.metrics["metric"] if str(name).startswith("probe/")}
+    return sorted(names - set(known))
 
 
 def _heads(scene: Scene) -> Drawn | None:
@@ -118,11 +128,8 @@ def _exit_curve(axes: Axes, arm: str, look: Style, values: FloatArray, hover: Ho
 
 def measured(scene: Scene) -> dict[str, dict[str, Summary]]:
     """What probes measured that the study does not report as a metric: name → arm → mean over finished seeds."""
-    known = scene.records.manifest.metrics
-    names = [name for name in scene.records.metrics["metric"].unique() if name.startswith("probe/")]
     return {
-        name: {arm: plain_summary(scene.evidence, arm, name) for arm in scene.evidence.arms}
-        for name in sorted(set(names) - set(known))
+        name: {arm: plain_summary(scene.evidence, arm, name) for arm in scene.evidence.arms} for name in _beside(scene)
     }
 
 

@@ -6,30 +6,21 @@ data, budget and results epoch. Where one of them differs, it is named, and ther
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from swapformer.report import formats
 from swapformer.report.claims import parse
 from swapformer.report.everywhere import Everywhere, everywhere
-from swapformer.report.hover import interval_text
 from swapformer.report.manifest import Manifest
+from swapformer.report.pairing import MEASURED_ON, SAME, Difference, difference, joined
 from swapformer.report.records import Records, read
 from swapformer.report.sequential import judge_all
-from swapformer.report.statistics import t_interval
 from swapformer.report.summaries import ArmRow, Summary
 from swapformer.report.view import scenes
-
-SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
-"""What two trials must share to be paired: column of the cells → in words."""
-_MEASURED_ON = ("task.", "eval.final_batches")
-"""Settings under which two studies measure on different things, though the data be the same."""
 
 
 @dataclass(frozen=True)
@@ -44,31 +35,6 @@ class Side:
     @property
     def manifest(self) -> Manifest:
         return self.records.manifest
-
-
-@dataclass(frozen=True)
-class Difference:
-    """B − A of one arm in one metric over the seeds that may be paired, with its 95 % t interval.
-
-    `apart`: how many common seeds may not, by what differs; `same`: how many are one and the same trial.
-    """
-
-    value: float
-    lower: float
-    upper: float
-    n: int
-    apart: Mapping[str, int]
-    same: int
-
-    @property
-    def text(self) -> str:
-        """The difference, or why there is none."""
-        if self.n:
-            same = f", {self.same} of {self.n} are the same trial" if self.same else ""
-            return f"{interval_text(self.value, self.lower, self.upper, signed=True)} ({self.n} seeds{same})"
-        if self.apart:
-            return f"not paired: other {formats.listed(list(self.apart))}"
-        return "no seed in common"
 
 
 @dataclass(frozen=True)
@@ -123,16 +89,16 @@ def side(label: str, study_dir: Path, runs_dir: Path) -> Side:
 def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
     """All that can be said of two studies; `config` as in `Versus`."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    measured = [key for key in config if key.startswith(_MEASURED_ON)]
+    measured = [key for key in config if key.startswith(MEASURED_ON)]
     places = [place for place in a.rows if place in b.rows]
-    joined = _joined(a.records, b.records, bool(measured))
+    together = joined(a.records, b.records, bool(measured))
     pairs = [
         Pair(
             arm,
             condition,
             a.manifest.arms[arm] == b.manifest.arms[arm],
             {m: (a.rows[arm, condition].summaries[m], b.rows[arm, condition].summaries[m],
-                 _difference(joined, arm, condition, m)) for m in metrics},
+                 difference(together, arm, condition, m)) for m in metrics},
         )
         for arm, condition in places
     ]  # fmt: skip
@@ -140,38 +106,9 @@ def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
         tuple(" with ".join(filter(None, place)) for place in one.rows if place not in other.rows)
         for one, other in ((a, b), (b, a))
     )
-    return Versus(a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, _warnings(joined, a, b, measured))
-
-
-def _joined(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
-    """The cells that both studies finished, by arm, condition and seed, with what tells them apart in `apart`."""
-    keys = ["arm", "condition", "seed"]
-    tables = []
-    for records in (a, b):
-        cells = records.cells[records.cells["status"] == "finished"]
-        budget = cells["steps"].map(formats.large) + " steps, " + cells["tokens"].map(formats.large) + " tokens"
-        tables.append(cells.assign(budget=budget)[[*keys, "trial", *SAME]])
-    joined = tables[0].merge(tables[1], on=keys, suffixes=("_a", "_b"))
-    wrong = {words: joined[f"{column}_a"] != joined[f"{column}_b"] for column, words in SAME.items()}
-    if other_measure:
-        wrong["data"] = pd.Series(True, index=joined.index)
-    apart = [[words for words, column in wrong.items() if column[index]] for index in joined.index]
-    for name, records in (("a", a), ("b", b)):
-        values = records.metrics.pivot_table(index=keys, columns="metric", values="value")
-        joined = joined.join(values.add_suffix(f"_{name}"), on=keys)
-    return joined.assign(apart=pd.Series(apart, index=joined.index, dtype=object))
-
-
-def _difference(joined: pd.DataFrame, arm: str, condition: str, metric: str) -> Difference:
-    rows = joined[(joined["arm"] == arm) & (joined["condition"] == condition)]
-    nothing = pd.Series(np.nan, index=rows.index)
-    values = rows.get(f"{metric}_b", nothing) - rows.get(f"{metric}_a", nothing)
-    rows, values = rows[values.notna()], values[values.notna()]
-    fit = np.array([not apart for apart in rows["apart"]], dtype=bool)
-    paired = values.to_numpy(dtype=float)[fit]
-    apart = Counter(words for each in rows["apart"][~fit] for words in each)
-    same = int((rows["trial_a"] == rows["trial_b"])[fit].sum())
-    return Difference(float(paired.mean()) if len(paired) else np.nan, *t_interval(paired), len(paired), apart, same)
+    return Versus(
+        a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, _warnings(together, a, b, measured)
+    )
 
 
 def _claims(a: Side, b: Side) -> tuple[ClaimPair, ...]:
@@ -185,17 +122,17 @@ def _claims(a: Side, b: Side) -> tuple[ClaimPair, ...]:
     return tuple(found)
 
 
-def _warnings(joined: pd.DataFrame, a: Side, b: Side, measured: Sequence[str]) -> tuple[str, ...]:
+def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str]) -> tuple[str, ...]:
     """What keeps trials from being paired, with both values; and what else must be known."""
     found = []
     for column, words in SAME.items():
-        values = [", ".join(sorted(set(joined[f"{column}_{name}"]))) for name in "ab"]
-        if len(joined) and (joined[f"{column}_a"] != joined[f"{column}_b"]).any():
+        values = [", ".join(sorted(set(together[f"{column}_{name}"]))) for name in "ab"]
+        if len(together) and (together[f"{column}_a"] != together[f"{column}_b"]).any():
             shown = [value[:12] if column == "data" else value for value in values]
             found.append(f"Other {words}: {shown[0]} against {shown[1]}. Such trials are not paired.")
     if measured:
         found.append(f"They measure on different things ({', '.join(measured)}), so no trials are paired.")
-    if not len(joined) and set(a.rows) & set(b.rows):
+    if not len(together) and set(a.rows) & set(b.rows):
         found.append("Arms of the same name have no finished seed in common, so no trials are paired.")
     if a.manifest.question != b.manifest.question:
         found.append("They ask different questions.")
@@ -203,6 +140,10 @@ def _warnings(joined: pd.DataFrame, a: Side, b: Side, measured: Sequence[str]) -
         found.append(
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
+    for one in (a, b):
+        lost = sorted({arm for (arm, _), row in one.rows.items() if row.counts.get("diverged")})
+        if lost:
+            found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]
     if other:
         found.append(f"Of the same name, but set otherwise: {', '.join(other)}.")

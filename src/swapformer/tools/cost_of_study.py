@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from swapformer.bench.cost_pass import Pass, cost_key, lacking
@@ -14,7 +14,7 @@ from swapformer.bench.ratio import loaded, require_quiet_machine
 from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.report.build import build
-from swapformer.report.costs import INDEX, Costs, Counted, read_costs
+from swapformer.report.costs import INDEX, Counted, read_costs
 from swapformer.report.manifest import Manifest, read_manifest
 from swapformer.study.config import task_of
 from swapformer.study.costs import measure
@@ -23,22 +23,8 @@ from swapformer.study.leaves import read_config
 from swapformer.study.machine import alone
 from swapformer.study.provenance import here
 from swapformer.study.store import Store
+from swapformer.tools.cost_tables import Arm, plain, tables
 from swapformer.tools.find import store_of, study_folder
-
-
-@dataclass(frozen=True)
-class Arm:
-    """An arm in a condition, with the settings of the first of its trials that has any."""
-
-    arm: str
-    condition: str
-    trial: str
-    config: dict[str, Any]
-    key: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.arm} with {self.condition}" if self.condition else self.arm
 
 
 def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int:
@@ -54,9 +40,9 @@ def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int
     built = build(folder, store.runs_dir)
     costs = read_costs(manifest, folder, store.runs_dir, [])
     if options.json:
-        print(json.dumps({"study": manifest.name, **_plain(arms, costs), "wrong": wrong}, indent=1))
+        print(json.dumps({"study": manifest.name, **plain(arms, costs), "wrong": wrong}, indent=1))
     else:
-        print("\n\n".join(_tables(arms, costs)))
+        print("\n\n".join(tables(arms, costs)))
         print(built.directory / "report.html")
     if wrong:
         raise Failed("; ".join(f"{arm} was not costed: {reason}" for arm, reason in wrong.items()))
@@ -132,50 +118,3 @@ def _counted(config: dict[str, Any]) -> Counted:
         return Counted(None, None, None)
     cache = None if found["kv_cache"] is None else found["kv_cache"] // rows
     return Counted(found["forward"] + found["backward"], found["activations"], cache)
-
-
-def _plain(arms: Sequence[Arm], costs: Costs) -> dict[str, Any]:
-    def one(arm: Arm) -> dict[str, Any]:
-        place = arm.arm, arm.condition
-        measured = {hardware: found[place] for hardware, found in costs.measured.items() if place in found}
-        return {
-            "arm": arm.arm, "condition": arm.condition, "key": arm.key,
-            "counted": asdict(costs.counted[place]) if place in costs.counted else None,
-            "measured": {name: {**asdict(each), "step": each.step, "speed": each.speed}
-                         for name, each in measured.items()},
-        }  # fmt: skip
-
-    return {"arms": [one(arm) for arm in arms]}
-
-
-def _tables(arms: Sequence[Arm], costs: Costs) -> list[str]:
-    """What was counted, then what was measured on each machine."""
-    from swapformer.report import formats as f
-
-    def number(value: int | None, text: Any) -> str:
-        return f.DASH if value is None else text(value)
-
-    counted = [("arm", "FLOP a step", "activations a step", "KV cache a sequence")]
-    for arm in arms:
-        known: Mapping[tuple[str, str], Counted] = costs.counted
-        each = known.get((arm.arm, arm.condition), Counted(None, None, None))
-        cells = number(each.flops, f.scaled), number(each.activations, f.size), number(each.kv_cache, f.size)
-        counted.append((arm.name, *cells))
-    tables = [_columns(counted)]
-    for hardware, found in costs.measured.items():
-        rows = [("arm", "step", "range over rounds", "tokens/s", "peak memory", "the model's", "device")]
-        for arm in arms:
-            if (one := found.get((arm.arm, arm.condition))) is not None:
-                span = f"{f.seconds(min(one.seconds))} – {f.seconds(max(one.seconds))}"
-                memory = f.size(one.memory), f.size(one.memory - one.start), number(one.device, f.size)
-                rows.append((arm.name, f.seconds(one.step), span, f.large(one.speed), *memory))
-        tables.append(f"measured on {hardware}\n{_columns(rows)}")
-    return tables
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" if i == 0 else f"{cell:>{width}}" for i, (cell, width) in enumerate(each))
-        for each in (list(zip(row, widths, strict=True)) for row in rows)
-    )
