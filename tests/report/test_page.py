@@ -208,6 +208,16 @@ def test_dark_follows_the_system_and_text_stays_readable(browser: Browser, page:
 
 
 @needed
+def test_on_paper_nothing_is_folded_away(browser: Browser, page: Path, tmp_path: Path) -> None:
+    browser.open(page)
+    unfolded = "[...document.querySelectorAll('details')].filter(d => d.open).length"
+    browser.run(f"window.seen = []; addEventListener('beforeprint', () => seen.push({unfolded}))")
+    browser.paper(tmp_path / "page.pdf")
+    assert browser.run("seen") == [browser.run("document.querySelectorAll('details').length")]
+    assert browser.run(unfolded) == 0 and (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+@needed
 def test_without_script_the_page_is_a_plain_one(browser: Browser, page: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain.html"
     plain.write_text(re.sub(r"<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from swapformer.bench.memory import peak_bytes
+from swapformer.bench.peak import peak
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config
 
@@ -54,7 +54,7 @@ def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
         "init_from": None,
         "probes": {},
     }
-    clock, start = Steps(cuda), peak_bytes()
+    clock, start = Steps(cuda), peak()
     with tempfile.TemporaryDirectory() as folder:
         outcome = training.fit({**config, **quiet}, Path(folder), callbacks=[clock], final=False)
     if outcome.status != "finished":
@@ -62,8 +62,8 @@ def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
     ends = clock.ends[warm_up - 1 :]
     return {
         "step_seconds": median(after - before for before, after in pairwise(ends)),
-        "peak_bytes": peak_bytes(),
-        "start_bytes": start,
+        "peak_bytes": round(1e6 * peak()),
+        "start_bytes": round(1e6 * start),
         "device_bytes": torch.cuda.max_memory_allocated() if cuda else None,
         "tokens_per_step": outcome.tokens // outcome.steps,
     }

@@ -65,6 +65,7 @@ def joined(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
 
 
 def difference(together: pd.DataFrame, arm: str, condition: str, metric: str) -> Difference:
+    """Of what `joined` gave: an arm's difference in a metric, in one condition."""
     rows = together[(together["arm"] == arm) & (together["condition"] == condition)]
     nothing = pd.Series(np.nan, index=rows.index)
     values = rows.get(f"{metric}_b", nothing) - rows.get(f"{metric}_a", nothing)

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     batch, dtype = 1 if options.batch is None else options.batch, options.dtype or "float32"
     if batch < 1:
         raise UsageError(f"`--batch` must be at least 1, but it is {batch}.")
-    lengths = _lengths(options.lengths) or [task_of(config).train_length]
+    lengths = _lengths(options.lengths or "") or [task_of(config).train_length]
     report = measure(config, task_of(config).interface, batch, lengths, dtype)
     print(json.dumps(report, indent=1) if options.json else _text(report))
     return 0
@@ -47,9 +47,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _given(options: argparse.Namespace, names: Sequence[str]) -> str:
     """The first of these options that was given, as it is typed; empty if none was."""
-    return next(
-        (f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False, "")), ""
-    )
+    given = (name for name in names if getattr(options, name) is not None and getattr(options, name) is not False)
+    return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warm-up", type=int, help="with --measure: steps that do not count (default 10)")
     parser.add_argument("--steps", type=int, help="with --measure: steps that count (default 40)")
     parser.add_argument("--force", action="store_true", help="with --measure: on a loaded machine too; it is recorded")
-    parser.add_argument("--lengths", default="", help="places of a sequence, such as 128,1024; default: the task's")
+    parser.add_argument("--lengths", help="places of a sequence, such as 128,1024; default: the task's")
     parser.add_argument("--batch", type=int, help="sequences (default 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="of activations and cache (default float32)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
