@@ -104,21 +104,21 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
-            for rule in (sources(topology, plan), futures(topology, plan, task, config["allow"])):
-                if found := list(dict.fromkeys(rule)):
-                    return found
+            if found := list(dict.fromkeys(sources(topology, plan))):
+                return found
+            found = list(dict.fromkeys(futures(topology, plan, task, config["allow"])))
             for stack in plan.stacks:
                 try:
                     found += placed(_of_layers(stack, config, task), stack, plan, topology)
                 except ValueError as error:
-                    return [*found, *placed([str(error)], stack, plan, topology)]
+                    return found or list(placed([str(error)], stack, plan, topology))
             found += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not found:
                 _start(config, plan, task)
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
-        return [str(error)]
+        return found or [str(error)]
     return list(dict.fromkeys(found))
 
 
