@@ -63,3 +63,23 @@ def collected_stops() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stops_blocked() -> Iterator[None]:
+    """Processes started within never see SIGTERM, SIGUSR1 and SIGUSR2, unless they unblock them.
+
+    A scheduler that stops a job signals every process of it, the fork server too: its death would look like the death
+    of all trials. Signals that arrive here meanwhile wait.
+    """
+    signals = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_stops() -> None:
+    """What a process started within `stops_blocked` does to be stopped by SIGTERM all the same."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
