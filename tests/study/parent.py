@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from study import fakes
+from swapformer.console import guarded
 from swapformer.study.launcher import LocalLauncher
 from swapformer.study.on_ray import RayLauncher
 from swapformer.study.on_slurm import SlurmLauncher
@@ -38,4 +39,4 @@ def launcher(store: Store, slots: int, kind: str = "local") -> Launch:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded(main))

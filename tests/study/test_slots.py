@@ -99,7 +99,7 @@ def test_the_gpus_to_use_can_be_chosen_among_those_that_are_visible(
 
 @pytest.mark.parametrize("setting", [{"gpus": [0]}, {"slots_per_gpu": 2}])
 def test_a_setting_of_gpus_is_refused_for_trials_that_use_none(tmp_path: Path, setting: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(setting))} need trials that run on GPUs"):
+    with pytest.raises(UsageError, match=rf"settings of GPUs \({next(iter(setting))}\) need trials"):
         make_slots([fakes.trial(tmp_path)], **setting)  # type: ignore[arg-type]
 
 

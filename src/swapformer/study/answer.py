@@ -84,7 +84,7 @@ def answer(
         where = f" with {condition}" if condition else ""
         log.warning("arm %s%s is impossible and left out: %s", arm, where, reason)
     store.prepare()
-    launch(Progress((), store, quiet=True))  # a launcher that cannot be made says so first
+    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
     fairness = disclose(plan)
     _say(announced(plan, fairness), quiet)
     if plan.spec.claims:

@@ -104,8 +104,9 @@ def live(trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: 
         os.setsid()
     slot.occupy()
     hear_stops()
+    orphaned = threading.Event()
     if tied:
-        threading.Thread(target=_follow_parent, name="tie", daemon=True).start()
+        threading.Thread(target=_follow_parent, args=(orphaned,), name="tie", daemon=True).start()
     store = Store(runs_dir)
     output = os.open(store.directory(trial.id) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
@@ -117,13 +118,18 @@ def live(trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: 
         torch.set_num_threads(threads_of([trial]))
     with suppress(UsageError, KeyboardInterrupt, Interrupted):  # the record says it
         execute(trial, store, provenance, work)
+    if orphaned.is_set():
+        with store.claim(trial.id) as mine:
+            if mine and (found := store.read(trial.id)) is not None and found.status == records.INTERRUPTED:
+                store.write(found.but(status=records.KILLED, reason="the process that had started it was killed"))
 
 
-def _follow_parent() -> None:
+def _follow_parent(orphaned: threading.Event) -> None:
     """Stop as for SIGTERM when the launcher's process is gone; at once if that takes too long."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a trial's process was started by a launcher"
     parent.join()
+    orphaned.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
     os.killpg(os.getpid(), signal.SIGKILL)

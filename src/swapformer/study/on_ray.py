@@ -74,6 +74,8 @@ class RayLauncher:
                     tasks[self._submit(remote, job, trial)] = trial
                 if stops:
                     waiting.clear()
+                    if not any(self.store.claimed(trial.id) for trial in tasks.values()):
+                        break  # Ray may be gone itself, for it gets what is sent to the group of processes
                 for task in ray.wait(list(tasks), num_returns=1, timeout=POLL)[0] if tasks else ():
                     self._note(task, tasks.pop(task))
                 for number, stop in enumerate(stops[:2]):

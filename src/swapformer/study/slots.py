@@ -47,7 +47,7 @@ def make_slots(
     if trials and not any(_on_gpu(trainer) for trainer in trainers):
         given = {"slots_per_gpu": slots_per_gpu, "gpus": gpus}
         if idle := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"{' and '.join(idle)} need trials that run on GPUs; give trainer=gpu, or leave them out")
+            raise UsageError(f"settings of GPUs ({', '.join(idle)}) need trials that run on them; give trainer=gpu too")
     groups = _device_groups(trainers, gpus) if any(map(_on_gpu, trainers)) else []
     if groups:
         shared = len(groups) * (slots_per_gpu or 1)
