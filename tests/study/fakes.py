@@ -89,6 +89,12 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
         case "hang once":
             if not resumed:
                 time.sleep(60)
+        case "stop slowly once":
+            if not resumed:
+                try:
+                    time.sleep(60)
+                finally:
+                    time.sleep(1)  # the rest of a step, and the checkpoint
         case "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(60)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -14,6 +16,7 @@ import pytest
 
 from study import fakes
 from study.parents import PATH, parent, statuses, wait_until
+from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.study.on_ray import RayLauncher
 from swapformer.study.record import Record
@@ -24,6 +27,18 @@ pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'swapformer[ray]'"),
     pytest.mark.filterwarnings("default"),  # Ray's own
 ]
+
+
+STUDY = """
+question: Does a copy need positions?
+baseline: rope
+arms:
+  rope: [model/position=rope]
+  none: [model/position=none]
+overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, eval.final_batches=1, model.d_model=16]
+seeds: 1
+metrics: [val/loss]
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -148,3 +163,13 @@ def test_a_stop_ends_the_running_trials_where_they_can_be_resumed(
     ended, *others = sorted(statuses(trials, store))
     assert others == ["missing", "missing"]
     assert ended == "interrupted" or (ended, stop, number) == ("killed", os.killpg, signal.SIGTERM)
+
+
+def test_a_study_of_real_trainings_is_launched_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["swapformer"])
+    (tmp_path / "positions.yaml").write_text(STUDY)
+    assert main(["study", "positions.yaml", "hydra/launcher=ray", "--slots", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] == {"finished": 2}

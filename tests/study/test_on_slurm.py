@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,13 +17,27 @@ import pytest
 
 from study import fake_slurm, fakes
 from study.parents import PATH, parent, statuses, wait_until
+from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.study.on_slurm import SlurmLauncher, job_of
+from swapformer.study.on_slurm import SlurmLauncher
 from swapformer.study.run import run
+from swapformer.study.slurm_queue import job_of
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 
 pytestmark = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install 'swapformer[slurm]'")
+
+
+STUDY = """
+question: Does a copy need positions?
+baseline: rope
+arms:
+  rope: [model/position=rope]
+  none: [model/position=none]
+overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, eval.final_batches=1, model.d_model=16]
+seeds: 1
+metrics: [val/loss]
+"""
 
 
 @pytest.fixture
@@ -127,23 +143,26 @@ def test_more_trials_than_an_array_may_have_wait_for_the_next_one(store: Store, 
     assert arrays == ["0-1%2", None]
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGUSR2], [signal.SIGTERM, signal.SIGUSR2]])
+@pytest.mark.parametrize("signals", [[signal.SIGUSR2], [signal.SIGTERM, signal.SIGUSR2], [signal.SIGTERM]])
 def test_a_preempted_trial_keeps_its_checkpoint_is_queued_again_and_resumes(
     store: Store, journal: Path, cluster: Path, signals: list[signal.Signals]
 ) -> None:
-    """SLURM sends SIGTERM before the signal that was asked for, or that alone, and to every process of a task."""
-    process = parent(store, [{"journal": str(journal), "behaviour": "hang once"}], kind="slurm")
+    """SLURM sends SIGTERM before the signal that was asked for, or alone, and to every process of a task."""
+    process = parent(store, [{"journal": str(journal), "behaviour": "stop slowly once"}], kind="slurm")
     wait_until(lambda: len(fakes.runs(journal)) == 1)
+    if signals == [signal.SIGTERM]:
+        (cluster / "requeue" / "100").touch()  # then SLURM queues it again by itself
     for number in signals:
         fake_slurm.send(cluster, "100", number)
     assert process.wait(timeout=60) == 0
-    trial = fakes.trial(journal, behaviour="hang once")
+    trial = fakes.trial(journal, behaviour="stop slowly once")
     assert statuses([trial], store) == ["finished"]
     assert [line.split()[2] for line in journal.read_text().splitlines()] == ["new", "resumed"]
     assert len(scripts(cluster)) == 1, "the same job"
     record = store.read(trial.id)
     assert record is not None
-    assert len(record.notes) == 1 and record.notes[0].startswith("attempt 1 interrupted: ")
+    reason = "its job was preempted or out of time" if signal.SIGUSR2 in signals else "Interrupted"
+    assert record.notes == (f"attempt 1 interrupted: {reason}",)
 
 
 def test_a_job_that_has_used_up_its_timeouts_is_not_queued_again(store: Store, journal: Path, cluster: Path) -> None:
@@ -212,3 +231,18 @@ def test_a_machine_without_slurm_is_told_apart(store: Store, monkeypatch: pytest
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="needs SLURM's commands, but there is no sbatch here"):
         launcher(store)
+
+
+def test_a_study_of_real_trainings_is_launched_from_the_command_line(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["swapformer"])
+    (tmp_path / "positions.yaml").write_text(STUDY)
+    assert (
+        main(["study", "positions.yaml", "hydra/launcher=slurm", "--slots", "1", "hydra.launcher.poll=0.2", "--json"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["trials"] == {"finished": 2}
+    (script,) = scripts(cluster)
+    assert header(script)["array"] == "0-1%1"

@@ -54,6 +54,9 @@ def test_slots_are_cores_over_threads_unless_given(tmp_path: Path, monkeypatch: 
     two = fakes.trial(tmp_path)
     two.config["trainer"]["threads"] = 2
     assert len(make_slots([two])) == 4
+    two.config["trainer"]["devices"] = 2
+    assert len(make_slots([two])) == 2, "each device has its threads"
+    two.config["trainer"]["devices"] = 1
     two.config["trainer"]["threads"] = 16
     assert len(make_slots([two])) == 1
     assert len(make_slots([two], 3)) == 3

@@ -115,7 +115,7 @@ def live(trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: 
     if work is None:
         import torch
 
-        torch.set_num_threads(threads_of([trial]))
+        torch.set_num_threads(threads_of(trial))
     with suppress(UsageError, KeyboardInterrupt, Interrupted):  # the record says it
         execute(trial, store, provenance, work)
     if orphaned.is_set():

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 
-from swapformer.errors import UsageError
 from swapformer.study.child import Child, live
+from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
 from swapformer.study.signals import collected_stops, stops_blocked
 from swapformer.study.slots import Slot, make_slots, pinned_threads
@@ -131,19 +131,6 @@ class LocalLauncher:
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
             log.warning("trial %s could not be started (%s)", trial.id, error)
             free.append(slot)
-
-
-def require_counts(**settings: int | None) -> None:
-    """Raise UsageError for a setting below one."""
-    for name, value in settings.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, but {value} was given")
-
-
-def require_time(limit: float | None) -> None:
-    """Raise UsageError for a limit that leaves no time."""
-    if limit is not None and not limit > 0:
-        raise UsageError(f"time_limit must be more than 0 minutes, but {limit} was given")
 
 
 def _forward(stops: list[int], children: Sequence[Child]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study.job import Job, library
-from swapformer.study.launcher import require_counts, require_time
+from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
 from swapformer.study.signals import collected_stops
-from swapformer.study.slots import devices_of, threads_of
+from swapformer.study.slots import cores_of, devices_of
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work
 
@@ -100,7 +100,7 @@ class RayLauncher:
         return "address" in self.init or "RAY_ADDRESS" in os.environ
 
     def _demand(self, trial: Trial) -> dict[str, float]:
-        cpus = threads_of([trial]) if self.num_cpus is None else self.num_cpus
+        cpus = cores_of([trial]) if self.num_cpus is None else self.num_cpus
         gpus = devices_of([trial]) if self.num_gpus is None else self.num_gpus
         return {"num_cpus": cpus, "num_gpus": gpus}
 

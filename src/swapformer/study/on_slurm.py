@@ -6,29 +6,24 @@ command waits for it instead of submitting it again.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.study.files import write_atomic
 from swapformer.study.job import Job, library
-from swapformer.study.launcher import require_counts, require_time
+from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
-from swapformer.study.slots import devices_of, threads_of
+from swapformer.study.slots import cores_of, devices_of
+from swapformer.study.slurm_queue import job_of, mark, queue
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, is_complete
 
 log = logging.getLogger(__name__)
 
-MARK = "job.json"
-"""In a trial's folder: which job has it."""
 POLL = 1.0
 """Seconds between looks at the store."""
 
@@ -104,9 +99,9 @@ class SlurmLauncher:
         marked = {trial.id: job for trial in trials if (job := job_of(self.store.directory(trial.id))) is not None}
         if not marked:
             return {}
-        while (queue := self._queue()) is None:
+        while (listed := queue()) is None:
             time.sleep(self.poll)
-        return {trial: job for trial, job in marked.items() if job in queue}
+        return {trial: job for trial, job in marked.items() if job in listed}
 
     def _submit(self, trials: Sequence[Trial], jobs: dict[str, str]) -> None:
         """Give the trials jobs, and add these to `jobs`."""
@@ -120,12 +115,12 @@ class SlurmLauncher:
             jobs[trial.id] = submitted.job_id
             place = self.store.directory(trial.id)
             place.mkdir(parents=True, exist_ok=True)
-            write_atomic(place / MARK, json.dumps({"slurm": submitted.job_id}))
+            mark(place, submitted.job_id)
         log.info("submitted %d trials as SLURM job %s", len(trials), jobs[trials[0].id].partition("_")[0])
 
     def _parameters(self, trials: Sequence[Trial]) -> dict[str, Any]:
         """What submitit makes the header of the script from."""
-        cpus = threads_of(trials) if self.cpus_per_task is None else self.cpus_per_task
+        cpus = cores_of(trials) if self.cpus_per_task is None else self.cpus_per_task
         gpus = devices_of(trials) if self.gpus_per_node is None else self.gpus_per_node
         asked = {
             "gpus_per_node": gpus or None,
@@ -157,25 +152,7 @@ class SlurmLauncher:
             waiting = [t for t in waiting if not is_complete(t, self.store, self.store.read(t.id))]
             if waiting and time.monotonic() - asked >= self.poll:
                 asked = time.monotonic()
-                queue = self._queue()
-                waiting = [trial for trial in waiting if queue is None or jobs[trial.id] in queue]
+                listed = queue()
+                waiting = [trial for trial in waiting if listed is None or jobs[trial.id] in listed]
             if self.tick is not None:
                 self.tick([trial for trial in waiting if self.store.claimed(trial.id)])
-
-    def _queue(self) -> set[str] | None:
-        """The user's jobs that wait or run, tasks of arrays one by one; None where SLURM does not answer."""
-        command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            log.warning("squeue does not answer (%s); asking again", error)
-            return None
-        return set(done.stdout.split())
-
-
-def job_of(folder: Path) -> str | None:
-    """The SLURM job that was submitted last for the trial in `folder`."""
-    try:
-        return str(json.loads((folder / MARK).read_bytes())["slurm"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

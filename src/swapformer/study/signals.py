@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 log = logging.getLogger(__name__)
@@ -72,9 +73,10 @@ def stops_blocked() -> Iterator[None]:
     A scheduler that stops a job signals every process of it, the fork server too: its death would look like the death
     of all trials. Signals that arrive here meanwhile wait.
     """
-    signals = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
     try:
+        resource_tracker.ensure_running()  # it unblocks SIGTERM, so it must not come within
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -36,7 +36,7 @@ def make_slots(
     slots_per_gpu: int | None = None,
     gpus: Sequence[int | str] | None = None,
 ) -> list[Slot]:
-    """One slot per `threads` cores, or `slots_per_gpu` (1) per device, or per group of devices that a trial uses.
+    """One slot per cores that a trial keeps busy, or `slots_per_gpu` (1) per devices that it uses.
 
     With `slots` given there are that many, which share the devices in turn; with `slots_per_gpu` too it is a limit.
 
@@ -55,7 +55,7 @@ def make_slots(
         return [Slot(groups[i % len(groups)]) for i in range(count)]
     if any(map(_on_gpu, trainers)):  # a driver without nvidia-smi, or no GPU at all: the trial will say which
         return [Slot()] * (slots or slots_per_gpu or 1)
-    return [Slot()] * (slots or max(1, cores() // threads_of(trials)))
+    return [Slot()] * (slots or max(1, cores() // cores_of(trials)))
 
 
 def _on_gpu(trainer: Mapping[str, Any]) -> bool:
@@ -81,9 +81,14 @@ def devices_of(trials: Sequence[Trial]) -> int:
     return max((_devices(trial.config["trainer"]) for trial in trials if _on_gpu(trial.config["trainer"])), default=0)
 
 
-def threads_of(trials: Sequence[Trial]) -> int:
-    """How many threads the largest of the trials computes with."""
-    return max((int(trial.config.get("trainer", {}).get("threads") or 1) for trial in trials), default=1)
+def threads_of(trial: Trial) -> int:
+    """How many threads a trial computes with, on each of its devices."""
+    return int(trial.config.get("trainer", {}).get("threads") or 1)
+
+
+def cores_of(trials: Sequence[Trial]) -> int:
+    """How many cores the largest of the trials keeps busy."""
+    return max((threads_of(trial) * _devices(trial.config.get("trainer", {})) for trial in trials), default=1)
 
 
 def cores() -> int:

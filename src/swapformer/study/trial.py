@@ -197,7 +197,8 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
 
 def _remembered(before: Record) -> str:
     """What became of an attempt that this one takes up, for the notes: its record is about to be overwritten."""
-    return f"attempt {before.attempts} {before.status}: {before.reason or 'no reason is known'}"
+    status = records.KILLED if before.status == records.RUNNING else before.status
+    return f"attempt {before.attempts} {status}: {before.reason or 'its process ended without a word'}"
 
 
 def _start_anew(folder: Path) -> None:
