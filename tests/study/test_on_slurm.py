@@ -105,7 +105,9 @@ def test_the_script_asks_for_what_the_trials_need(store: Store, journal: Path, c
     made._submit(trials, jobs)
     asked = header(scripts(cluster)[0])
     assert asked["array"] == "0-1%2" and "requeue" in asked
-    assert (asked["time"], asked["cpus-per-task"], asked["gpus-per-node"]) == ("90", "3", "2")
+    assert (asked["time"], asked["cpus-per-task"], asked["gpus-per-node"]) == ("90", "6", "2"), (
+        "three threads for each of two devices"
+    )
     assert asked["signal"] == "USR2@30", "submitit's signal for a preemption"
     assert not {"mem", "partition", "account", "qos", "constraint"} & asked.keys(), "the cluster's defaults"
     assert [job_of(store.directory(trial.id)) for trial in trials] == list(jobs.values()) == ["100_0", "100_1"]
