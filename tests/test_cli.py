@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from swapformer.cli import main
 from swapformer.paths import conf_dir
@@ -28,6 +32,13 @@ metrics: [val/loss, probe/head_similarity]
 claims:
   - {text: "without it is worse", worse: {arm: none, than: rope, metric: val/loss, margin: 0.0}}
 """
+
+
+@dataclass
+class OfAnotherPlugin:
+    _target_: str = "hydra_plugins.another.Launcher"
+
+
 SHARED = ["task=copy", "task.eval_lengths=[]", "budget.steps=2", "eval.final_batches=1", "model.d_model=16"]
 
 
@@ -165,6 +176,18 @@ def test_a_launcher_whose_package_is_missing_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, package, None)  # what Python takes for a package that is not there
     said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", f"hydra/launcher={launcher}")
     assert f"needs the package {package}, which is not installed; pip install 'swapformer[{launcher}]'" in said
+
+
+def test_a_plugin_with_a_launcher_of_the_same_name_is_named_as_what_is_in_the_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hydra-ray-launcher does when it is imported; Hydra then takes its settings for the schema of ours."""
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))
+    store.store("ray", OmegaConf.structured(OfAnotherPlugin), group="hydra/launcher", provider="another")
+    with pytest.warns(UserWarning, match="validated against ConfigStore schema"):
+        said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", "hydra/launcher=ray")
+    assert "uninstall that one (hydra-ray-launcher)" in said
 
 
 def test_a_probe_that_fails_is_status_one_and_costs_no_training(
