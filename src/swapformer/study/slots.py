@@ -22,7 +22,7 @@ class Slot:
 
 
 def make_slots(trials: Sequence[Trial], slots: int | None = None) -> list[Slot]:
-    """One slot per `threads` cores, or per device that a trial uses.
+    """One slot per cores that a trial computes with, or per devices that it uses.
 
     With `slots` given there are that many, which share the devices in turn.
     """
@@ -30,9 +30,9 @@ def make_slots(trials: Sequence[Trial], slots: int | None = None) -> list[Slot]:
     groups = _device_groups(trainers)
     if groups:
         return [Slot(groups[i % len(groups)]) for i in range(slots or len(groups))]
-    threads = max(map(threads_of, trials), default=1)
+    wanted = max((threads_of(trial) * trial.config.get("trainer", {}).get("devices", 1) for trial in trials), default=1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [Slot()] * (slots or max(1, cores // threads))
+    return [Slot()] * (slots or max(1, cores // wanted))
 
 
 def _device_groups(trainers: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -50,7 +50,7 @@ def _device_groups(trainers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def threads_of(trial: Trial) -> int:
-    """How many threads a trial computes with."""
+    """How many threads a trial computes with, on each of its devices."""
     return int(trial.config.get("trainer", {}).get("threads") or 1)
 
 

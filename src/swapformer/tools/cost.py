@@ -22,7 +22,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.batch < 1:
         raise UsageError(f"`--batch` must be at least 1, but it is {options.batch}.")
     lengths = _lengths(options.lengths) or [task_of(config).train_length]
-    report = measure(config, task_of(config).interface, options.batch, lengths, options.dtype)
+    again = config["trainer"]["gradient_checkpointing"]
+    report = measure(config, task_of(config).interface, options.batch, lengths, options.dtype, checkpointed=again)
     print(json.dumps(report, indent=1) if options.json else _text(report))
     return 0
 
