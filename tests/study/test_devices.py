@@ -122,9 +122,13 @@ def test_a_rank_that_is_killed_or_hangs_costs_its_trial_alone_and_the_trial_goes
     assert (again.steps, again.tokens, again.parameters) == (expected.steps, expected.tokens, expected.parameters)
     assert again.environment == {**expected.environment, "devices": 2, "strategy": "ddp"}
     assert (again.trainer["devices"], again.trainer["strategy"]) == (2, "ddp")
-    assert files(store, killed) == files(store, alone) == {
-        *("config.yaml", "record.json", "metrics.csv", "checkpoints/last.ckpt", "lock", "log.txt"),
-    }
+    assert (
+        files(store, killed)
+        == files(store, alone)
+        == {
+            *("config.yaml", "record.json", "metrics.csv", "checkpoints/last.ckpt", "lock", "log.txt"),
+        }
+    )
     assert {path.name for path in store.runs_dir.iterdir()} == {"trials", "studies"}
 
 

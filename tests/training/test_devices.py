@@ -52,7 +52,9 @@ def apart(one: Path, other: Path) -> float:
 
 
 def state(directory: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    found: dict[str, torch.Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)[
+        "state_dict"
+    ]
     return found
 
 

@@ -1,6 +1,6 @@
 """Two CPU ranks for tests, forked where everything is imported: they train one configuration after the other.
 
-What torchrun would tell them is told here; a trial's own start, through torchrun, is what `study/test_devices.py` tests.
+What torchrun would tell them is told here; `study/test_devices.py` tests the start of a trial through torchrun.
 """
 
 from __future__ import annotations
@@ -84,10 +84,9 @@ _PARTS = TrainingStream._parts
 
 
 def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
-    os.environ |= {
-        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"},
-    }
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    os.environ |= {name: str(number) for name, number in {**numbers, "MASTER_PORT": port}.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if Path("/sys/class/net/lo").exists():
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     faulthandler.dump_traceback_later(SECONDS * 0.5, exit=True)

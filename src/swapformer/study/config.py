@@ -154,9 +154,7 @@ _OFF = {"strategy": None, "gradient_checkpointing": False, "compile": False}
 def _computed(trainer: Mapping[str, Any]) -> Config:
     """What of a trainer can change a result, to rounding at least: not how long it waits for a hung process."""
     return {
-        key: value
-        for key, value in trainer.items()
-        if key != "heartbeat" and not (key in _OFF and value == _OFF[key])
+        key: value for key, value in trainer.items() if key != "heartbeat" and not (key in _OFF and value == _OFF[key])
     }
 
 

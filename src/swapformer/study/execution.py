@@ -52,13 +52,13 @@ def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterat
             "trainer.strategy=ddp, or optim=adamw, adam, sgd or lion."
         )
     if strategy == "fsdp" and trainer["compile"]:
-        yield "fsdp gathers weights between layers, which cannot be compiled here; use trainer.strategy=ddp, or no compile."
+        yield "fsdp gathers weights between layers, which cannot be compiled here; use trainer.strategy=ddp."
 
 
 def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
     """What parts cannot take of how they would be computed."""
     for layer in layers:
-        norm, residual, attention = layer.norm(), layer.residual(), layer.attention()
+        norm, residual = layer.norm(), layer.residual()
         if trainer["devices"] > 1 and norm.crosses_places:
             yield (
                 f"norm {type(norm).__name__} takes its statistics over the whole batch, of which each of "

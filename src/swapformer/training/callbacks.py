@@ -104,7 +104,7 @@ class Checkpoints(Callback):
         self.ranks = ranks
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.stop.listen()  # Lightning has put a handler of its own before ours, in which ranks would wait for each other
+        self.stop.listen()  # Lightning has put a handler before ours, in which ranks would wait for each other
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stop.listen()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from swapformer.errors import UsageError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def compiled(function: Function, trainer: Mapping[str, Any]) -> Function:
+def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
     """The same function, compiled at its first call; weights keep their names.
 
     Raises:
@@ -30,5 +28,4 @@ def compiled(function: Function, trainer: Mapping[str, Any]) -> Function:
                 "one in the environment variable CXX, or use trainer.compile=false."
             ) from error
     config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
-    made: Function = torch.compile(function)
-    return made
+    return torch.compile(function)

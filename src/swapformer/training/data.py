@@ -93,7 +93,7 @@ def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
 class TrainingStream(IterableDataset[Share]):
     """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked.
 
-    Several ranks cut the same batch into so many times more parts, and take turns: all see the whole batch between them.
+    Several ranks cut the same batch into so many times more parts and take turns: between them they see all of it.
 
     Raises:
         UsageError: for a batch of fewer sequences than parts.

@@ -27,7 +27,6 @@ from swapformer.training.start import begin
 from swapformer.training.torchrun import run_ranks
 from swapformer.training.trainer import make_trainer, quiet
 
-
 Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 

@@ -20,7 +20,9 @@ from swapformer.training.signals import Stop, stop_on_signals
 POLL = 0.1
 """Seconds between looks at the ranks."""
 START = 600.0
-"""Seconds that a rank has for its first batch: imports, the process group, weights, compilation."""
+"""Seconds that a rank has for its first batch (imports, the process group, weights), and for one that is compiled."""
+SILENT = 45.0
+"""Seconds that a rank may be silent while it starts: an import may keep the thread that speaks from running."""
 LAST = 10.0
 """Seconds that the other ranks have once the first has come to an end, or to an error."""
 
@@ -28,7 +30,7 @@ Said = dict[str, Any]
 
 
 def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Said:
-    """Train with one process for each device, and return what rank 0 says: an `outcome`, or an `error` and its `reason`.
+    """Train with one process for each device and return what rank 0 says: an `outcome`, or an `error` and its `reason`.
 
     A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
     them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
@@ -40,7 +42,7 @@ def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, An
         _started(task, Path(name), directory, trainer) as process,
     ):
         ranks = [_Rank(Path(name), number) for number in range(trainer["devices"])]
-        return _watched(process, ranks, stop, trainer["heartbeat"])
+        return _watched(process, ranks, stop, trainer)
 
 
 @contextmanager
@@ -117,8 +119,8 @@ class _Rank:
             if found["batches"] != self.batches:
                 self.batches, self.moved = found["batches"], now
 
-    def complaint(self, limit: float) -> str | None:
-        """Why it is taken for dead or hung; None if it is not."""
+    def complaint(self, limit: float, compiles: bool = False) -> str | None:
+        """Why it is taken for dead or hung by a limit in seconds; None if it is not."""
         if self.said is not None:
             return None
         gone = self.pid is not None and not _lives(self.pid)
@@ -128,9 +130,10 @@ class _Rank:
         now = time.monotonic()
         if gone:
             return f"rank {self.number} (process {self.pid}) died without a word"
-        if self.pid is not None and now - self.beaten > limit:
-            return f"rank {self.number} (process {self.pid}) gave no sign of life for {limit:g} seconds"
-        if now - self.moved > (limit if self.batches else max(limit, START)):
+        silent = limit if self.batches else max(limit, SILENT)
+        if self.pid is not None and now - self.beaten > silent:
+            return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
+        if now - self.moved > (limit if self.batches and not compiles else max(limit, START)):
             return f"rank {self.number} was through no batch for {now - self.moved:.0f} seconds"
         return None
 
@@ -143,15 +146,16 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, limit: float) -> Said:
+def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, trainer: Mapping[str, Any]) -> Said:
     """What rank 0 says in the end, or that one of them had to be given up."""
+    limit, compiles = trainer["heartbeat"], trainer["compile"]
     handed_on = False
     ending: float | None = None
     while True:
         ended = process.poll()
         for rank in ranks:
             rank.look()
-        complaints = [complaint for rank in ranks if (complaint := rank.complaint(limit)) is not None]
+        complaints = [complaint for rank in ranks if (complaint := rank.complaint(limit, compiles)) is not None]
         said = [rank.said for rank in ranks if rank.said is not None]
         if complaints or (ended is not None and len(said) < len(ranks)):
             return _given_up(stop, "; ".join(complaints) or f"torchrun ended with exit status {ended}")
@@ -172,7 +176,9 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
 def _given_up(stop: Stop, why: str) -> Said:
     """The outcome of a training whose ranks were ended; one that was asked to stop has stopped."""
     stopped = stop.requested is not None
-    status, reason = ("interrupted", f"stopped by {stop.requested}") if stopped else ("killed", f"{why}; all were ended")
+    status, reason = (
+        ("interrupted", f"stopped by {stop.requested}") if stopped else ("killed", f"{why}; all were ended")
+    )
     return {"outcome": {"status": status, "reason": reason, "notes": []}}
 
 

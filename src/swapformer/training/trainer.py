@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Callback, Trainer
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.plugins import DoublePrecision
-from lightning.pytorch.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
 
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, Progress, Watch
