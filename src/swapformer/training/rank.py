@@ -45,3 +45,6 @@ def _trained(task: dict[str, Any], directory: Path, life: pulse.Pulse) -> dict[s
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # all is on the disk, and taking the interpreter apart lasts seconds

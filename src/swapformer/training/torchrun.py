@@ -119,11 +119,22 @@ class _Rank:
             if found["batches"] != self.batches:
                 self.batches, self.moved = found["batches"], now
 
+    @property
+    def lives(self) -> bool:
+        """Whether its process is there; not known before its first sign of life."""
+        if self.pid is None:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
     def complaint(self, limit: float, compiles: bool = False) -> str | None:
         """Why it is taken for dead or hung by a limit in seconds; None if it is not."""
         if self.said is not None:
             return None
-        gone = self.pid is not None and not _lives(self.pid)
+        gone = self.pid is not None and not self.lives
         self.said = pulse.read(pulse.report(self.place, self.number))
         if self.said is not None:
             return None
@@ -138,14 +149,6 @@ class _Rank:
         return None
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, trainer: Mapping[str, Any]) -> Said:
     """What rank 0 says in the end, or that one of them had to be given up."""
     limit, compiles = trainer["heartbeat"], trainer["compile"]
@@ -155,11 +158,12 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
         ended = process.poll()
         for rank in ranks:
             rank.look()
+        alive = [rank for rank in ranks if rank.lives]
         complaints = [complaint for rank in ranks if (complaint := rank.complaint(limit, compiles)) is not None]
         said = [rank.said for rank in ranks if rank.said is not None]
         if complaints or (ended is not None and len(said) < len(ranks)):
             return _given_up(stop, "; ".join(complaints) or f"torchrun ended with exit status {ended}")
-        if len(said) == len(ranks) and ended is not None:
+        if len(said) == len(ranks) and not alive:
             return _agreed(said)
         if said:
             ending = time.monotonic() if ending is None else ending
