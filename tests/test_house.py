@@ -31,16 +31,16 @@ STANDARD = frozenset(sys.stdlib_module_names)
 
 ROOMS = {
     "model": {"random", "interface"},
-    "task": {"random", "errors", "interface"},
+    "task": {"random", "errors", "interface", "targets"},
     "analysis": set(),
-    "training": {"model", "task", "random", "errors", "interface"},
+    "training": {"model", "task", "random", "errors", "interface", "targets"},
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
-    "mirror": {"study", "report", "errors"},
+    "mirror": {"study", "report", "errors", "targets"},
     "study": {
         *("model", "task", "analysis", "training", "probes", "report"),
-        *("interface", "errors", "paths", "console", "options", "schema"),
+        *("interface", "errors", "paths", "console", "options", "schema", "targets"),
     },
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }

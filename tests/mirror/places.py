@@ -13,10 +13,10 @@ from swapformer.study.record import Record
 
 
 class Memory(Destination):
-    """Keeps what it is shown; `failing` runs raise at their first row."""
+    """Keeps what it is shown, and writes its pages into a `diary`; `failing` runs raise at their first row."""
 
-    def __init__(self, *, failing: int = 0, hang: float = 0.0, patience: float = 1.0) -> None:
-        self.failing, self.hang, self.patience = failing, hang, patience
+    def __init__(self, *, failing: int = 0, hang: float = 0.0, patience: float = 1.0, diary: str | None = None) -> None:
+        self.failing, self.hang, self.patience, self.diary = failing, hang, patience, diary
         self.pages: list[Page] = []
         self.curves: Curves = {}
         self.pieces = 0
@@ -32,6 +32,9 @@ class Memory(Destination):
     def open(self, page: Page, folder: Path, say: Say) -> Run:
         time.sleep(self.hang)
         self.pages.append(page)
+        if self.diary is not None:
+            with Path(self.diary).open("a", encoding="utf-8") as file:
+                file.write(f"{page.study}/{page.arm} with {page.condition}\n")
         return _MemoryRun(self)
 
     def show(self, findings: Findings, folder: Path, say: Say) -> None:

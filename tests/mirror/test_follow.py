@@ -122,6 +122,7 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     """What crashes is noticed at once, however patient the command is; what hangs, after its patience."""
     tests = Path(__file__).parents[1]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
     monkeypatch.setattr("swapformer.mirror.process.destination", lambda node: Memory(patience=patience))
     store.write(Record(ID, "finished", attempts=1))
     config = {"logger": {"_target_": "mirror.places.Memory", **settings}}
@@ -137,6 +138,15 @@ def test_without_a_logger_no_process_is_started(store: Store) -> None:
     assert not (store.runs_dir / "mirror").exists()
 
 
+def manifest(store: Store, cells: list[dict[str, object]]) -> None:
+    folder = store.studies / "heads"
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {"name": "heads", "baseline": "h8", "arms": {"h8": [], "h4": []}, "seeds": [0], "metrics": ["val/loss"]}
+    draft = folder / "draft"
+    draft.write_text(json.dumps(plain | {"cells": cells, "conditions": {"size=nano": {"size": "nano"}}}))
+    draft.replace(folder / "manifest.json")
+
+
 def test_a_trial_of_a_study_is_shown_once_the_study_has_come_to_report_it(store: Store) -> None:
     """A study that tunes decides as it goes: the trial of another setting may be in the store from elsewhere."""
     place, said = Memory(), list[str]()
@@ -145,12 +155,20 @@ def test_a_trial_of_a_study_is_shown_once_the_study_has_come_to_report_it(store:
     (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
     store.write(Record(ID, "finished", attempts=1))
     for cells in ([], [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}]):
-        folder = store.studies / "heads"
-        folder.mkdir(parents=True, exist_ok=True)
-        plain = {"name": "heads", "baseline": "h8", "arms": {"h8": [], "h4": []}, "seeds": [0], "metrics": ["val/loss"]}
-        draft = folder / "draft"
-        draft.write_text(json.dumps(plain | {"cells": cells, "conditions": {"size=nano": {"size": "nano"}}}))
-        draft.replace(folder / "manifest.json")
+        manifest(store, cells)
         watching.look()
         assert [(page.arm, page.condition) for page in place.pages] == [("h8", "size=nano")] * len(cells)
     assert place.pages[0].places == ["heads/h8 with size=nano"] and said == []
+
+
+def test_the_process_is_told_the_whole_of_what_it_shows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests, diary = Path(__file__).parents[1], store.runs_dir / "diary"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
+    store.write(Record(ID, "finished", attempts=1))
+    manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
+    config = {"logger": {"_target_": "mirror.places.Memory", "diary": str(diary), "patience": 30.0}}
+    with mirrored([(Target(ID, "heads", "h8", "size=nano"), config)], store):
+        pass
+    assert diary.read_text() == "heads/h8 with size=nano\n"

@@ -48,7 +48,7 @@ def main(order: Path) -> int:
     order.unlink()
     os.nice(10)  # behind every training
     voice, store = _Voice(), Store(asked["runs_dir"])
-    targets = [Target(*entry) for entry in asked["targets"]]
+    targets = [Target(**entry) for entry in asked["targets"]]
     place = destination(asked["logger"])
     follower = Follower(targets, store, place, folder_of(store), voice.problem, voice.done)
     try:

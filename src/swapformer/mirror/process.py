@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def destination(node: Config) -> Destination:
     from hydra.utils import instantiate
 
     from swapformer.errors import UsageError
+    from swapformer.targets import require_known
 
+    require_known(node)
     try:
         place: Destination = instantiate(node)
     except InstantiationException as error:
@@ -96,7 +99,7 @@ def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.
         order = {
             "runs_dir": str(store.runs_dir),
             "logger": node,
-            "targets": [[target.trial, target.study, target.arm] for target in targets],
+            "targets": [asdict(target) for target in targets],
         }
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".order-", delete=False, encoding="utf-8") as file:
             json.dump(order, file)

@@ -22,6 +22,7 @@ from swapformer.study import budget, costs
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
 from swapformer.study.start import resolve
+from swapformer.targets import targets
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
 
@@ -193,15 +194,7 @@ def trial_id(config: Mapping[str, Any]) -> str:
 
 def _foreign_targets(node: object) -> Iterator[str]:
     """Classes that the configuration names and that neither this package nor a pinned library holds."""
-    if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if isinstance(target, str) and target.split(".")[0] not in ("swapformer", "torch"):
-            yield target
-        for value in node.values():
-            yield from _foreign_targets(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from _foreign_targets(value)
+    return (target for target in targets(node) if target.split(".")[0] not in ("swapformer", "torch"))
 
 
 @lru_cache(maxsize=64)
