@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from study import fakes
+from swapformer.report.records import environment_class
 from swapformer.study.config import check, compose
 from swapformer.study.expand import make_trial
 from swapformer.study.launcher import LocalLauncher
@@ -144,3 +145,5 @@ def test_devices_and_strategy_are_another_trial_and_another_environment_class() 
     assert "devices" not in one.environment
     assert [dict(each.environment)["strategy"] for each in (ddp, fsdp)] == ["ddp", "fsdp"]
     assert trial(*TWO, "trainer.heartbeat=7").id == ddp.id
+    assert environment_class({"environment": one.environment}).startswith("cpu · torch")
+    assert environment_class({"environment": ddp.environment}).startswith("2 × cpu · ddp · torch")

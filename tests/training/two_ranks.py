@@ -24,7 +24,7 @@ from swapformer.task.base import Batch, scored
 from swapformer.training.data import Share, TrainingStream
 from swapformer.training.fit import Outcome, train
 
-SECONDS = 100
+SECONDS = 150
 """Until they are given up."""
 
 
@@ -89,7 +89,7 @@ def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if Path("/sys/class/net/lo").exists():
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    faulthandler.dump_traceback_later(SECONDS * 0.5, exit=True)
+    faulthandler.dump_traceback_later(SECONDS * 0.8, exit=True)
     try:
         outcomes = [_outcome(job) for job in jobs]
         if rank == 0:

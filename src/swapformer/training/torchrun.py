@@ -81,8 +81,6 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _kill(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
     """End torchrun and then its ranks, which have sessions of their own."""
-    if process.poll() is not None:
-        return
     process.kill()
     for number in range(count):
         if (found := pulse.read(pulse.signs(place, number))) is not None:
