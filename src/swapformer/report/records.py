@@ -189,13 +189,15 @@ def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
 
 
 def environment_class(record: Mapping[str, Any]) -> str:
-    """Device type, torch version, threads and determinism, in words: only trials that share them may be compared."""
+    """Device type and number, torch version, threads and determinism, in words: only equal ones may be compared."""
     environment = _mapping(record, "environment")
     if not environment:
         return "unknown"
     threads = environment.get("threads", "?")
+    several = f"{environment['devices']} × " if "devices" in environment else ""
+    shared = f" · {environment['strategy']}" if "strategy" in environment else ""
     return (
-        f"{environment.get('device', '?')} · torch {environment.get('torch', '?')} · "
+        f"{several}{environment.get('device', '?')}{shared} · torch {environment.get('torch', '?')} · "
         f"{threads} thread{'' if threads == 1 else 's'} · "
         f"{'deterministic' if environment.get('deterministic') else 'not deterministic'}"
     )

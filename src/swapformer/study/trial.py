@@ -186,6 +186,7 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         status=records.RUNNING,
         seed=trial.config.get("seed"),
         environment=dict(trial.environment),
+        trainer=dict(trial.config.get("trainer") or {}),
         machine=machine(),
         git={"commit": provenance.commit, "dirty": provenance.dirty},
         data={"fingerprint": trial.data},

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     if batch < 1:
         raise UsageError(f"`--batch` must be at least 1, but it is {batch}.")
     lengths = _lengths(options.lengths or "") or [task_of(config).train_length]
-    report = measure(config, task_of(config).interface, batch, lengths, dtype)
+    again = config["trainer"]["gradient_checkpointing"]
+    report = measure(config, task_of(config).interface, batch, lengths, dtype, checkpointed=again)
     print(json.dumps(report, indent=1) if options.json else _text(report))
     return 0
 

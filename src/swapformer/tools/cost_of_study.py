@@ -113,7 +113,9 @@ def _counted(config: dict[str, Any]) -> Counted:
     task = task_of(config)
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
     try:
-        found = measure(config, task.interface, rows, [task.train_length], "float32")["lengths"][0]
+        again = config["trainer"]["gradient_checkpointing"]
+        counted = measure(config, task.interface, rows, [task.train_length], "float32", checkpointed=again)
+        found = counted["lengths"][0]
     except UsageError:  # what the model does depends on the data
         return Counted(None, None, None)
     cache = None if found["kv_cache"] is None else found["kv_cache"] // rows
