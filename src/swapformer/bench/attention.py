@@ -43,12 +43,12 @@ CASES = {
 def attending(overrides: Sequence[str], length: int, *, rows: int = 1, device: str = "cpu") -> Act | None:
     """Forward and backward of attention over random heads [rows, 4, length, 64]; None if the kernel refuses it.
 
-    In float32 on a CPU, in bfloat16 on a GPU.
+    In float32 on a CPU, in bfloat16 under autocast on a GPU.
     """
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     sizes = [f"model.d_model={HEADS * WIDTH}", f"model.num_heads={HEADS}", "model.num_layers=1"]
     layer = build_plan(compose(["task=copy", "model/position=none", *sizes, *overrides]), 2).layers[0]
-    attention, position = settled(layer.attention()), settled(layer.position().to(device, dtype))
+    attention, position = settled(layer.attention()), settled(layer.position().to(device))
     if attention.refuses(position) is not None:
         return None
     tokens = Tokens.of(length, device=device)
@@ -57,7 +57,8 @@ def attending(overrides: Sequence[str], length: int, *, rows: int = 1, device: s
     kernel: Any = attention.kernel
 
     def act() -> None:
-        out = kernel(q, k, v, attention.plan, position, Context(tokens, tokens), 0.0)
+        with torch.autocast(device, dtype, enabled=device == "cuda"):
+            out = kernel(q, k, v, attention.plan, position, Context(tokens, tokens), 0.0)
         torch.autograd.grad(out, [q, k, v, *position.parameters()], direction, allow_unused=True)
 
     return act
