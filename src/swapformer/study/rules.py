@@ -118,7 +118,7 @@ def initialisation(
 ) -> Iterator[str]:
     """What a scheme of initialisation takes for granted; `silent` says whether it starts every update at zero."""
     name = type(init).__name__
-    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().normalises}
+    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().rescales}
     if init.without_norm and norms:
         yield (
             f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
@@ -130,7 +130,7 @@ def initialisation(
             "else past a branch, so nothing would reach the end of the stack; use model/residual=add, gated or "
             "rezero, or model/init=gpt2, xavier or small."
         )
-    if init.without_norm and not norms and any(_places(layer) for layer in layers):
+    if init.without_norm and any(_places(layer) and not layer.norm().normalises for layer in layers):
         yield (
             f"init {name} is for models without a norm, where a placement has nothing to place; use "
             "model/placement=pre, or another init with a norm."
