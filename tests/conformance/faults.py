@@ -686,6 +686,17 @@ class Forgets(Residual):
         return update
 
 
+class CountsSilently(Residual):
+    """Has a weight for each update before a branch, and does not say that all layers must have as many."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.weights = gain(dims.layer * dims.branches + dims.branch + 1, start=1.0)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + self.weights.prod() * update
+
+
 class OnlyScales(Norm):
     """Multiplies by what it has learned, and passes for a norm that holds the stream's size."""
 

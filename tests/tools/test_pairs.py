@@ -219,7 +219,7 @@ class TestCommand:
         out = capsys.readouterr().out
         assert "✗ model/depth=early_exit model/residual=dense\n" in out
         assert "use model/residual=add, rezero or another one" in out
-        assert "pairs: 26, of which 22 go together and 4 are refused; faults: 0" in out
+        assert "pairs: 28, of which 23 go together and 5 are refused; faults: 0" in out
 
     def test_ends_with_1_where_a_row_does_not_train(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -172,6 +172,12 @@ def _residual_facts(subject: Subject) -> None:
     """A stream that computes its branches again keeps nothing of them, and one that carries shows more than updates."""
     residual = subject.layers[0].residual()
     first, second, *_ = (module for module in subject.perturbed().modules() if type(module) is type(residual))
+    sizes = [[w.shape for w in subject.layers[-1].residual(0, branches).parameters()] for branches in (2, 3)]
+    require(
+        (sizes[0] != sizes[1]) == residual.counts_updates,
+        f"counts_updates={residual.counts_updates} is stated, but with two and three branches a layer its weights are "
+        f"{sizes[0]} and {sizes[1]}.",
+    )
     x = torch.randn(1, 3, subject.layers[0].dims.d_model, generator=stream("carried"), dtype=torch.float64)
     with torch.no_grad():
         left: Any = second.read(first.write(first.open(x), torch.zeros_like(x)))
