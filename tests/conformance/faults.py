@@ -16,7 +16,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
 from swapformer.model.kernel import Kernel, Plan, Reference
-from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear
+from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear, gain
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.normaliser.base import softmax
@@ -684,6 +684,28 @@ class Forgets(Residual):
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         return update
+
+
+class CountsSilently(Residual):
+    """Has a weight for each update before a branch, and does not say that all layers must have as many."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        self.weights = gain(dims.layer * dims.branches + dims.branch + 1, start=1.0)
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + self.weights.prod() * update
+
+
+class OnlyScales(Norm):
+    """Multiplies by what it has learned, and passes for a norm that holds the stream's size."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.weight = gain(dims.d_model, start=1.0)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return x * self.weight
 
 
 class CountsAll(Normaliser):

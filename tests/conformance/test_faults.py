@@ -64,6 +64,8 @@ FAULTS = [
     ("ffn", "SilentLoss", {}, "facts_hold"),
     ("init", "FalseHead", {}, "facts_hold"),
     ("residual", "Forgets", {}, "facts_hold"),
+    ("residual", "CountsSilently", {}, "facts_hold"),
+    ("norm", "OnlyScales", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
     ("kernel", "DeadWord", {"backend": "math"}, "no_dead_knob"),
     ("activation", "FallsThrough", {"kind": "soft"}, "words_are_known"),

@@ -20,6 +20,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.residual import (
     DeepNorm,
     Dense,
+    DenseNet,
     Gated,
     HyperConnections,
     LayerScale,
@@ -176,6 +177,46 @@ def test_dense_averages_the_outputs_of_all_layers_before() -> None:
     assert_same(residuals, definition)
 
 
+def test_densenet_reads_everything_ever_written_through_a_map_of_its_own() -> None:
+    """Huang et al. 2017, equation 2, x_l = H_l([x_0, …, x_{l−1}]), with W_k + [I … I] on the concatenation."""
+    residuals: list[Any] = parts(DenseNet)
+
+    def mapped(history: list[Tensor], weight: Tensor) -> Tensor:
+        """Channel by channel: y_d = Σ_j (x_jd + Σ_c W[d, j·D + c] x_jc)."""
+        channels = [
+            sum(
+                (
+                    x[..., d] + sum(weight[d, j * WIDTH + c] * x[..., c] for c in range(WIDTH))
+                    for j, x in enumerate(history)
+                ),
+                torch.zeros((), dtype=torch.float64),
+            )
+            for d in range(WIDTH)
+        ]
+        return torch.stack(channels, dim=-1)
+
+    def definition(x: Tensor) -> Tensor:
+        history = [x]
+        for index, part in enumerate(residuals):
+            assert part.reading.shape == (WIDTH, (index + 1) * WIDTH)
+            history.append(branch(index, mapped(history, part.reading)))
+        return norm(mapped(history, residuals[-1].closing))
+
+    assert_same(residuals, definition)
+    assert [part.closing is None for part in residuals] == [True] * 5 + [False]
+
+
+def test_densenet_needs_as_many_branches_in_all_layers() -> None:
+    own = ["task=copy", "model/residual=densenet"]
+    check(compose([*own, "model.layers=[{at: 0, attention: gqa, attention.num_kv_heads: 1}]"]))
+    for change in ("ffn: none", "block: parallel"):
+        with pytest.raises(UsageError, match=r"DenseNet has weights for every update.* as many branches.* 1, 2"):
+            check(compose([*own, f"model.layers=[{{at: 0, {change}}}]"]))
+    reading = ["task=copy", "task.as_source=true", "model/topology=encoder_decoder", own[1]]
+    with pytest.raises(UsageError, match="as many branches, but they have 2, 1;"):
+        check(compose([*reading, "model.layers=[{at: 0, ffn: none}, {at: 1, block: parallel}]"]))
+
+
 @pytest.mark.parametrize("dynamic", [None, 0.3])
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_hyper_connections_equal_the_papers_matrices_at_every_place(streams: int, dynamic: float | None) -> None:
@@ -204,9 +245,9 @@ def test_hyper_connections_equal_the_papers_matrices_at_every_place(streams: int
     assert_same(residuals, definition)
 
 
-@pytest.mark.parametrize("option", ["hyper_connections", "dense"])
+@pytest.mark.parametrize("option", ["hyper_connections", "dense", "densenet"])
 def test_generalised_streams_start_as_the_plain_sum(option: str) -> None:
-    """Both papers choose their initial weights so; with one stream each, the sum over n streams scales nothing."""
+    """The papers of the first two choose their initial weights so; with one stream, the sum over n scales nothing."""
     ids = torch.arange(20)[None] % 11
     settings = ["model.residual.streams=1"] if option == "hyper_connections" else []
     one, other = (build_model(small([*more]), 11).double() for more in ([f"model/residual={option}", *settings], []))

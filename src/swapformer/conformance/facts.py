@@ -97,14 +97,19 @@ def _normaliser_facts(normaliser: Normaliser, heads: int) -> None:
 
 def _norm_facts(subject: Subject) -> None:
     norm = subject.layers[0].norm().double().train()
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.add_(0.3)
     x = torch.randn(2, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
     other = x.clone()
     other[:, 1:] += 1 + x[:, 1:].square()
     with torch.no_grad():
         changed = bool((norm(x) - norm(other))[:, 0].abs().max() > 1e-9)
         acts = not torch.equal(norm(x), x)
+        holds = bool(norm(1000 * x).std() < 500 * norm(x).std())
     require(changed == norm.crosses_places, f"crosses_places={norm.crosses_places} is stated, but it is {changed}.")
     require(acts == norm.normalises, f"normalises={norm.normalises} is stated, but it is {acts}.")
+    require(holds == norm.rescales, f"rescales={norm.rescales} is stated, but it is {holds}.")
 
 
 def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
@@ -167,6 +172,12 @@ def _residual_facts(subject: Subject) -> None:
     """A stream that computes its branches again keeps nothing of them, and one that carries shows more than updates."""
     residual = subject.layers[0].residual()
     first, second, *_ = (module for module in subject.perturbed().modules() if type(module) is type(residual))
+    sizes = [[w.shape for w in subject.layers[-1].residual(0, branches).parameters()] for branches in (2, 3)]
+    require(
+        (sizes[0] != sizes[1]) == residual.counts_updates,
+        f"counts_updates={residual.counts_updates} is stated, but with two and three branches a layer its weights are "
+        f"{sizes[0]} and {sizes[1]}.",
+    )
     x = torch.randn(1, 3, subject.layers[0].dims.d_model, generator=stream("carried"), dtype=torch.float64)
     with torch.no_grad():
         left: Any = second.read(first.write(first.open(x), torch.zeros_like(x)))

@@ -37,8 +37,8 @@ class LayerPlan:
         self._shared = shared
 
     def part(self, slot: str, **parts: Any) -> Any:
-        """A new part of a slot."""
-        return self._slots[slot](self.dims, **parts)
+        """A new part of a slot, with new ones of what it combines."""
+        return _made(self._slots[slot], self.dims, **parts)
 
     def kind(self, slot: str) -> Any:
         """The class of a slot's part, whose facts are known without making one."""
@@ -104,6 +104,12 @@ class LayerPlan:
 
     def block(self, branches: int) -> Block:
         return self.part("block", branches=branches, sublayer=self.sublayer)
+
+
+def _made(factory: Factory, dims: Dims, **parts: Any) -> Any:
+    combines: tuple[str, ...] = getattr(_target(factory), "combines", ())
+    inner = {name: _made(_settings(factory)[name], dims) for name in combines}
+    return factory(dims, **inner, **parts)
 
 
 def _target(factory: Factory) -> Any:

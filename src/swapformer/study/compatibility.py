@@ -33,6 +33,7 @@ from swapformer.study.rules import (
     positions,
     sources,
     streams,
+    updates,
     values,
 )
 from swapformer.study.unused import unused
@@ -132,7 +133,7 @@ def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Tas
         yield from layer_rules(layer, task)
     yield from devices(layers, config["trainer"]["accelerator"])
     yield from execution.parts(config["trainer"], layers)
-    for rule in (embeddings, streams, ends, values):
+    for rule in (embeddings, streams, updates, ends, values):
         yield from rule(layers)
     yield from positions(layers, task)
 

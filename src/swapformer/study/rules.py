@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.interface import MAIN
+from swapformer.model.dims import Side
 from swapformer.model.init import Init
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.residual import Residual
@@ -118,7 +119,7 @@ def initialisation(
 ) -> Iterator[str]:
     """What a scheme of initialisation takes for granted; `silent` says whether it starts every update at zero."""
     name = type(init).__name__
-    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().normalises}
+    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().rescales}
     if init.without_norm and norms:
         yield (
             f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
@@ -130,7 +131,7 @@ def initialisation(
             "else past a branch, so nothing would reach the end of the stack; use model/residual=add, gated or "
             "rezero, or model/init=gpt2, xavier or small."
         )
-    if init.without_norm and not norms and any(_places(layer) for layer in layers):
+    if init.without_norm and any(_places(layer) and not layer.norm().normalises for layer in layers):
         yield (
             f"init {name} is for models without a norm, where a placement has nothing to place; use "
             "model/placement=pre, or another init with a norm."
@@ -226,6 +227,19 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
                 f"residual {name} computes every branch twice, which would count a batch twice in the running averages "
                 f"of {type(layer.norm()).__name__}; use model/norm=layernorm or rmsnorm, or another residual."
             )
+
+
+def updates(layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """A stream with weights for every update before a branch takes it that all layers write as many."""
+    counting = [residual for residual in (layer.residual() for layer in layers) if residual.counts_updates]
+    crosses = bool(layers[0].dims.encoder_layers) and layers[0].dims.side is Side.DECODER
+    branches = [len(layer.block(branches=1 + crosses + layer.ffn().present).sublayers) for layer in layers]
+    if counting and len(set(branches)) > 1:
+        yield (
+            f"residual {type(counting[0]).__name__} has weights for every update before a branch, so all layers must "
+            f"have as many branches, but they have {', '.join(map(str, branches))}; use model/ffn=none in all layers "
+            "or in none, and one model/block, or model/residual=dense or add."
+        )
 
 
 def ends(layers: Sequence[LayerPlan]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -10,7 +11,13 @@ from swapformer.model.dims import Dims
 
 
 class Activation(nn.Module, ABC):
-    """Base of the slot: elementwise, any shape."""
+    """Base of the slot: elementwise, any shape.
+
+    Facts:
+        combines: names of the settings that are activations themselves.
+    """
+
+    combines: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

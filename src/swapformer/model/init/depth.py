@@ -76,9 +76,14 @@ class Fixup(Init):
     """Zero for the ends of branches and the head, He's √(2/fan_in) · L^(−1/(2m−2)) for a branch's other weights.
 
     Zhang et al. 2019 (arXiv:1901.09321). L is the number of branches (2 a layer), m the matrices in a branch. Tables
-    are N(0, 1/D), all else is He's. The paper's scalar biases before each matrix and activation are contained in
-    those of the linear maps (model.bias), its multiplier of each branch is model/residual=rezero with start 1:
-    +preset=fixup sets all of it.
+    are N(0, 1/D), all else is He's.
+
+    The paper's scalars are parts, as in the authors' Transformer, and +preset=fixup sets all of them: the multiplier of
+    each branch is model/residual=rezero with start 1; the biases before its first matrices and before the head are
+    model/norm=shift, those before an mlp's activation and second matrix model/activation=shifted. What is missing: the
+    bias between the heads and W_o, which the authors have neither; those before the second matrix of a glu and the
+    second factors of low_rank (all of these are contained in the vectors of model.bias=true); and the multiplier that
+    the authors have at the end of an encoder.
 
     Args:
         attention_matrices: m of the attention: 2 for values and output, which are multiplied; 4 counts query and key.

@@ -14,10 +14,12 @@ class Norm(nn.Module, ABC):
 
     Facts:
         normalises: it does something to x; only the absence of a norm does not.
+        rescales: what it gives does not grow with x, so that it holds the stream's size.
         crosses_places: in training its statistics mix places, so that the future leaks into a causal model.
     """
 
     normalises: bool = True
+    rescales: bool = True
     crosses_places: bool = False
 
     @abstractmethod
@@ -29,6 +31,7 @@ class Identity(Norm):
     """No norm: x."""
 
     normalises = False
+    rescales = False
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

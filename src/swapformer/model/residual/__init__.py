@@ -1,6 +1,7 @@
 """Residual streams: how a branch reads what came before and adds its update."""
 
 from swapformer.model.residual.base import Residual, Walk
+from swapformer.model.residual.concatenated import DenseNet
 from swapformer.model.residual.reversible import Reversible
 from swapformer.model.residual.several import Dense, HyperConnections, ResiDual
 from swapformer.model.residual.simple import (
@@ -19,6 +20,7 @@ __all__ = [
     "Add",
     "DeepNorm",
     "Dense",
+    "DenseNet",
     "Gated",
     "HyperConnections",
     "LayerScale",

@@ -43,11 +43,13 @@ class Residual(nn.Module, ABC):
         keeps: what its state is, which all layers of a model must agree on.
         recomputes: branches run again in the backward pass, so they must give the same again and leave nothing behind,
             and no norm may stand after a sum.
+        counts_updates: its weights are made for the number of updates before it, so all layers must have as many.
         carries: something of the stream goes past a branch; where it does not, the branch's update is all there is.
     """
 
     keeps: ClassVar[str] = "one tensor"
     recomputes: ClassVar[bool] = False
+    counts_updates: ClassVar[bool] = False
     carries: bool = True
 
     def __init__(self, dims: Dims) -> None:
