@@ -84,3 +84,49 @@ def test_a_trial_is_known_by_what_the_tokeniser_holds_not_by_where_it_lies(tmp_p
     overrides = ["task/source=files", f"task.source.path={inspect.getfile(Files)}", "task/tokeniser=trained"]
     ids = {trial_id(compose([*overrides, f"task.tokeniser.path={path}"])) for path in (trial, moved)}
     assert len(ids) == 1
+
+
+def of_class(trial: Path, name: str) -> Path:
+    """The same file, saying that its tokeniser is of another class."""
+    held = json.loads((trial / VOCABULARY_FILE).read_text(encoding="utf-8"))
+    path = trial / "other.json"
+    path.write_text(json.dumps(held | {"tokeniser": name}), encoding="utf-8")
+    return path
+
+
+def test_a_file_cannot_have_code_run_that_was_not_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
+    (tmp_path / "stranger.py").write_text(
+        "from pathlib import Path\nfrom swapformer.task.tokeniser import Characters\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n\nclass Mine(Characters):\n    pass\n\nOTHER = print\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = str(of_class(trial, "stranger.Mine"))
+    with pytest.raises(UsageError, match=r"'stranger.Mine'; if you trust it, add task.tokeniser.packages=\[stranger\]"):
+        Trained(path=path)
+    assert not (tmp_path / "ran").exists(), "it was not imported"
+    allowed = Trained(path=path, packages=["stranger"])
+    assert (tmp_path / "ran").exists()
+    assert allowed.settings() == Trained(path=str(trial)).settings(), "what it holds is what it is known by"
+
+
+@pytest.mark.parametrize(
+    ("name", "packages", "message"),
+    [
+        ("subprocess.Popen", [], r"is 'subprocess.Popen'; if you trust it, add task.tokeniser.packages=\[subprocess\]"),
+        ("swapformer.study.config.compose", [], "must be swapformer's or of a package"),
+        ("swapformer.task.tokeniser.Morse", [], "must be one that is there, but: .*'Morse'"),
+        (
+            "swapformer.task.tokeniser.Learned",
+            [],
+            "must be a Tokeniser, but 'swapformer.task.tokeniser.Learned' is none",
+        ),
+        ("nowhere_to_be_found.Mine", ["nowhere_to_be_found"], "put its package on the path"),
+        ("Mine", [], "must be swapformer's or of a package"),
+        ("swapformer.task.tokeniser.Bytes", "my_parts", "must be a list such as"),
+    ],
+)
+def test_a_class_that_is_none_of_ours_is_named(tmp_path: Path, name: str, packages: Any, message: str) -> None:
+    _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
+    with pytest.raises(UsageError, match=message):
+        Trained(path=str(of_class(trial, name)), packages=packages)

@@ -18,16 +18,20 @@ class Trained(Tokeniser):
     """The tokeniser of a trial with all that it has learned, so that its symbols are those that a model was trained on.
 
     `path`: the trial's folder (the beginning of its name will do), or a file such as the one that lies in it.
-    UsageError: there is none, or it lacks a special token that the task needs.
+    `packages`: your own packages that a tokeniser there may be of. The file names a class that is imported, and it may
+    come from someone else: swapformer's tokenisers and those of these packages are made, and nothing else.
+    UsageError: there is none, it is of another package, or it lacks a special token that the task needs.
     """
 
-    def __init__(self, *, path: str) -> None:
+    def __init__(self, *, path: str, packages: Sequence[str] = ()) -> None:
         super().__init__()
         self.path = str(path)
+        if isinstance(packages, str):
+            raise UsageError(f"task.tokeniser.packages must be a list such as [my_parts], but is {packages!r}")
+        self.packages = tuple(packages)
         held = _read(_file(Path(self.path).expanduser()), self.path)
         self._known = Learned(**{name: _plain(value) for name, value in held["learned"].items()})
-        module, _, name = held["tokeniser"].rpartition(".")
-        self._tokeniser: Tokeniser = getattr(import_module(module), name)(**held["settings"])
+        self._tokeniser = _class(held["tokeniser"], self.path, self.packages)(**held["settings"])
         self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
         self.any_bytes = self._tokeniser.any_bytes
 
@@ -79,6 +83,26 @@ def _read(file: Path, path: str) -> dict[str, Any]:
             "task.tokeniser.path must be the folder of a trial whose task is written by a tokeniser, but there is none "
             f"in {path!r} ({type(error).__name__}); name one, such as runs/trials/0123456789abcdef"
         ) from None
+
+
+def _class(name: object, path: str, packages: Sequence[str]) -> type[Tokeniser]:
+    """The class that a file names: swapformer's own, or of a package that is allowed."""
+    module, _, last = str(name).rpartition(".")
+    package = module.partition(".")[0]
+    if module != __package__ and package not in packages:
+        raise UsageError(
+            f"the tokeniser of {path!r} must be swapformer's or of a package that you allow, since code that a file "
+            f"names is run, but it is {name!r}; if you trust it, add task.tokeniser.packages=[{package}]"
+        )
+    try:
+        found = getattr(import_module(module), last)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"the tokeniser of {path!r}, {name!r}, must be one that is there, but: {error}; put its package on the path"
+        ) from None
+    if not (isinstance(found, type) and issubclass(found, Tokeniser)):
+        raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
+    return found
 
 
 def _plain(value: Any) -> Any:
