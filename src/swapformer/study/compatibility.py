@@ -99,7 +99,9 @@ def check(config: Mapping[str, Any], task: Task) -> None:
                 problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack), *values(stack)]
             problems += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not problems:
-                _start(config, plan, task)
+                model: Topology = factory(config["model"]["topology"])(plan)
+                _start(config, model, task)
+                problems += _probes(config, model, task)
     except InstantiationException as error:
         raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -173,14 +175,21 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
         )
 
 
-def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
+def _start(config: Mapping[str, Any], model: Topology, task: Task) -> None:
     """What is loaded, what starts fresh and what is frozen: refused unless it fits the model."""
-    model: Topology = factory(config["model"]["topology"])(plan)
     freeze(model, config["optim"])
     if config["init_from"] is not None:
         match(model, source(Path(config["init_from"]["path"])), task, config)
     elif config["init_fresh"]:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
+
+
+def _probes(config: Mapping[str, Any], model: Topology, task: Task) -> Iterator[str]:
+    """Probes that could measure nothing when the training is over."""
+    with torch.device("cpu"):
+        for node in config["probes"].values():
+            if problem := instantiate(node).unsuited(model, task):
+                yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:
