@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from swapformer.task.base import whole_number
-from swapformer.task.source.base import Document, Row, Source, Stamp, TextFile, missing_column, stamp_of_files
+from swapformer.task.source.base import Source, Stamp, missing_column, stamp_of_files
+from swapformer.task.source.document import Document, Row, TextFile
 from swapformer.task.source.library import Library, package_of
 
 COLUMNS = ("package",)
