@@ -30,8 +30,8 @@ def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
 def test_memory_that_a_process_adds_is_seen_though_the_one_that_started_it_has_more() -> None:
     held = np.ones(300 * 10**6, dtype=np.uint8)
     code = (
-        "import numpy as np\nfrom swapformer.bench.corpus import _peak\n"
-        "before = _peak()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\nprint(_peak() - before, added.sum())"
+        "import numpy as np\nfrom swapformer.bench.peak import peak\n"
+        "before = peak()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\nprint(peak() - before, added.sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     assert held.sum() == 300 * 10**6 and 35 < float(done.stdout.split()[0]) < 60

@@ -6,12 +6,11 @@ The peak of a process never falls, so lengths rise, and each counts from what th
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from swapformer.bench.attention import WINDOW, attending
+from swapformer.bench.peak import peak
 
 
 def peaks(lengths: Sequence[int]) -> list[float]:
@@ -22,16 +21,8 @@ def peaks(lengths: Sequence[int]) -> list[float]:
         act = attending(["model/kernel=blocked", *WINDOW], length)
         assert act is not None, "a window has blocks"
         act()
-        found.append(_peak())
-    return [peak - found[0] for peak in found[1:]]
-
-
-def _peak() -> float:
-    """Megabytes that the process has held at most."""
-    status = Path("/proc/self/status")
-    if status.exists():  # the other count of Linux begins with what the parent process held
-        return next(int(line.split()[1]) for line in status.open() if line.startswith("VmHWM:")) * 1024 / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+        found.append(peak())
+    return [held - found[0] for held in found[1:]]
 
 
 if __name__ == "__main__":
