@@ -16,8 +16,7 @@ class Snippets(Source):
     """Pieces of `lines` lines of the standard library's source; the column `package` says which package each is from.
 
     Pieces do not overlap, and those of white space are left out. All of a file are in one split, decided by the file's
-    name as Library does: a test share of x holds no file that another task on the library trains on, if its training
-    share is 1 − x or less.
+    name as Library does: what one task on the library is judged on, no other one with the same task.split trains on.
     `packages`: those that are told apart.
     UsageError: a package that this Python's library does not have.
     """
