@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -38,6 +39,13 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
 
 
+def exported() -> dict[str, str]:
+    """The environment that the walk's first command makes."""
+    (_, setting) = commands()[0]
+    name, _, value = setting.partition("=")
+    return {name: value}
+
+
 def write(place: Path, content: dict[str, str]) -> None:
     for name, text in content.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +62,7 @@ def run(words: list[str], place: Path) -> str:
         text=True,
         check=False,
         timeout=200,
+        env={**os.environ, **exported()},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -65,6 +74,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("walk")
     write(place, files())
     return place
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in exported().items():
+        monkeypatch.setenv(name, value)
 
 
 def records(place: Path) -> dict[str, dict[str, Any]]:
@@ -81,6 +96,7 @@ def targets(place: Path) -> list[str]:
 def test_the_walk_has_the_files_and_commands_that_are_checked_here() -> None:
     assert list(files()) == [PART, "conf/model/position/clipped.yaml", "test_clipped.py", "my_study.yaml"]
     assert [words[:3] for words in commands()] == [
+        ["export", "SWAPFORMER_PACKAGES=my_parts"],
         ["python", "-m", "pytest"],
         ["swapformer", "train", "-m"],
         ["swapformer", "study", "my_study.yaml"],
@@ -89,7 +105,7 @@ def test_the_walk_has_the_files_and_commands_that_are_checked_here() -> None:
 
 def test_a_part_of_the_users_own_is_swept_and_stands_in_the_report(place: Path) -> None:
     """The sweep and then the study, which shares the sweep's trials: both are one story, told once."""
-    _, sweep, study = commands()
+    *_, sweep, study = commands()
     printed = run(sweep, place)
     assert "rope" in printed and "clipped" in printed
     assert (place / "runs/studies/first_look/report/report.html").is_file()

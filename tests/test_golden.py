@@ -62,12 +62,12 @@ def refresh(request: pytest.FixtureRequest) -> bool:
 def baseline(study: str) -> dict[str, Any]:
     """The resolved config of a study's baseline at scale cpu, first seed.
 
-    Without the store's place, and without the hash of its data, which differs with Python's version.
+    Without the store's place and mirror, and without the hash of its data, which differs with Python's version.
     """
     spec = load(study, "cpu")
     arm = {spec.baseline: spec.arms[spec.baseline]}
     config = expand(replace(spec, arms=arm, seeds=spec.seeds[:1])).shared_config
-    return {key: value for key, value in config.items() if key not in ("runs_dir", "data")}
+    return {key: value for key, value in config.items() if key not in ("runs_dir", "logger", "data")}
 
 
 @pytest.mark.parametrize("study", sorted(shipped()))

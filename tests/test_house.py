@@ -31,14 +31,17 @@ STANDARD = frozenset(sys.stdlib_module_names)
 
 ROOMS = {
     "model": {"random", "interface"},
-    "task": {"random", "errors", "interface"},
+    "task": {"random", "errors", "interface", "targets"},
     "analysis": set(),
-    "training": {"model", "task", "random", "errors", "interface"},
+    "training": {"model", "task", "random", "errors", "interface", "targets"},
     "probes": {"model", "task", "analysis", "training", "interface"},
     "conformance": {"model", "training", "random", "interface", "options"},
     "report": {"errors", "schema"},
-    "study": {"model", "task", "training", "probes", "report", "errors", "paths", "console", "options", "schema"}
-    | {"interface"},
+    "mirror": {"study", "report", "errors", "targets"},
+    "study": {
+        *("model", "task", "analysis", "training", "probes", "report"),
+        *("interface", "errors", "paths", "console", "options", "schema", "targets"),
+    },
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }
 """What each room may import of swapformer beside itself: from left to right, and never back."""
@@ -47,6 +50,7 @@ OUTSIDE = {
     "model": {"torch", "entmax"},
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
+    "mirror": {"hydra", "numpy", "matplotlib"},
     "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
     "interop": {"torch", "safetensors", "tokenizers", "yaml"},
 }

@@ -18,9 +18,10 @@ from swapformer.errors import UsageError, suggest
 if TYPE_CHECKING:
     from swapformer.report.build import Report
 
-_TOOLS = {
+TOOLS = {
     "trials": ("swapformer.tools.trials", "list, show, compare and prune the trials in the store"),
     "status": ("swapformer.tools.status", "where a study stands, also while it runs"),
+    "dashboard": ("swapformer.tools.dashboard", "a W&B workspace of a study"),
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
@@ -29,6 +30,7 @@ _TOOLS = {
     "export": ("swapformer.tools.export", "write a trained model as a Hugging Face checkpoint"),
     "import": ("swapformer.tools.load", "make a Hugging Face checkpoint a start for trials"),
     "bench": ("swapformer.bench", "measure speed"),
+    "completion": ("swapformer.tools.completion", "a script that lets your shell complete this command"),
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
 
@@ -43,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
 
         return train(given[1:])
-    if given and given[0] in _TOOLS:
-        tool = importlib.import_module(_TOOLS[given[0]][0])
+    if given and given[0] in TOOLS:
+        tool = importlib.import_module(TOOLS[given[0]][0])
         return guarded(lambda: tool.main(given[1:]), "--debug" in given)
     options = _parser().parse_args(given)
     return guarded(lambda: options.run(options), options.debug)
@@ -85,9 +87,15 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--config-dir", type=Path, help="a configuration directory of your own, listed too")
     listing.set_defaults(run=_list)
 
-    for verb, (_, text) in _TOOLS.items():
+    for verb, (_, text) in TOOLS.items():
         verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
     return parser
+
+
+def verb_parsers() -> Mapping[str, argparse.ArgumentParser]:
+    """Every verb with its parser; those in `TOOLS`, and `train`, have another one in their own modules."""
+    (verbs,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(verbs.choices)
 
 
 def _study(options: argparse.Namespace) -> None:
@@ -99,6 +107,7 @@ def _study(options: argparse.Namespace) -> None:
     if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
         _through_hydra(options, own, extra)
         return
+    from swapformer.mirror.process import cells_of, mirrored
     from swapformer.study.answer import answer
     from swapformer.study.expand import expand
     from swapformer.study.launcher import LocalLauncher
@@ -108,14 +117,15 @@ def _study(options: argparse.Namespace) -> None:
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), here()
-    found = answer(
-        plan,
-        store,
-        provenance,
-        lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
-        options.publish,
-        quiet=options.json,
-    )
+    with mirrored(cells_of(plan), store):
+        found = answer(
+            plan,
+            store,
+            provenance,
+            lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
+            options.publish,
+            quiet=options.json,
+        )
     show(found.report, found.to_json(), options.json)
     found.require_complete()
 

@@ -14,6 +14,8 @@ from omegaconf import DictConfig
 
 from swapformer.console import Failed, guarded
 from swapformer.errors import UsageError, suggest
+from swapformer.mirror.follow import Target
+from swapformer.mirror.process import mirrored
 from swapformer.paths import conf_dir
 from swapformer.study import record as records
 from swapformer.study.complaint import explained
@@ -22,7 +24,7 @@ from swapformer.study.run import run
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, execute
 
-_FLAGS = (
+FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
     *("-cn", "--config-name", "-cp", "--config-path", "-i", "--info", "-sc", "--shell-completion", "--hydra-help"),
     *("--version", "--experimental-rerun"),
@@ -67,12 +69,14 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study import config
+    from swapformer.study import budget, config
     from swapformer.study.expand import make_trial
 
     with explained():
         resolved = config.finalise(composed)
     config.check(resolved)
+    if (text := budget.text(resolved["budget"])) is not None:
+        print(f"swapformer: {text}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
     reused = (found := store.read(trial.id)) is not None and found.final
@@ -81,10 +85,17 @@ def _train(composed: DictConfig) -> float:
         for missing in trials:
             execute(missing, store, here())
 
-    run([trial], store, launch)
+    with mirrored([] if _of_a_study() else [(Target(trial.id), resolved)], store):
+        run([trial], store, launch)
     value = objective(trial, store)
     _say(trial, store, reused)
     return value
+
+
+def _of_a_study() -> bool:
+    """Whether our sweeper has started this job: then it mirrors all of them itself."""
+    hydra_config = HydraConfig.get()
+    return hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
 
 
 def objective(trial: Trial, store: Store) -> float:
@@ -121,8 +132,8 @@ def sweep(overrides: Sequence[str]) -> None:
 
 def _hydra(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
-            raise UsageError(f"unknown option {argument}{suggest(argument, _FLAGS)}")
+        if argument.startswith("-") and argument.partition("=")[0] not in FLAGS:
+            raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
     sys.argv[1:] = _options_first(arguments)
     with _hydra_raises(), explained([argument for argument in arguments if not argument.startswith("-")]):
         train()

@@ -23,7 +23,7 @@ from swapformer.model.pattern import Causal, Full, Window
 from swapformer.model.position import Position, Rotary
 from swapformer.random import stream
 from swapformer.study.config import check, compose, task_of
-from swapformer.tools.cost import measure
+from swapformer.study.costs import measure
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 4, 4, 6, 21
 DIMS = Dims(WIDTH, 1, HEADS, HEAD_DIM, 64, 5)

@@ -63,12 +63,14 @@ class Store:
     def write_trial(
         self, arm: str, seed: int, metrics: Mapping[str, float], status: str = "finished",
         history: Mapping[str, Sequence[tuple[int, float]]] | None = None, probes: Mapping[str, float] | None = None,
-        **record: Any,
+        place: int | None = None, **record: Any,
     ) -> Path:  # fmt: skip
-        directory = self.directory(arm, seed)
+        """A trial of a seed; `place` stands for the seed in its id, where an arm has several trials of one seed."""
+        number = seed if place is None else place
+        directory = self.directory(arm, number)
         directory.mkdir(parents=True, exist_ok=True)
         content = {
-            "schema_version": RECORD_VERSION, "id": self.trial(arm, seed),
+            "schema_version": RECORD_VERSION, "id": self.trial(arm, number),
             "status": status, "reason": None, "seed": seed,
             "metrics": dict(metrics), "standard_errors": dict.fromkeys(metrics, 0.004),
             "directions": self.directions,

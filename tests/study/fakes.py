@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import signal
 import time
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from swapformer.errors import UsageError
 from swapformer.study.provenance import Provenance
@@ -50,9 +53,20 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     checkpoint.write_text("step 5")
     time.sleep(config.get("sleep", 0.0))
     _behave(config["behaviour"], resumed)
-    if config["behaviour"] == "diverge":
+    if config["behaviour"] == "diverge" or config.get("lr", 0) > config.get("stable", math.inf):
         return Outcome("diverged", "loss is nan", {"val/loss": float("nan")})
-    return Outcome(metrics={"val/loss": 1.0 + config["seed"], "val/odd": float("inf")})
+    loss = 1.0 + config["seed"] + config.get("heads", 0) * noise(config) + off(config)
+    return Outcome(metrics={"val/loss": loss, "val/odd": float("inf")})
+
+
+def off(config: dict[str, Any]) -> float:
+    """How far the learning rate is from the best one, in decades."""
+    return abs(math.log10(config["lr"] / config["best"])) if "lr" in config else 0.0
+
+
+def noise(config: dict[str, Any]) -> float:
+    """A number in [0, 1) that only the seed and the asked spread decide; 0 where none is asked for."""
+    return float(np.random.default_rng(config["seed"]).random()) * config.get("spread", 0.0)
 
 
 def _behave(behaviour: str, resumed: bool) -> None:
@@ -132,6 +146,7 @@ class Composer:
             resolved[key.lstrip("+")] = json.loads(value) if value[:1] in "0123456789[{" else value
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
+        resolved["budget"] = {"steps": 10}
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
@@ -144,6 +159,18 @@ class Composer:
 
     def environment_class(self, resolved: dict[str, Any]) -> dict[str, Any]:
         return {"device": "cpu"}
+
+    def cost(self, resolved: dict[str, Any], what: str) -> int:
+        """Twelve parameters for each unit of width, and one for each head."""
+        if resolved.get("width", 4) == 13:
+            raise ValueError("13 brings bad luck")
+        return 12 * int(resolved.get("width", 4)) + int(resolved.get("heads", 0))
+
+    def flops_of_a_step(self, resolved: dict[str, Any]) -> int:
+        return 100 * self.cost(resolved, "flops")
+
+    def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        return {f"layers.{layer}.up.weight": (12, int(resolved.get("width", 4))) for layer in (0, 1)}
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(

@@ -158,6 +158,7 @@ class TestIdentity:
         source = tmp_path / "outside_part.py"
         source.write_text("from swapformer.model.position import Position\nclass Mine(Position):\n    pass\n")
         monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setenv("SWAPFORMER_PACKAGES", "outside_part")
         config = composed("model/position=none", "model.position._target_=outside_part.Mine")
         before = identity(config)["foreign_parts"]
         assert list(before) == ["outside_part.Mine"]
@@ -178,5 +179,6 @@ class TestIdentity:
         with pytest.raises(UsageError, match="the data have changed since this trial was named"):
             fit(before, tmp_path / "trial")
 
-    def test_a_probe_of_the_users_own_does_not_rename_a_trial(self) -> None:
+    def test_a_probe_of_the_users_own_does_not_rename_a_trial(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SWAPFORMER_PACKAGES", "outside")
         assert trial_id(composed("+probes.mine._target_=outside.Probe")) == trial_id(composed())

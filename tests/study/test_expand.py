@@ -47,7 +47,7 @@ def test_trials_come_seed_by_seed(composer: fakes.Composer) -> None:
 
 def test_an_impossible_arm_is_dropped_and_listed_with_the_reason(composer: fakes.Composer) -> None:
     found = plan(composer, arms={"h2": ["heads=2"], "h7": ["heads=7"]})
-    assert found.impossible == {"h7": "heads must divide the width"}
+    assert found.impossible == {("h7", ""): "heads must divide the width"}
     assert {cell.arm for cell in found.cells} == {"h2"}
     with pytest.raises(UsageError, match="the baseline 'h2' cannot be built: heads must divide"):
         plan(composer, arms={"h2": ["heads=7"], "h1": ["heads=1"]})

@@ -40,9 +40,29 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
     ("changes", "complaint"),
     [
         ({"basline": "h8"}, "unknown key 'basline' in a study; did you mean 'baseline'"),
-        ({"tune": {"optim.lr": [1, 2]}}, "unknown key 'tune'"),
-        ({"match": {}}, "unknown key 'match'"),
-        ({"grid": {}}, "unknown key 'grid'"),
+        ({"tune": {}}, "`tune` must have at least one key"),
+        ({"tune": ["optim.lr"]}, "`tune` must map keys to the values to try"),
+        ({"tune": {"optim.lr": [1e-3]}}, "at least two values for optim.lr"),
+        ({"tune": {"optim.lr": [1e-3, 1e-3]}}, "different values for optim.lr"),
+        ({"tune": {"seed": [1, 2]}}, "other than the seed"),
+        ({"tune": {"optim.lr": [1, 2], "seeds": 0}}, "`seeds` must be"),
+        ({"tune": {"optim.lr": [1, 2], "seeds": [2, 9]}}, "must not be reported, but 2 would be"),
+        ({"tune": {"optim.lr": [1, 2]}, "metrics": ["probe/x"]}, "one of validation (val/…), not probe/x"),
+        ({"tune": {"model.num_heads": [1, 2]}}, "arm 'h1' must not set model.num_heads, which `tune` sets"),
+        ({"tune": {"a.b": [1, 2]}, "overrides": ["a.b=3"]}, "`overrides` must not set a.b, which `tune` sets"),
+        ({"tune": {"a.b": [1, 2]}, "grid": {"a.b": [1, 2]}}, "`tune` and `grid` both set it"),
+        ({"match": {}}, "exactly one of params, flops, kv_bytes"),
+        ({"match": {"params": "a.b", "flops": "a.b"}}, "exactly one of params, flops, kv_bytes"),
+        ({"match": {"params": "model/size"}}, "the key of the size"),
+        ({"match": {"parms": "a.b"}}, "no cost 'parms'; did you mean 'params'"),
+        ({"match": {"params": "a.b", "within": 0}}, "`within` of `match` must be a fraction above 0"),
+        ({"match": {"params": "model.num_heads"}}, "arm 'h1' must not set model.num_heads, which `match` solves"),
+        ({"grid": {}}, "`grid` must have at least one key"),
+        ({"grid": {"model/size": "nano"}}, "at least two values for model/size"),
+        ({"seeds": {"looks": [8, 8]}}, "`looks` must be growing numbers"),
+        ({"seeds": {"looks": [1, 4]}}, "`looks` must be growing numbers of seeds from 2"),
+        ({"seeds": {"look": [2, 4]}}, "`seeds` must be"),
+        ({"seeds": {"looks": [2, 4]}}, "but this study has no claims"),
         ({"baseline": "h9"}, "the baseline must be one of the arms, but 'h9' is not; known: h1, h8"),
         ({"arms": {}}, "`arms` must map at least one name"),
         ({"arms": {"a": "model.num_heads=1"}}, "arm 'a' must be a list of overrides"),
@@ -106,3 +126,39 @@ def test_each_scale_has_a_report_and_a_results_folder_of_its_own(tmp_path: Path)
     default, smoke = (spec.parse(raw, "mine", scale, tmp_path) for scale in (None, "smoke"))
     assert (default.name, default.published) == ("mine", tmp_path / "results")
     assert (smoke.name, smoke.published) == ("mine.smoke", tmp_path / "results" / "smoke")
+
+
+def test_values_are_spelled_as_overrides_and_combined() -> None:
+    """YAML reads 3e-4, which has no point, as a text."""
+    raw = study(
+        tune={"optim.lr": ["3e-4", 0.001], "optim.betas": [[0.9, 0.95], [0.9, 0.99]], "seeds": 2},
+        grid={"model/size": ["nano", "micro"], "model.bias": [True, False]},
+    )
+    found = spec.parse(raw, "s")
+    assert found.tune is not None and found.tune.seeds == (1_000_000, 1_000_001)
+    assert found.tune.values == {"optim.lr": ("3e-4", "0.001"), "optim.betas": ("[0.9, 0.95]", "[0.9, 0.99]")}
+    assert list(found.conditions) == [
+        "model/size=nano, model.bias=true", "model/size=nano, model.bias=false",
+        "model/size=micro, model.bias=true", "model/size=micro, model.bias=false",
+    ]  # fmt: skip
+    assert found.conditions["model/size=micro, model.bias=true"] == ("model/size=micro", "model.bias=true")
+    assert spec.parse(study(), "s").conditions == {"": ()}
+
+
+def test_a_scale_may_tune_match_and_cross_otherwise_or_not_at_all() -> None:
+    raw = study(
+        tune={"optim.lr": [1, 2]},
+        grid={"model/size": ["nano", "micro"]},
+        scales={"smoke": {"tune": None, "grid": {"model.bias": [True, False]}}, "cpu": {}},
+    )
+    smoke, default = spec.parse(raw, "s", "smoke"), spec.parse(raw, "s")
+    assert smoke.tune is None and list(smoke.grid or ()) == ["model.bias"]
+    assert default.tune is not None and list(default.grid or ()) == ["model/size"]
+
+
+def test_looks_are_seeds_that_come_in_steps_and_a_number_takes_them_off() -> None:
+    claim = {"text": "x", "worse": {"arm": "h1", "than": "h8", "metric": "val/loss", "margin": 0}}
+    found = spec.parse(study(seeds={"looks": [8, 14, 20]}, claims=[claim]), "s")
+    assert (found.seeds, found.looks) == (tuple(range(20)), (8, 14, 20))
+    assert spec.with_seeds(found, "4").looks == ()
+    assert spec.with_seeds(found, "{looks: [2, 3]}").looks == (2, 3)

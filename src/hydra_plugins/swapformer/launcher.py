@@ -30,6 +30,8 @@ class LocalLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """For sweepers of others: run the jobs and return each one's first metric, or the reason why it has none."""
+        from swapformer.mirror.follow import Target
+        from swapformer.mirror.process import mirrored
         from swapformer.study import config
         from swapformer.study.expand import make_trial
         from swapformer.study.run import run
@@ -40,7 +42,8 @@ class LocalLauncher(Launcher):
             config.check(resolved)
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
-        run(trials, store, lambda missing: self.start(missing, store))
+        with mirrored([(Target(trial.id), trial.config) for trial in trials], store):
+            run(trials, store, lambda missing: self.start(missing, store))
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 
     def start(

@@ -36,13 +36,15 @@ class StudySweeper(BasicSweeper):
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
         from rich.console import Console
 
+        from swapformer.mirror.process import cells_of, mirrored
         from swapformer.study.answer import answer
         from swapformer.study.provenance import here
         from swapformer.study.store import Store
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
-        found = answer(plan, store, here(), lambda progress: self._launch(plan, store, progress), self.publish)
+        with mirrored(cells_of(plan), store):
+            found = answer(plan, store, here(), lambda progress: self._launch(store, progress), self.publish)
         found.report.render(Console())
         found.require_complete()
         return found
@@ -61,15 +63,14 @@ class StudySweeper(BasicSweeper):
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
         return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name))
 
-    def _launch(self, plan: "Plan", store: "Store", progress: "Progress") -> "Launch":
+    def _launch(self, store: "Store", progress: "Progress") -> "Launch":
         launcher: Any = self.launcher
-        overrides = {cell.trial.id: list(cell.overrides) for cell in plan.cells}
 
         def launch(trials: "Sequence[Trial]") -> None:
             if hasattr(launcher, "start"):  # ours takes resolved configs; isinstance fails, the class exists twice
                 launcher.start(trials, store, progress.tick)
                 return
-            jobs = [overrides[trial.id] for trial in trials]
+            jobs = [list(trial.overrides) for trial in trials]
             for first, batch in enumerate(self.split_overrides_to_chunks(jobs, self.max_batch_size)):
                 launcher.launch(batch, initial_job_idx=first * (self.max_batch_size or 0))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
+from swapformer.bench.reliability import DISTURBANCES, measure
 from swapformer.bench.slope import Slope
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
@@ -18,8 +19,9 @@ Measurement = Callable[[argparse.Namespace], Iterable[Ratio | Slope | Figure]]
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and return 0: a target that is missed is a number, not a failure."""
-    options = _parser().parse_args(arguments)
-    require_quiet_machine(options.force)
+    options = parser().parse_args(arguments)
+    if options.timed:
+        require_quiet_machine(options.force)
     found = options.measure(options)
     if options.json:
         print(json.dumps([finding.as_dict() for finding in found], indent=1))
@@ -29,13 +31,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1, data 3")
     common.add_argument("--force", action="store_true", help="measure on a loaded machine too")
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.set_defaults(timed=True)
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
@@ -63,11 +67,41 @@ def _parser() -> argparse.ArgumentParser:
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
     start.set_defaults(measure=_start)
 
+    mirror = verbs.add_parser(
+        "mirror", parents=[common], help="a training step mirrored offline to W&B against one not"
+    )
+    mirror.add_argument("overrides", nargs="*", default=["model/size=nano", "task=text"], help="what is trained")
+    mirror.add_argument("--steps", type=int, default=600, help="optimiser steps of each measurement")
+    mirror.set_defaults(measure=_mirror)
+
+    kept = verbs.add_parser("records", parents=[common], help="a kept trial against a training that leaves nothing")
+    kept.add_argument(
+        "overrides",
+        nargs="*",
+        default=["model/size=nano", "task=text", "probes=head_similarity"],
+        help="what is trained",
+    )
+    kept.add_argument("--steps", type=int, default=1000, help="optimiser steps of each measurement")
+    kept.set_defaults(measure=_records)
+
     corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
     corpus.add_argument("--megabytes", type=int, default=100)
     corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
     corpus.set_defaults(measure=_corpus)
+
+    trust = verbs.add_parser("reliability", parents=[common], help="kills, full disks, cut files, clocks, large stores")
+    trust.add_argument("names", nargs="*", metavar="NAME", help=f"only these of {', '.join(DISTURBANCES)}")
+    trust.add_argument("--kills", type=int, default=200, help="how many SIGKILLs")
+    trust.add_argument("--offsets", type=int, default=50, help="places where files are cut, and room on the disk")
+    trust.add_argument("--listed", type=int, default=10_000, help="trials in the store that is listed")
+    trust.add_argument("--reported", type=int, default=1000, help="trials in the study that is reported")
+    trust.add_argument("--seed", type=int, default=0, help="of what is random")
+    trust.set_defaults(measure=_reliability, timed=False)
     return parser
+
+
+def _reliability(options: argparse.Namespace) -> Iterable[Figure]:
+    return measure(options.names, {**vars(options), "rounds": options.rounds or 3})
 
 
 def _step(options: argparse.Namespace) -> list[Ratio]:
@@ -86,6 +120,18 @@ def _launcher(options: argparse.Namespace) -> list[Ratio]:
     from swapformer.bench.launcher import throughput
 
     return [throughput(options.trials, options.steps, options.rounds or 1)]
+
+
+def _mirror(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.mirror import overhead
+
+    return [overhead(options.overrides, options.steps, options.rounds or 5)]
+
+
+def _records(options: argparse.Namespace) -> list[Ratio]:
+    from swapformer.bench.records import overhead
+
+    return [overhead(options.overrides, options.steps, options.rounds or 5)]
 
 
 def _data(options: argparse.Namespace) -> list[Ratio]:

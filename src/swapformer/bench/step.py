@@ -25,7 +25,7 @@ from swapformer.training.optimiser import make_optimiser, parameter_groups
 WARM_UP = 5
 
 
-class _Clock(Callback):
+class Clock(Callback):
     """Seconds between the end of the warm-up steps and the end of the last step."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def trial(config: Config) -> float:
     Raises:
         RuntimeError: if it did not finish.
     """
-    clock = _Clock()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as directory:
         outcome = training.fit(config, Path(directory), callbacks=[clock], final=False)
     if outcome.status != "finished":

@@ -13,28 +13,45 @@ from rich.table import Table
 from rich.text import Text
 
 from swapformer.errors import UsageError
-from swapformer.report import canvas, figures, formats, html, tables, wording
+from swapformer.report import canvas, disclosure, figures, formats, html, tables, wording
 from swapformer.report.claims import parse
-from swapformer.report.evidence import gather
-from swapformer.report.plain import row_dict, verdict_dict
+from swapformer.report.everywhere import Everywhere, everywhere
+from swapformer.report.manifest import Manifest
+from swapformer.report.plain import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
-from swapformer.report.scene import Scene
-from swapformer.report.summaries import ArmRow, summarise
-from swapformer.report.verdicts import Verdict, judge
+from swapformer.report.sequential import judge_all, saved
+from swapformer.report.summaries import ArmRow
+from swapformer.report.tuning import read_tuning
+from swapformer.report.verdicts import Verdict
+from swapformer.report.view import View, views
 
-_COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow"}
+_COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow", "depends": "magenta"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written: what it says, and where it lies."""
+    """A report that was written: what it says, and where it lies.
+
+    `views` hold tables and verdicts of each condition of a grid (one, without a name, where there is none), `claims`
+    the verdicts of each claim over all conditions.
+    """
 
     records: Records
-    rows: tuple[ArmRow, ...]
-    verdicts: tuple[Verdict, ...]
+    views: tuple[View, ...]
+    claims: tuple[Everywhere, ...]
     caveats: tuple[str, ...]
     directory: Path
     files: tuple[Path, ...]
+
+    @property
+    def rows(self) -> tuple[ArmRow, ...]:
+        """The rows of all tables."""
+        return tuple(row for view in self.views for row in view.rows)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """All verdicts, condition by condition."""
+        return tuple(verdict for view in self.views for verdict in view.verdicts)
 
     @property
     def complete(self) -> bool:
@@ -51,9 +68,14 @@ class Report:
             "baseline": manifest.baseline,
             "complete": self.complete,
             "trials": {str(status): int(n) for status, n in counts.items()},
-            "verdicts": [verdict_dict(verdict) for verdict in self.verdicts],
-            "arms": [row_dict(row, manifest.metrics) for row in self.rows],
-            "impossible": dict(manifest.impossible),
+            "saved": saved(self.records, self.verdicts),
+            "verdicts": [_in(view, verdict_dict(verdict)) for view in self.views for verdict in view.verdicts],
+            "arms": [_in(view, row_dict(row, manifest.metrics)) for view in self.views for row in view.rows],
+            "everywhere": [{"text": each.claim.text, "outcome": each.outcome} for each in self.claims],
+            "tuning": [tuned_dict(tuned) for view in self.views for tuned in view.tuned],
+            "fairness": [fairness_dict(each) for each in manifest.fairness],
+            "impossible": _impossible(manifest),
+            "design": disclosure.design(self.records, self.views),
             "caveats": list(self.caveats),
             "problems": list(self.records.problems),
             "files": [str(path) for path in self.files],
@@ -63,24 +85,32 @@ class Report:
         """Print verdicts and table to a terminal."""
         manifest = self.records.manifest
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
-        for verdict in self.verdicts:
-            color = _COLORS[verdict.outcome]
+        for each in self.claims:
+            color = _COLORS[each.outcome]
             console.print(
                 Text.assemble(
-                    (f"\n{wording.SYMBOLS[verdict.outcome]} {verdict.outcome:<9} ", f"bold {color}"), verdict.claim.text
+                    (f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} ", f"bold {color}"), each.claim.text
                 )
             )
-            for contrast in verdict.contrasts:
-                console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
-            console.print(Text(f"  {wording.verdict_text(verdict)}", style="dim"))
-        for metric in manifest.metrics:
-            console.print()
-            console.print(self._table(metric))
+            for condition, verdict in each.verdicts.items():
+                if condition:
+                    console.print(Text(f"  {verdict.outcome} with {condition}", style=_COLORS[verdict.outcome]))
+                for contrast in verdict.contrasts:
+                    console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
+                console.print(Text(f"  {wording.verdict_text(verdict)}", style="dim"))
+        for view in self.views:
+            if view.condition:
+                console.print(Text(f"\n{view.condition}", style="bold"))
+            for metric in manifest.metrics:
+                console.print()
+                console.print(self._table(view, metric))
+        for sentence in disclosure.design(self.records, self.views):
+            console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
         console.print(Text(str(self.directory / "report.html")), soft_wrap=True)
 
-    def _table(self, metric: str) -> Table:
+    def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
         manifest = self.records.manifest
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -88,7 +118,7 @@ class Report:
         table.add_column("trials")
         table.add_column("mean", no_wrap=True)
         table.add_column(Text(f"Δ to {manifest.baseline}"), no_wrap=True)
-        for row in self.rows:
+        for row in view.rows:
             summary = row.summaries[metric]
             paired = summary.comparison if summary.comparison is not None and summary.comparison.pairs else None
             table.add_row(
@@ -110,24 +140,38 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     records = read(study_dir, runs_dir)
     manifest = records.manifest
     claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
-    evidence = gather(records)
-    verdicts = judge(claims, evidence)
+    verdicts = judge_all(claims, records)
+    seen = views(records, claims, verdicts, read_tuning(manifest, runs_dir))
+    overall = everywhere(claims, verdicts)
     metrics = figures.reported(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
-    rows = summarise(records, evidence, manifest.metrics)
-    scene = Scene(records, evidence, rows, claims)
-    drawn = figures.draw(scene)
-    caveats = wording.caveats(records, rows, verdicts)
+    grid = html.grid(seen)
+    caveats = wording.caveats(records, seen)
     public = {
-        "table.md": tables.table_md(rows, manifest.metrics, records.directions, manifest.baseline),
+        "table.md": "\n".join(
+            tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
+            for view in seen
+        ),
         "results.csv": tables.results_csv(records, metrics),
-        **{f"{figure.name}.svg": figure.svg for figure in drawn},
+        **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for view in seen for f in view.figures))},
     }
     directory = study_dir / "report"
-    page = html.render(scene, drawn, verdicts, caveats)
+    page = html.render(records, seen, overall, grid, caveats)
     files = write(directory, {"report.html": page, **public})
     if publish_to is not None:
         files += write(publish_to, public)
-    return Report(records, tuple(rows), tuple(verdicts), tuple(caveats), directory, tuple(files))
+    return Report(records, tuple(seen), tuple(overall), tuple(caveats), directory, tuple(files))
+
+
+def _in(view: View, plain: dict[str, Any]) -> dict[str, Any]:
+    """The same with the view's condition, where it has one."""
+    return {"condition": view.condition, **plain} if view.condition else plain
+
+
+def _impossible(manifest: Manifest) -> dict[str, str]:
+    return {
+        f"{arm} with {condition}" if condition else arm: reason
+        for (arm, condition), reason in manifest.impossible_at.items()
+    }
 
 
 def write(directory: Path, contents: Mapping[str, str]) -> list[Path]:

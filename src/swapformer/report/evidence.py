@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +40,19 @@ class Evidence:
     diverged: Mapping[str, BoolArray]
     directions: Mapping[str, str]
     classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+
+    def among(self, seeds: Collection[int]) -> Evidence:
+        """What these seeds alone tell."""
+        kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
+        return Evidence(
+            self.arms,
+            tuple(seed for seed in self.seeds if seed in seeds),
+            {key: row[kept] for key, row in self.values.items()},
+            {arm: row[kept] for arm, row in self.finished.items()},
+            {arm: row[kept] for arm, row in self.diverged.items()},
+            self.directions,
+            {arm: row[kept] for arm, row in self.classes.items()},
+        )
 
     def of(self, arm: str, metric: str) -> FloatArray:
         """The finished values of an arm, in the order of the seeds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 DASH = "–"
 
@@ -70,6 +71,22 @@ def large(value: float) -> str:
     return DASH if math.isnan(value) else f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def scaled(value: float) -> str:
+    """A large number in three significant digits with a prefix: `1.23 T`."""
+    if math.isnan(value):
+        return DASH
+    for prefix in ("", " k", " M", " G", " T", " P"):
+        if abs(value) < 999.5:
+            return f"{value:.3g}{prefix}"
+        value /= 1000
+    return f"{value:.3g} E"
+
+
+def signed_percent(share: float) -> str:
+    """A share with its sign in percent, two significant digits: `+0.12 %`."""
+    return f"{number(100 * share, min(decimals(abs(100 * share)), 3), signed=True)} %" if share else "0 %"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the two largest units."""
     if math.isnan(seconds):
@@ -93,3 +110,8 @@ def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
     if high is None:
         return f"{low} or many more seeds would decide"
     return f"about {low} seeds would decide" if low == high else f"{low} to {high} seeds would decide"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

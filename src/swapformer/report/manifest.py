@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from swapformer.errors import UsageError
+from swapformer.report.design import Fairness, Tuning, Values, parse_conditions, parse_fairness, parse_tuning
 
 SCHEMA_VERSION = 1
 T = TypeVar("T")
@@ -24,16 +25,22 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm with one seed, and the id of the trial that answers it."""
+    """One arm with one seed in a condition of the grid, and the id of the trial that answers it."""
 
     arm: str
     seed: int
     trial: str
+    condition: str = ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """`manifest.json` as written by the study room; `claims` are still plain mappings (see `claims.parse`)."""
+    """`manifest.json` as written by the study room; `claims` are still plain mappings (see `claims.parse`).
+
+    `conditions`: the cells of the grid (one without a name where there is none). `impossible`: arms that could not be
+    built, in all conditions or in the one that the manifest was narrowed to (`at`). `looks`: the numbers of seeds at
+    which a sequential study is judged.
+    """
 
     name: str
     baseline: str
@@ -50,6 +57,16 @@ class Manifest:
     commit: str
     longest_trained: int | None
     shared_config: Mapping[str, Any]
+    looks: tuple[int, ...] = ()
+    conditions: Mapping[str, Values] = field(default_factory=lambda: {"": {}})
+    impossible_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    tuning: Tuning | None = None
+    fairness: tuple[Fairness, ...] = ()
+
+    def at(self, condition: str) -> Manifest:
+        """The study as it is in one condition."""
+        there = {arm: reason for (arm, where), reason in self.impossible_at.items() if where == condition}
+        return replace(self, impossible=there)
 
     @property
     def possible(self) -> tuple[str, ...]:
@@ -86,14 +103,21 @@ def read_manifest(path: Path) -> Manifest:
 
 def _build(raw: Mapping[str, Any]) -> Manifest:
     axis = raw.get("axis")
-    impossible = {str(entry["arm"]): str(entry["reason"]) for entry in raw.get("impossible") or ()}
+    conditions = parse_conditions(raw.get("conditions") or {})
+    reasons = {
+        (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
+        for entry in raw.get("impossible") or ()
+    }
+    impossible = {
+        arm: reason for (arm, _), reason in reasons.items() if all((arm, place) in reasons for place in conditions)
+    }
     manifest = Manifest(
         name=str(raw["name"]),
         baseline=str(raw["baseline"]),
         arms=_arms(raw["arms"], impossible),
         seeds=_each(raw["seeds"], int),
         metrics=_each(raw["metrics"], str),
-        cells=_each(raw["cells"], lambda cell: Cell(str(cell["arm"]), int(cell["seed"]), str(cell["trial"]))),
+        cells=_each(raw["cells"], _cell),
         claims=_each(raw.get("claims") or (), dict),
         impossible=impossible,
         axis=Axis(str(axis["key"]), {str(a): v for a, v in axis["values"].items()}) if axis else None,
@@ -103,6 +127,11 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         commit=str(raw.get("commit") or ""),
         longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
         shared_config=dict(raw.get("shared_config") or {}),
+        looks=_each(raw.get("looks") or (), int),
+        conditions=conditions,
+        impossible_at=reasons,
+        tuning=parse_tuning(raw.get("tuning")),
+        fairness=_each(raw.get("fairness") or (), parse_fairness),
     )
     known = set(manifest.arms)
     strangers = {cell.arm for cell in manifest.cells} - known
@@ -111,6 +140,10 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
     if manifest.baseline not in known:
         raise ValueError(f"the baseline {manifest.baseline!r} is not in `arms`")
     return manifest
+
+
+def _cell(raw: Mapping[str, Any]) -> Cell:
+    return Cell(str(raw["arm"]), int(raw["seed"]), str(raw["trial"]), str(raw.get("condition", "")))
 
 
 def _arms(arms: Mapping[str, Any], impossible: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

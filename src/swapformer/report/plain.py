@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from swapformer.report import wording
+from swapformer.report.design import Fairness
 from swapformer.report.summaries import ArmRow
+from swapformer.report.tuning import Tuned
 from swapformer.report.verdicts import Contrast, Verdict
 
 
@@ -26,6 +29,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         "seeds_needed": list(verdict.needed) if verdict.needed else None,
         "differences": [_contrast_dict(contrast) for contrast in verdict.contrasts],
         "notes": list(verdict.notes),
+        "look": verdict.look,
     }
 
 
@@ -61,6 +65,26 @@ def row_dict(row: ArmRow, metrics: Sequence[str]) -> dict[str, Any]:
             for name, summary in ((metric, row.summaries[metric]) for metric in metrics)
         },
     }
+
+
+def tuned_dict(tuned: Tuned) -> dict[str, Any]:
+    """How one arm was tuned."""
+    return {
+        "arm": tuned.arm,
+        "condition": tuned.condition,
+        "tried": [
+            {"values": dict(each.tried.values), "mean": _finite(each.mean), "others": dict(each.others)}
+            for each in tuned.outcomes
+        ],
+        "chosen": dict(tuned.chosen.values) if tuned.chosen else None,
+        "edges": list(tuned.chosen.edges) if tuned.chosen else [],
+    }
+
+
+def fairness_dict(fairness: Fairness) -> dict[str, Any]:
+    """How one arm differs from the baseline."""
+    plain = asdict(fairness) | {"flops": _finite(fairness.flops)}
+    return plain | {"mismatch": fairness.match.mismatch if fairness.match else None}
 
 
 def _finite(value: float) -> float | None:

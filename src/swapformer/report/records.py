@@ -8,7 +8,7 @@ import math
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,21 @@ _RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed
 _HEARTBEAT_SECONDS = 120.0
 
 CELL_COLUMNS = (
-    "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
+    "condition", "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
     "total", "non_position", "environment", "commit", "dirty",
 )  # fmt: skip
-METRIC_COLUMNS = ("arm", "seed", "trial", "metric", "value", "standard_error")
-HISTORY_COLUMNS = ("arm", "seed", "status", "metric", "step", "value")
+METRIC_COLUMNS = ("condition", "arm", "seed", "trial", "metric", "value", "standard_error")
+HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "value")
 
 
 @dataclass(frozen=True)
 class Records:
     """What a study's store holds.
 
-    `cells`: one row per arm and seed (`CELL_COLUMNS`), missing ones included. `metrics`: one row per finished cell and
-    metric (`METRIC_COLUMNS`); only finished trials have values. `histories`: the study's metrics during training, long
-    (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that could not be read, in words.
+    `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
+    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
+    values. `histories`: the study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any.
+    `problems`: files that could not be read, in words.
     """
 
     manifest: Manifest
@@ -46,6 +47,14 @@ class Records:
     directions: Mapping[str, str]
     problems: tuple[str, ...]
 
+    def at(self, condition: str) -> Records:
+        """What it holds of one condition of the grid."""
+        cells, metrics, histories = (
+            frame[frame["condition"] == condition].reset_index(drop=True)
+            for frame in (self.cells, self.metrics, self.histories)
+        )
+        return replace(self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories)
+
     def count(self, status: str, arm: str | None = None) -> int:
         """How many cells (of `arm`) have this status."""
         chosen = self.cells["status"] == status
@@ -53,7 +62,9 @@ class Records:
 
 
 @dataclass
-class _Trial:
+class TrialFiles:
+    """What a trial's folder holds; `metrics` only of a finished one."""
+
     status: str
     reason: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -68,13 +79,15 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     directions: dict[str, str] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
-        trial = _read_trial(directory, cell, problems) if cell.trial else _Trial("missing")
+        trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles("missing")
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
         directions |= {k: v for k, v in _mapping(trial.record, "directions").items() if v in ("lower", "higher")}
         if trial.status != "missing":
             history = read_history(directory / "metrics.csv", manifest.metrics, problems)
-            histories.append(history.assign(arm=cell.arm, seed=cell.seed, status=trial.status))
+            histories.append(
+                history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
+            )
     return Records(
         manifest,
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
@@ -86,30 +99,41 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
 
 
 def _all_cells(manifest: Manifest) -> list[Cell]:
-    """Every possible arm with every seed; a cell that the manifest does not name has no trial."""
-    named = {(cell.arm, cell.seed): cell for cell in manifest.cells if cell.arm not in manifest.impossible}
-    expected = {(arm, seed): Cell(arm, seed, "") for arm in manifest.possible for seed in manifest.seeds}
-    return list((expected | named).values())
+    """Every possible arm with every seed; a cell that the manifest does not name has no trial.
+
+    A sequential study names the cells that it came to, and its first look's are expected at least.
+    """
+    seeds = manifest.seeds[: manifest.looks[0]] if manifest.looks else manifest.seeds
+    expected = {
+        (arm, seed, condition): Cell(arm, seed, "", condition)
+        for condition in manifest.conditions
+        for arm in manifest.at(condition).possible
+        for seed in seeds
+    }
+    places = {(cell.arm, cell.condition) for cell in expected.values()}
+    named = {(cell.arm, cell.seed, cell.condition): cell for cell in manifest.cells}
+    return list((expected | {key: cell for key, cell in named.items() if (key[0], key[2]) in places}).values())
 
 
-def _read_trial(directory: Path, cell: Cell, problems: list[str]) -> _Trial:
+def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
+    """Read a trial's record and artifacts; what cannot be read is added to `problems`."""
     path = directory / "record.json"
     try:
         record = _checked(json.loads(path.read_text(encoding="utf-8")), cell)
     except FileNotFoundError:
-        return _Trial("running") if held(directory) else _Trial("missing")
+        return TrialFiles("running") if held(directory) else TrialFiles("missing")
     except (OSError, ValueError) as error:
         problems.append(f"{path}: {error}")
-        return _Trial("corrupt", f"record.json cannot be read: {error}")
+        return TrialFiles("corrupt", f"record.json cannot be read: {error}")
     status, reason = record["status"], str(record.get("reason") or "")
     if status == "running" and not held(directory, record):
-        return _Trial("killed", "the record says running, but no process holds the trial", record)
+        return TrialFiles("killed", "the record says running, but no process holds the trial", record)
     if status != "finished":
-        return _Trial(status, reason, record)
+        return TrialFiles(status, reason, record)
     values = {**_numbers(_mapping(record, "metrics")), **_artifact_metrics(directory / "artifacts", problems)}
     for name in _mapping(record, "metrics").keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    return _Trial(status, reason, record, values)
+    return TrialFiles(status, reason, record, values)
 
 
 def _checked(found: Any, cell: Cell) -> dict[str, Any]:
@@ -176,20 +200,20 @@ def _artifact_metrics(directory: Path, problems: list[str]) -> dict[str, float]:
     return metrics
 
 
-def _cell_row(cell: Cell, trial: _Trial) -> tuple[Any, ...]:
+def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
     record, parameters, git = trial.record, _mapping(trial.record, "parameters"), _mapping(trial.record, "git")
     return (
-        cell.arm, cell.seed, cell.trial, trial.status, trial.reason,
+        cell.condition, cell.arm, cell.seed, cell.trial, trial.status, trial.reason,
         _number(record.get("steps")), _number(record.get("tokens")), _number(record.get("seconds")),
         _number(parameters.get("total")), _number(parameters.get("non_position")),
         environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
     )  # fmt: skip
 
 
-def _metric_rows(cell: Cell, trial: _Trial) -> list[tuple[Any, ...]]:
+def _metric_rows(cell: Cell, trial: TrialFiles) -> list[tuple[Any, ...]]:
     errors = _numbers(_mapping(trial.record, "standard_errors"))
     return [
-        (cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
+        (cell.condition, cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
         for name, value in trial.metrics.items()
     ]
 

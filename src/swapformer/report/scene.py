@@ -25,12 +25,13 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Scene:
-    """A study, ready to be drawn."""
+    """A study, ready to be drawn; `everywhere` are its arms in all conditions of a grid, so that each has one look."""
 
     records: Records
     evidence: Evidence
     rows: Sequence[ArmRow]
     claims: Sequence[Claim]
+    everywhere: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> str:
@@ -56,7 +57,11 @@ class Scene:
     @cached_property
     def looks(self) -> dict[str, Style]:
         """How each arm is drawn."""
-        return styles(self.arms, self.baseline, ordered=self.axis is not None and len(self.arms) > 2)
+        arms, axis = self.everywhere or self.evidence.arms, self.records.manifest.axis
+        ordered = self.axis is not None and axis is not None and all(arm in axis.values for arm in arms)
+        if ordered and axis is not None:
+            arms = tuple(sorted(arms, key=axis.values.__getitem__))
+        return styles(arms, self.baseline, ordered=ordered and len(arms) > 2)
 
     def better(self, metric: str) -> str:
         """The metric's name with the direction that is better."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from swapformer.report import formats
+from swapformer.report.manifest import Manifest
 from swapformer.report.records import Records
 from swapformer.report.summaries import ArmRow, Summary
 
@@ -25,29 +26,38 @@ RESULT_COLUMNS: Mapping[str, str] = {
 }
 
 
+def result_columns(manifest: Manifest) -> dict[str, str]:
+    """The columns of `results.csv` with their meaning; a study with a grid has one more for each of its factors."""
+    factors = {key: "the grid's value of this key" for values in manifest.conditions.values() for key in values}
+    return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS}
+
+
 def results_csv(records: Records, metrics: Sequence[str]) -> str:
-    """`results.csv`: tidy, one row per arm, seed and metric; columns as in `RESULT_COLUMNS`."""
+    """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`."""
     values = {
-        (arm, seed, metric): (value, error)
-        for arm, seed, metric, value, error in records.metrics[
-            ["arm", "seed", "metric", "value", "standard_error"]
+        (condition, arm, seed, metric): (value, error)
+        for condition, arm, seed, metric, value, error in records.metrics[
+            ["condition", "arm", "seed", "metric", "value", "standard_error"]
         ].itertuples(index=False)
     }
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(RESULT_COLUMNS)
+    writer.writerow(result_columns(records.manifest))
     for cell in records.cells.itertuples(index=False):
         for metric in metrics:
-            value, error = values.get((cell.arm, cell.seed, metric), (math.nan, math.nan))
+            value, error = values.get((cell.condition, cell.arm, cell.seed, metric), (math.nan, math.nan))
             writer.writerow([
-                records.manifest.name, cell.arm, cell.seed, metric, _plain(value), _plain(error),
-                records.directions.get(metric, ""), cell.status, cell.trial, cell.environment,
+                records.manifest.name, *records.manifest.conditions[str(cell.condition)].values(), cell.arm, cell.seed,
+                metric, _plain(value), _plain(error), records.directions.get(metric, ""), cell.status, cell.trial,
+                cell.environment,
             ])  # fmt: skip
     return out.getvalue()
 
 
-def table_md(rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str) -> str:
-    """`table.md`: the table as GitHub shows it."""
+def table_md(
+    rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str, condition: str = ""
+) -> str:
+    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid."""
     heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
@@ -60,7 +70,7 @@ def table_md(rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping
         "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
         "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
     )
-    return "\n".join([*lines, "", note, ""])
+    return "\n".join([*([f"### {_cell(condition)}", ""] if condition else []), *lines, "", note, ""])
 
 
 def arrow(direction: str | None) -> str:

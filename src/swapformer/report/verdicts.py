@@ -54,7 +54,8 @@ class Verdict:
     """The answer to one claim. `level` is Holm's: the intervals are at `1 - level`; `p` is uncorrected.
 
     `needed` is the range of seeds that would decide an undecided claim (None: more than 1000), or None where no number
-    of seeds would; `notes` say what limits the verdict.
+    of seeds would; `notes` say what limits the verdict. `look` is the number of seeds at which a sequential study came
+    to it, None in any other.
     """
 
     claim: Claim
@@ -65,6 +66,7 @@ class Verdict:
     p_adjusted: float
     needed: tuple[int | None, int | None] | None
     notes: tuple[str, ...]
+    look: int | None = None
 
     @property
     def pairs(self) -> int:
@@ -108,7 +110,12 @@ class _Case:
 
 def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> list[Verdict]:
     """The verdicts on all claims of a study; a family-wise error of `alpha` is shared by Holm's procedure."""
-    cases = [_case(claim, evidence) for claim in claims]
+    return judge_family([(claim, evidence) for claim in claims], alpha)
+
+
+def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
+    """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
+    cases = [_case(claim, evidence) for claim, evidence in family]
     p_values = [case.p() for case in cases]
     levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
     return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 
 from swapformer.report import formats
 from swapformer.report.claims import Claim
+from swapformer.report.disclosure import fairness_caveats
 from swapformer.report.estimates import IdenticalEstimate, Opened
 from swapformer.report.records import Records
 from swapformer.report.summaries import ArmRow
 from swapformer.report.verdicts import Contrast, Verdict
+from swapformer.report.view import View
 
-SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "?"}
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+SYMBOLS = {"supported": "✓", "refuted": "✗", "depends": "±", "undecided": "?"}
 
 
 def claim_text(claim: Claim) -> str:
     """What exactly was claimed: `val/loss of h1 above that of h8 by more than 0.01`."""
-    others = "any other arm" if claim.of_best else listed(claim.than)
+    others = "any other arm" if claim.of_best else formats.listed(claim.than)
     size = formats.percent(claim.margin) if claim.relative else formats.compact(claim.margin)
     if claim.kind == "diverges":
         return f"{claim.arm} diverges more often than {others}, by more than {size} as a difference of rates"
@@ -56,7 +53,7 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.outcome == "supported":
         return ("Every interval lies" if several else "The whole interval lies") + " where the claim holds."
     if verdict.outcome == "refuted":
-        against = listed([c.than for c in verdict.contrasts if c.outcome == "refuted"])
+        against = formats.listed([c.than for c in verdict.contrasts if c.outcome == "refuted"])
         return "The whole interval lies where the claim does not hold" + (f" (against {against})." if several else ".")
     open_ones = [c for c in verdict.contrasts if c.outcome == "undecided"]
     where = f" against {len(open_ones)} of {len(verdict.contrasts)} arms" if several else ""
@@ -74,9 +71,11 @@ def _what_would(verdict: Verdict, undecided: Sequence[Contrast]) -> str:
     return "no number of seeds of this kind would"
 
 
-def caveats(records: Records, rows: Sequence[ArmRow], verdicts: Sequence[Verdict]) -> list[str]:
+def caveats(records: Records, views: Sequence[View]) -> list[str]:
     """What a reader must know before believing the numbers."""
     found = []
+    rows = [row for view in views for row in view.rows]
+    verdicts = [verdict for view in views for verdict in view.verdicts]
     unfinished = records.cells["status"].value_counts().drop("finished", errors="ignore")
     if len(unfinished):
         counts = ", ".join(f"{n} {status}" for status, n in unfinished.items())
@@ -88,6 +87,7 @@ def caveats(records: Records, rows: Sequence[ArmRow], verdicts: Sequence[Verdict
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
         )
+    found += fairness_caveats(records)
     found += _environments(records)
     found += _commits(records)
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):

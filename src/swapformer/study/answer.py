@@ -6,7 +6,7 @@ import hashlib
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,16 @@ from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.study import overrides as texts
 from swapformer.study import record as records
-from swapformer.study.expand import Plan
+from swapformer.study.disclose import announced, disclose, settled
 from swapformer.study.manifest import write_manifest
+from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
 from swapformer.study.provenance import Provenance
 from swapformer.study.run import Launch, run, status
 from swapformer.study.spec import Spec
 from swapformer.study.store import Store
+from swapformer.study.trial import Trial
+from swapformer.study.tune import choose
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
@@ -72,31 +75,61 @@ def answer(
     publish: bool = False,
     quiet: bool = False,
 ) -> Answer:
-    """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick."""
-    for arm, reason in plan.impossible.items():
-        log.warning("arm %s is impossible and left out: %s", arm, reason)
-    store.prepare()
-    write_manifest(plan, store, provenance)
-    progress = Progress(plan.trials, store, quiet)
-    start = launch(progress)
-    if plan.spec.claims and not quiet:
-        print(f"swapformer: {decidable(plan.spec)}", file=sys.stderr, flush=True)
-    with progress:
-        run(plan.trials, store, start, progress.tick)
-    write_manifest(plan, store, provenance)
-    folder = store.studies / plan.spec.name
-    from swapformer.report.build import build
+    """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
 
+    First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
+    """
+    for (arm, condition), reason in plan.impossible.items():
+        where = f" with {condition}" if condition else ""
+        log.warning("arm %s%s is impossible and left out: %s", arm, where, reason)
+    store.prepare()
+    launch(Progress((), store, quiet=True))  # a launcher that cannot be made says so first
+    fairness = disclose(plan)
+    _say(announced(plan, fairness), quiet)
+    if plan.spec.claims:
+        _say([decidable(plan.spec)], quiet)
+
+    def attempt(trials: Sequence[Trial], what: str) -> None:
+        write_manifest(plan, store, provenance, fairness)
+        progress = Progress(trials, store, quiet, what)
+        start = launch(progress)
+        with progress:
+            run(trials, store, start, progress.tick)
+
+    if plan.spec.tune is not None:
+        attempt(plan.tuning_trials, "tuning trials")
+        plan = plan.settled(choose(plan, store))
+        fairness = disclose(plan)
+        _say(settled(plan), quiet)
+    from swapformer.report.build import build
+    from swapformer.report.sequential import undecided
+
+    folder = store.studies / plan.spec.name
+    for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
+        places = undecided(folder, store.runs_dir) if turn else None
+        if places is not None and not places:
+            break
+        plan = plan.reaching(seeds, places)
+        attempt(plan.trials, "trials")
+    write_manifest(plan, store, provenance, fairness)
     report = build(folder, store.runs_dir, plan.spec.published if publish else None)
-    return Answer(plan, {trial.id: status(trial, store) for trial in plan.trials}, report)
+    asked = [*plan.tuning_trials, *plan.trials]
+    return Answer(plan, {trial.id: status(trial, store) for trial in asked}, report)
+
+
+def _say(lines: Iterable[str], quiet: bool) -> None:
+    for line in () if quiet else lines:
+        print(f"swapformer: {line}", file=sys.stderr, flush=True)
 
 
 def decidable(spec: Spec) -> str:
     """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
     from swapformer.report.claims import parse as parse_claims
     from swapformer.report.power import plan as power_plan
+    from swapformer.report.verdicts import ALPHA
 
-    planned = power_plan(parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)), len(spec.seeds))
+    claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)
+    planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
     return f"if true differences lie two standard deviations off their margins, {planned}"
 
 

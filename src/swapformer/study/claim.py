@@ -117,6 +117,6 @@ def _pulse() -> str:
 def _beating_elsewhere(folder: Path) -> bool:
     try:
         pulse = json.loads((folder / "heartbeat").read_bytes())
-        return bool(pulse["host"] != host() and time.time() - pulse["time"] < STALE)
+        return bool(pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE)  # a clock may be set back
     except (OSError, ValueError, KeyError, TypeError):
         return False  # none, or cut off by a crash: only the lock speaks

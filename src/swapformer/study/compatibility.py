@@ -60,11 +60,11 @@ NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout":
 
 KEYS = {
     "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
-         "divergence", "log_every", "checkpoint_every", "runs_dir", "allow", "init_from", "init_fresh"),
+         "logger", "divergence", "log_every", "checkpoint_every", "runs_dir", "allow", "init_from", "init_fresh"),
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
-    "budget": ("steps",),
+    "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
                 "deterministic", "threads"),

@@ -18,9 +18,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.study import budget, costs
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
 from swapformer.study.start import resolve
+from swapformer.targets import targets
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
 
@@ -31,7 +33,6 @@ _CHANGES_RESULT = (
     "seed",
     "data_seed",
     "model",
-    "budget",
     "eval",
     "divergence",
     "log_every",
@@ -74,6 +75,7 @@ def finalise(composed: DictConfig) -> Config:
         model["max_len"] = task.max_length
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    resolved["budget"] = budget.resolve(resolved, task)
     return resolved
 
 
@@ -96,7 +98,26 @@ def check(config: Mapping[str, Any]) -> None:
     Raises:
         UsageError
     """
-    check_parts(config, task_of(config))
+    task = task_of(config)
+    if config["budget"]["steps"] is None:  # a model that cannot be counted: what is wrong with it comes first
+        check_parts({**config, "budget": {"steps": 1}}, task)
+        budget.of_a_step(config, task, "flops")
+    check_parts(config, task)
+
+
+def cost(config: Mapping[str, Any], what: costs.Measure) -> int:
+    """One cost of a configuration: see `swapformer.study.costs.cost`."""
+    return costs.cost(config, task_of(config), what)
+
+
+def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a configuration's parameters by name."""
+    return costs.shapes(config, task_of(config))
+
+
+def flops_of_a_step(config: Mapping[str, Any]) -> int:
+    """Operations of one optimiser step."""
+    return costs.flops_of_a_step(config, task_of(config))
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
@@ -133,6 +154,7 @@ def identity(config: Mapping[str, Any]) -> Config:
     start = config["init_from"]
     return {
         **{key: config[key] for key in _CHANGES_RESULT},
+        "budget": {"steps": config["budget"]["steps"]},  # however it was asked for
         "init_from": None if start is None else start["weights"],
         "task": task,
         "data": config["data"],
@@ -159,15 +181,7 @@ def trial_id(config: Mapping[str, Any]) -> str:
 
 def _foreign_targets(node: object) -> Iterator[str]:
     """Classes that the configuration names and that neither this package nor a pinned library holds."""
-    if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if isinstance(target, str) and target.split(".")[0] not in ("swapformer", "torch"):
-            yield target
-        for value in node.values():
-            yield from _foreign_targets(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from _foreign_targets(value)
+    return (target for target in targets(node) if target.split(".")[0] not in ("swapformer", "torch"))
 
 
 @lru_cache(maxsize=64)

@@ -1,64 +1,20 @@
-"""Arms × seeds → trials, composing each arm once."""
+"""Arms × conditions × settings → templates, each composed and checked once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from collections.abc import Sequence
 
 from swapformer.errors import UsageError, suggest
 from swapformer.study import overrides as texts
+from swapformer.study import roles
 from swapformer.study.complaint import explained
+from swapformer.study.fairness import combinations
+from swapformer.study.match import Matched, solve
+from swapformer.study.plan import STANDIN, Cell, Composer, Place, Plan, Setting, Template, make_trial, real_composer
 from swapformer.study.spec import Spec
-from swapformer.study.trial import Config, Trial
+from swapformer.study.trial import Config
 
-# An arm is composed once, with this seed, which is then replaced wherever it went: composing takes a hundred times
-# longer than replacing. Any number that no config holds by chance will do.
-_STANDIN = 2_147_483_629
-
-
-class Composer(Protocol):
-    """What an expansion needs of `swapformer.study.config`."""
-
-    RESULTS_EPOCH: int
-
-    def compose(self, overrides: Sequence[str]) -> Config: ...
-    def check(self, config: Config) -> None: ...
-    def trial_id(self, config: Config) -> str: ...
-    def environment_class(self, config: Config) -> dict[str, Any]: ...
-    def task_of(self, config: Config) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One arm with one seed."""
-
-    arm: str
-    seed: int
-    trial: Trial
-    overrides: tuple[str, ...]
-    """What the trial's config is composed from, seed included: what a Hydra launcher is given."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A study ready to run: its cells, and the arms that cannot be built with the reason."""
-
-    spec: Spec
-    cells: tuple[Cell, ...]
-    impossible: Mapping[str, str] = field(default_factory=dict)
-    longest_trained: int | None = None
-
-    @property
-    def trials(self) -> list[Trial]:
-        """The distinct trials, seed by seed, so that every arm has results early."""
-        cells = sorted(self.cells, key=lambda cell: self.spec.seeds.index(cell.seed))
-        return list({cell.trial.id: cell.trial for cell in cells}.values())
-
-    @property
-    def shared_config(self) -> Config:
-        """The baseline's resolved config, of the first seed."""
-        return next(cell.trial.config for cell in self.cells if cell.arm == self.spec.baseline)
+__all__ = ["Cell", "Plan", "expand", "make_trial"]
 
 
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:
@@ -66,61 +22,104 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
 
     Raises UsageError when an override is wrong, two arms are the same trial, or the baseline is impossible.
     """
-    composer = composer or _config()
+    composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
         raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
-    cells: list[Cell] = []
-    impossible: dict[str, str] = {}
-    for arm, own in spec.arms.items():
-        overrides = texts.merge(spec.overrides, own, extra)
-        with explained(overrides, f"arm {arm!r}: "):
-            template = composer.compose([*overrides, f"seed={_STANDIN}"])
-        try:
-            composer.check(template)
-        except UsageError as error:
-            impossible[arm] = str(error)
-            continue
-        for seed in spec.seeds:
-            config = _with_seed(template, seed)
-            cells.append(Cell(arm, seed, make_trial(config, composer), (*overrides, f"seed={seed}")))
-    if spec.baseline in impossible:
-        raise UsageError(f"the baseline {spec.baseline!r} cannot be built: {impossible[spec.baseline]}")
-    _require_different(cells)
-    plan = Plan(spec, tuple(cells), impossible, composer.task_of(cells[0].trial.config).longest_trained)
-    _check_metrics(plan, composer)
+    roles.require_free(spec, extra, "the command line")
+    found = _Expansion(spec, composer, extra)
+    for condition, overrides in spec.conditions.items():
+        found.compose(condition, overrides)
+    _require_different(found.templates, composer)
+    longest = composer.task_of(found.templates[0].config).longest_trained
+    plan = Plan(
+        spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
+    )
+    _check_metrics(plan)
     return plan
 
 
-def make_trial(config: Config, composer: Composer | None = None) -> Trial:
-    """The trial of a resolved config."""
-    composer = composer or _config()
-    return Trial(
-        id=composer.trial_id(config),
-        config=config,
-        environment=composer.environment_class(config),
-        data=config["data"],
-        results_epoch=composer.RESULTS_EPOCH,
-    )
+class _Expansion:
+    """What has been composed so far."""
+
+    def __init__(self, spec: Spec, composer: Composer, extra: Sequence[str]) -> None:
+        self.spec, self.composer, self.extra = spec, composer, extra
+        self.templates: list[Template] = []
+        self.impossible: dict[Place, str] = {}
+        self.refused: dict[tuple[Place, Setting], str] = {}
+        self.matched: dict[Place, Matched] = {}
+
+    def compose(self, condition: str, overrides: Sequence[str]) -> None:
+        """All arms in a condition."""
+        spec = self.spec
+        texts_of = {arm: texts.merge(spec.overrides, overrides, own, self.extra) for arm, own in spec.arms.items()}
+        target = self._target(condition, texts_of[spec.baseline])
+        for arm, own in texts_of.items():
+            solved: tuple[str, ...] = ()
+            if spec.match is not None and arm != spec.baseline:
+                config = self._config(arm, own)
+                try:
+                    self.composer.check(config)
+                    self.matched[arm, condition] = solve(spec.match, config, target, self.composer.cost)
+                except UsageError as error:
+                    self.impossible[arm, condition] = str(error)
+                    continue
+                solved = self.matched[arm, condition].override
+            self._settings(arm, condition, texts.merge(own, solved))
+        if reason := self.impossible.get((spec.baseline, condition)):
+            raise self._no_baseline(condition, reason)
+
+    def _target(self, condition: str, own: Sequence[str]) -> int:
+        """What the baseline costs, where others are to cost the same."""
+        if self.spec.match is None:
+            return 0
+        config = self._config(self.spec.baseline, own)
+        try:
+            self.composer.check(config)
+            return self.composer.cost(config, self.spec.match.measure)
+        except UsageError as error:
+            raise self._no_baseline(condition, str(error)) from None
+
+    def _settings(self, arm: str, condition: str, own: Sequence[str]) -> None:
+        """A template for every setting of what is tuned that the arm can have."""
+        reasons: dict[tuple[Place, Setting], str] = {}
+        before = len(self.templates)
+        for setting in combinations(self.spec.tune.values if self.spec.tune else None):
+            overrides = texts.merge(own, setting)
+            config = self._config(arm, overrides)
+            try:
+                self.composer.check(config)
+            except UsageError as error:
+                reasons[(arm, condition), setting] = str(error)
+                continue
+            self.templates.append(Template(arm, condition, setting, tuple(overrides), config))
+        if len(self.templates) == before:
+            self.impossible[arm, condition] = next(iter(reasons.values()))
+        else:
+            self.refused |= reasons
+
+    def _config(self, arm: str, overrides: Sequence[str]) -> Config:
+        with explained(overrides, f"arm {arm!r}: "):
+            return self.composer.compose([*overrides, f"seed={STANDIN}"])
+
+    def _no_baseline(self, condition: str, reason: str) -> UsageError:
+        where = f" with {condition}" if condition else ""
+        return UsageError(f"the baseline {self.spec.baseline!r} cannot be built{where}: {reason}")
 
 
-def _config() -> Composer:
-    """Imported late: it brings torch."""
-    from swapformer.study import config
-
-    return cast(Composer, config)
-
-
-def _require_different(cells: Sequence[Cell]) -> None:
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        other = first.setdefault(cell.trial.id, cell)
-        if other.arm != cell.arm:
-            raise UsageError(f"arms must differ, but {other.arm!r} and {cell.arm!r} are the same trial; remove one")
+def _require_different(templates: Sequence[Template], composer: Composer) -> None:
+    first: dict[str, Template] = {}
+    for each in templates:
+        other = first.setdefault(composer.trial_id(each.config), each)
+        if other.arm != each.arm:
+            raise UsageError(f"arms must differ, but {other.arm!r} and {each.arm!r} are the same trial; remove one")
+        if other is not each:
+            names = [" with ".join(filter(None, (one.arm, one.condition, *one.setting))) for one in (other, each)]
+            raise UsageError(f"{names[0]} and {names[1]} must differ, but are the same trial; remove one value")
 
 
-def _check_metrics(plan: Plan, composer: Composer) -> None:
+def _check_metrics(plan: Plan) -> None:
     """Refuse a metric that no trial of the study could have, before hours are spent."""
-    task = composer.task_of(plan.shared_config)
+    task = plan.composer.task_of(plan.shared_config)
     for metric in plan.spec.metrics:
         split, _, name = metric.partition("/")
         if split == "probe":
@@ -133,13 +132,3 @@ def _check_metrics(plan: Plan, composer: Composer) -> None:
                 raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
         else:
             raise UsageError(f"a metric begins with val/, test/ or probe/, but {metric!r} does not")
-
-
-def _with_seed(node: Any, seed: int) -> Any:
-    if isinstance(node, dict):
-        return {key: _with_seed(value, seed) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_with_seed(value, seed) for value in node]
-    if isinstance(node, str):
-        return node.replace(str(_STANDIN), str(seed))
-    return seed if node == _STANDIN and not isinstance(node, bool) else node

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study import overrides as texts
-from swapformer.study.expand import Plan
 from swapformer.study.files import write_atomic
+from swapformer.study.plan import Place, Plan, Setting
 from swapformer.study.provenance import Provenance
 from swapformer.study.store import Store
 from swapformer.study.trial import Config
@@ -16,8 +17,8 @@ from swapformer.study.trial import Config
 SCHEMA_VERSION = 1
 
 
-def manifest(plan: Plan, provenance: Provenance) -> dict[str, Any]:
-    """What the report needs to know about a study beside the trials."""
+def manifest(plan: Plan, provenance: Provenance, fairness: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What the report needs to know about a study beside the trials; `fairness` as in `swapformer.study.disclose`."""
     spec = plan.spec
     return {
         "schema_version": SCHEMA_VERSION,
@@ -30,8 +31,14 @@ def manifest(plan: Plan, provenance: Provenance) -> dict[str, Any]:
         "axis": find_axis(plan),
         "seeds": list(spec.seeds),
         "claims": [dict(claim) for claim in spec.claims],
-        "cells": [{"arm": cell.arm, "seed": cell.seed, "trial": cell.trial.id} for cell in plan.cells],
-        "impossible": [{"arm": arm, "reason": reason} for arm, reason in plan.impossible.items()],
+        "looks": list(spec.looks),
+        "conditions": {name: _values(overrides) for name, overrides in spec.conditions.items() if name},
+        "cells": [
+            {**_at((cell.arm, cell.condition)), "seed": cell.seed, "trial": cell.trial.id} for cell in plan.cells
+        ],
+        "impossible": [{**_at(place), "reason": reason} for place, reason in plan.impossible.items()],
+        "tuning": _tuning(plan),
+        "fairness": list(fairness),
         "command": provenance.command,
         "commit": provenance.commit,
         "longest_trained": plan.longest_trained,
@@ -39,11 +46,47 @@ def manifest(plan: Plan, provenance: Provenance) -> dict[str, Any]:
     }
 
 
-def write_manifest(plan: Plan, store: Store, provenance: Provenance) -> None:
+def write_manifest(
+    plan: Plan, store: Store, provenance: Provenance, fairness: Sequence[Mapping[str, Any]] = ()
+) -> None:
     """Put the manifest into the study's folder, atomically."""
     folder = store.studies / plan.spec.name
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "manifest.json", json.dumps(manifest(plan, provenance), indent=1) + "\n")
+    write_atomic(folder / "manifest.json", json.dumps(manifest(plan, provenance, fairness), indent=1) + "\n")
+
+
+def _tuning(plan: Plan) -> dict[str, Any] | None:
+    """What was tried on which seeds, and what was chosen."""
+    tune = plan.spec.tune
+    if tune is None:
+        return None
+    return {
+        "metric": plan.spec.metrics[0],
+        "keys": list(tune.values),
+        "seeds": list(tune.seeds),
+        "tried": [
+            {**_at(template.place), "values": _values(template.setting), "trials": [trial.id for trial in trials]}
+            for template, trials in plan.tuning
+        ],
+        "refused": [
+            {**_at(place), "values": _values(setting), "reason": reason}
+            for (place, setting), reason in plan.refused.items()
+        ],
+        "chosen": [
+            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges)}
+            for place, choice in plan.chosen.items()
+        ],
+    }
+
+
+def _at(place: Place) -> dict[str, str]:
+    """An arm, and its condition where there is a grid."""
+    arm, condition = place
+    return {"arm": arm, "condition": condition} if condition else {"arm": arm}
+
+
+def _values(setting: Setting) -> dict[str, str]:
+    return {texts.key(override): override.partition("=")[2] for override in setting}
 
 
 def find_axis(plan: Plan) -> dict[str, Any] | None:
@@ -52,7 +95,8 @@ def find_axis(plan: Plan) -> dict[str, Any] | None:
     key = plan.spec.axis or (next(iter(keys)) if len(keys) == 1 else None)
     if key is None or "/" in key:
         return None
-    values = {cell.arm: _look_up(cell.trial.config, key) for cell in plan.cells}
+    values = {each.arm: _look_up(each.config, key) for each in reversed(plan.templates)}
+    values = {arm: values[arm] for arm in plan.spec.arms if arm in values}
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
     if numbers and len(set(values.values())) == len(values) > 1:
         return {"key": key, "values": values}

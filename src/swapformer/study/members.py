@@ -18,9 +18,10 @@ class Member:
 
     study: str
     arm: str
+    condition: str = ""
 
     def __str__(self) -> str:
-        return f"{self.study}/{self.arm}"
+        return f"{self.study}/{self.arm}" + (f" with {self.condition}" if self.condition else "")
 
 
 def members(store: Store) -> dict[str, list[Member]]:
@@ -33,5 +34,5 @@ def members(store: Store) -> dict[str, list[Member]]:
             log.warning("%s", error)
             continue
         for cell in manifest.cells:
-            found.setdefault(cell.trial, []).append(Member(manifest.name, cell.arm))
+            found.setdefault(cell.trial, []).append(Member(manifest.name, cell.arm, cell.condition))
     return found

@@ -22,16 +22,17 @@ LOOK = 1.0
 
 
 class Progress:
-    """Shows how many of `trials` are done; a context manager whose `tick` the launcher calls.
+    """Shows how many of `trials` (called `what`) are done; a context manager whose `tick` the launcher calls.
 
     Time left = mean time of the study's finished trials (of earlier runs too) × those that are missing / slots.
     """
 
-    def __init__(self, trials: Sequence[Trial], store: Store, quiet: bool = False) -> None:
+    def __init__(self, trials: Sequence[Trial], store: Store, quiet: bool = False, what: str = "trials") -> None:
         self._pending = {trial.id: trial for trial in trials}
         self._total = len(trials)
         self._store = store
         self._quiet = quiet
+        self._what = what
         self._seconds: list[float] = []
         self._bar: Bar | None = None
         self._last = (0, time.monotonic())
@@ -43,12 +44,12 @@ class Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
-            columns = (TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (TextColumn(self._what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True))
             self._bar.start()
             self._bar.add_task("trials", total=self._total, completed=self.done, left="")
         elif self._pending:
-            self._say(f"{self.done} of {self._total} trials are in the store, {len(self._pending)} to run")
+            self._say(f"{self.done} of {self._total} {self._what} are in the store, {len(self._pending)} to run")
         return self
 
     def __exit__(
@@ -74,7 +75,7 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=self.done, left=text)
         elif self.done > self._last[0] and time.monotonic() - self._last[1] >= INTERVAL:
             self._last = (self.done, time.monotonic())
-            self._say(f"{self.done} of {self._total} trials done, {text}")
+            self._say(f"{self.done} of {self._total} {self._what} done, {text}")
 
     def time_left(self, running: int) -> float | None:
         """Seconds until all trials are done, as far as one can say; None before the first has ended."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from swapformer.errors import UsageError
 from swapformer.study import record as records
+from swapformer.study.record import Record
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, is_complete
 
@@ -29,9 +30,9 @@ def run(trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | No
     that another process is running is waited for. KeyboardInterrupt passes through.
     """
     store.prepare()
-    began = records.now()
+    before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
-    while todo := [trial for trial in trials if _has_chances(trial, store, began, attempts[trial.id])]:
+    while todo := [trial for trial in trials if _has_chances(trial, store, before[trial.id], attempts[trial.id])]:
         free = [trial for trial in todo if not store.claimed(trial.id)]
         if not free:
             if tick is not None:
@@ -58,7 +59,7 @@ def status(trial: Trial, store: Store) -> str:
     return record.status
 
 
-def _has_chances(trial: Trial, store: Store, began: str, attempts: int) -> bool:
+def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int) -> bool:
     record = store.read(trial.id)
     if is_complete(trial, store, record):
         return False
@@ -66,6 +67,6 @@ def _has_chances(trial: Trial, store: Store, began: str, attempts: int) -> bool:
         return attempts < ATTEMPTS
     if record.status == records.RUNNING:
         return True
-    if record.status == records.FAILED and record.started >= began:
+    if record.status == records.FAILED and record != before:
         return False  # failed in this run, here or in a process that shares the work: once more would fail again
     return attempts < 1

@@ -12,10 +12,22 @@ import yaml
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
 from swapformer.study import overrides as texts
+from swapformer.study import roles
+from swapformer.study.fairness import (
+    Matching,
+    Tuning,
+    Values,
+    combinations,
+    parse_grid,
+    parse_match,
+    parse_seeds,
+    parse_tune,
+)
 
 DEFAULT_SCALE = "cpu"
-KEYS = ("question", "baseline", "arms", "seeds", "metrics", "claims", "overrides", "scales", "axis")
-SCALE_KEYS = ("seeds", "overrides")
+OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
+"""What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
+KEYS = ("question", "baseline", "arms", "metrics", "claims", "scales", "axis", *OWN_KEYS)
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class Spec:
         claims: as in the file, already checked against arms and metrics.
         name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
+        looks: the numbers of seeds at which a sequential study is judged; empty for one that has all its seeds at once.
+        tune, match, grid: see `swapformer.study.fairness`.
     """
 
     name: str
@@ -43,6 +57,15 @@ class Spec:
     claims: tuple[Mapping[str, Any], ...]
     axis: str | None
     published: Path | None
+    looks: tuple[int, ...] = ()
+    tune: Tuning | None = None
+    match: Matching | None = None
+    grid: Values | None = None
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """The cells of the grid: name → overrides; one without name or overrides where there is no grid."""
+        return {", ".join(overrides): overrides for overrides in combinations(self.grid)}
 
 
 def shipped() -> dict[str, Path]:
@@ -105,7 +128,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     if baseline not in arms:
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
     metrics = _metrics(raw.get("metrics", ["val/loss"]))
-    return Spec(
+    own = {**raw, **section}
+    seeds, looks = parse_seeds(own.get("seeds", 5))
+    spec = Spec(
         name=name if chosen == DEFAULT_SCALE else f"{name}.{chosen}",
         question=_text(raw.get("question", ""), "question"),
         scale=chosen,
@@ -117,29 +142,28 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
                 texts.check(section.get("overrides", []), f"`overrides` of scale {chosen}"),
             )
         ),
-        seeds=parse_seeds(section.get("seeds", raw.get("seeds", 5))),
+        seeds=seeds,
         metrics=metrics,
         claims=_claims(raw.get("claims", []), list(arms), metrics),
         axis=_text(raw["axis"], "axis") if raw.get("axis") else None,
         published=None if folder is None else _results(folder, chosen),
+        looks=looks,
+        tune=parse_tune(own.get("tune")),
+        match=parse_match(own.get("match")),
+        grid=parse_grid(own.get("grid")),
     )
+    roles.check(spec)
+    return spec
 
 
 def with_seeds(spec: Spec, seeds: object) -> Spec:
     """The study with other seeds, given as in the file; with its own when `seeds` is None."""
     if seeds is None:
         return spec
-    return replace(spec, seeds=parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds))
-
-
-def parse_seeds(raw: object) -> tuple[int, ...]:
-    """`8` → 0 … 7; `[3, 5]` → 3, 5."""
-    if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 1:
-        return tuple(range(raw))
-    whole = isinstance(raw, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in raw)
-    if isinstance(raw, list) and raw and whole and len(set(raw)) == len(raw):
-        return tuple(raw)
-    raise UsageError(f"`seeds` must be a number of at least 1 or a list of different integers >= 0, not {raw!r}")
+    reported, looks = parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
+    found = replace(spec, seeds=reported, looks=looks)
+    roles.check(found)
+    return found
 
 
 def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
@@ -157,7 +181,7 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
-        _known_keys(section or {}, SCALE_KEYS, f"scale {scale!r}")
+        _known_keys(section or {}, OWN_KEYS, f"scale {scale!r}")
     chosen = wanted or DEFAULT_SCALE
     if chosen not in scales:
         raise UsageError(f"this study has no scale {chosen!r}{suggest(chosen, scales)}")

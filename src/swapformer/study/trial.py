@@ -29,7 +29,8 @@ Config = dict[str, Any]
 class Trial:
     """One run of one resolved config with one seed, known by its id.
 
-    `environment`, `data` (fingerprint) and `results_epoch` are what the id was made from beside the config.
+    `environment`, `data` (fingerprint) and `results_epoch` are what the id was made from beside the config; `overrides`
+    are what the config was composed from, for Hydra launchers, where that is known.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Trial:
     environment: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
     results_epoch: int = 0
+    overrides: tuple[str, ...] = ()
 
     @property
     def probes(self) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from swapformer.model.init import initialise
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.targets import require_known
 from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
@@ -45,11 +46,13 @@ FULL = {"_target_": "swapformer.model.pattern.Full", "_partial_": True, "_conver
 
 
 def build_task(config: Config) -> Task:
-    """The task of a trial.
+    """The task of a trial: what is built of its configuration first.
 
     Raises:
+        UsageError: if the configuration names classes of packages that are not allowed.
         ValueError: what the task says of its settings, without Hydra's words around it.
     """
+    require_known(config)
     try:
         task: Task = instantiate(config["task"])
     except InstantiationException as error:

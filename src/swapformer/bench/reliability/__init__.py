@@ -1,0 +1,66 @@
+"""What a store survives, tried out on real trials: every figure but the two of size is a count that must be zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from swapformer.bench.figure import Figure
+from swapformer.errors import UsageError, suggest
+
+Options = Mapping[str, int]
+
+
+def _kills(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.kills import survived
+
+    return survived(options["kills"], options["seed"])
+
+
+def _parents(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.parents import shared
+
+    return shared(20)
+
+
+def _disk(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.disk import full
+
+    return full(options["offsets"])
+
+
+def _truncation(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.truncation import truncated
+
+    return truncated(options["offsets"])
+
+
+def _clock(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.clock import jumping
+
+    return jumping(10)
+
+
+def _size(options: Options) -> list[Figure]:
+    from swapformer.bench.reliability.listing import grown
+
+    return grown(options["listed"], options["reported"], options["rounds"])
+
+
+DISTURBANCES: Mapping[str, Callable[[Options], Iterable[Figure]]] = {
+    "kills": _kills,
+    "parents": _parents,
+    "disk": _disk,
+    "truncation": _truncation,
+    "clock": _clock,
+    "size": _size,
+}
+"""What can be tried out, by name; each imports its module when it is asked for."""
+
+
+def measure(names: Sequence[str], options: Options) -> Iterator[Figure]:
+    """The figures of the named disturbances, or of all. Raises UsageError for a name that is none."""
+    for name in names:
+        if name not in DISTURBANCES:
+            raise UsageError(f"no disturbance {name!r}{suggest(name, DISTURBANCES)}")
+    for name in names or DISTURBANCES:
+        yield from DISTURBANCES[name](options)

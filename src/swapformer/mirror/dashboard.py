@@ -1,0 +1,99 @@
+"""What a study's dashboard shows: made from the manifest and the records that its report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from swapformer.report.claims import parse
+from swapformer.report.figures import families, reported
+from swapformer.report.manifest import Manifest
+from swapformer.report.records import read
+from swapformer.report.wording import claim_text
+
+Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel; arms are averaged over seeds, with their standard error, in curves and bars.
+
+    Attributes:
+        shows: metrics; of a text the text itself, of a scatter what lies along x and along y.
+    """
+
+    kind: Kind
+    title: str
+    shows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Panels under a heading."""
+
+    name: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """The runs of one study, and what is shown of them. `logger` is what the study was run with."""
+
+    study: str
+    question: str
+    sections: tuple[Section, ...]
+    logger: Mapping[str, Any]
+
+
+def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
+    """The dashboard of the study in `folder`. Raises UsageError where its manifest cannot be read."""
+    records = read(folder, runs_dir)
+    manifest = records.manifest
+    recorded = list(dict.fromkeys(records.metrics["metric"]))
+    lengths = families(manifest.metrics, recorded)
+    measured = [name for name in reported(manifest.metrics, recorded) if not name.startswith("probe/")]
+    probes = [name for name in dict.fromkeys([*manifest.metrics, *recorded]) if name.startswith("probe/")]
+    curves = [name for name in manifest.metrics if "@" not in name and not name.startswith(("probe/", "test/"))]
+    sections = (
+        Section("Verdicts", (Panel("text", "Question and claims", (_claims(manifest),)), *_tables("verdicts", "arms"))),
+        Section("Results", tuple(Panel("bar", name, (name,)) for name in measured if "@" not in name)),
+        Section("Length", tuple(Panel("bar", base, tuple(names.values())) for base, names in lengths.items())),
+        Section("Training", tuple(Panel("curve", name, (name,)) for name in (*curves, "train/loss", "train/lr"))),
+        Section("Probes", (*(Panel("bar", name, (name,)) for name in probes), *_pictures(records.manifest, probes))),
+        Section("Cost", (*_tables("cost"), *_costs(manifest))),
+        Section("Report", _tables("report")),
+    )
+    logger = manifest.shared_config.get("logger")
+    return Dashboard(
+        manifest.name,
+        manifest.question,
+        tuple(section for section in sections if section.panels),
+        logger if isinstance(logger, dict) else {},
+    )
+
+
+def _claims(manifest: Manifest) -> str:
+    """The question, and each claim with what it asserts, as Markdown."""
+    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    lines = [f"- **{claim.text}**: {claim_text(claim)}" for claim in claims]
+    return "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
+
+
+def _tables(*names: str) -> tuple[Panel, ...]:
+    """Tables of the study's own run."""
+    return tuple(Panel("table", name, (name,)) for name in names)
+
+
+def _pictures(manifest: Manifest, probes: list[str]) -> tuple[Panel, ...]:
+    """What the probes saw, where there are any."""
+    names = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()]
+    return (Panel("media", "What the probes saw", tuple(names)),) if names and probes else ()
+
+
+def _costs(manifest: Manifest) -> tuple[Panel, ...]:
+    """Quality against size and time."""
+    metric = manifest.metrics[0] if manifest.metrics else "val/loss"
+    costs = ("cost/parameters_total", "cost/seconds")
+    return tuple(Panel("scatter", f"{metric} against {cost.partition('/')[2]}", (cost, metric)) for cost in costs)

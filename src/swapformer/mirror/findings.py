@@ -1,0 +1,76 @@
+"""What a study came to, for a mirror: judged from the same files, by the same rules, as its report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swapformer.mirror.base import Findings
+from swapformer.report import wording
+from swapformer.report.claims import parse
+from swapformer.report.plain import row_dict, verdict_dict
+from swapformer.report.records import read
+from swapformer.report.sequential import judge_all
+from swapformer.report.summaries import ArmRow
+from swapformer.report.verdicts import Verdict
+from swapformer.report.view import scenes
+
+
+def findings(folder: Path, runs_dir: Path) -> Findings:
+    """The verdicts, arms and costs of the study in `folder`. Raises UsageError where its manifest cannot be read."""
+    records = read(folder, runs_dir)
+    manifest = records.manifest
+    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    verdicts = judge_all(claims, records)
+    rows = [(condition, row) for condition, scene in scenes(records, claims).items() for row in scene.rows]
+    page = folder / "report" / "report.html"
+    return Findings(
+        study=manifest.name,
+        question=manifest.question,
+        baseline=manifest.baseline,
+        counts={str(status): int(count) for status, count in records.cells["status"].value_counts().items()},
+        verdicts=[_at(where, _verdict(verdict)) for where, here in verdicts.items() for verdict in here],
+        arms=[_at(where, _arm(row_dict(row, manifest.metrics))) for where, row in rows],
+        costs=[_at(where, _cost(row)) for where, row in rows],
+        report=page if page.is_file() else None,
+    )
+
+
+def _at(condition: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its condition of the grid, where there is one."""
+    return {"condition": condition, **row} if condition else row
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    plain = verdict_dict(verdict)
+    return {
+        "claim": plain["text"],
+        "verdict": plain["outcome"],
+        "why": plain["why"],
+        "differences": "; ".join(wording.contrast_text(contrast) for contrast in verdict.contrasts),
+        "p_holm": plain["p_holm"],
+        "pairs": plain["pairs"],
+    }
+
+
+def _arm(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean, interval and paired difference of each metric."""
+    found: dict[str, Any] = {"arm": row["arm"], "trials": ", ".join(f"{n} {s}" for s, n in row["trials"].items() if n)}
+    for name, summary in row["metrics"].items():
+        found |= {name: summary["mean"], f"{name} low": summary["lower"], f"{name} high": summary["upper"]}
+        found[f"{name} Δ"] = summary["difference"]
+    return found
+
+
+def _cost(row: ArmRow) -> dict[str, Any]:
+    """Steps and tokens of a trial, seconds of all trials together."""
+    values = {
+        "parameters": row.parameters,
+        "parameters without positions": row.non_position,
+        "steps": row.steps,
+        "tokens": row.tokens,
+        "seconds": row.seconds,
+    }
+    return {"arm": row.arm, **{name: value if math.isfinite(value) else None for name, value in values.items()}}

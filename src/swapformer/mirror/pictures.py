@@ -1,0 +1,77 @@
+"""What probes saw, as pictures: every matrix in an artifact becomes a heat map."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 48
+"""Pictures of one trial; what is beyond is left out, the numbers are in the artifact."""
+_SIDE = 160
+"""Pixels that a small matrix is enlarged to."""
+
+
+def draw(artifacts: Path, folder: Path) -> dict[str, Path]:
+    """Name → PNG in `folder` for the matrices of a trial's artifacts; light is large."""
+    drawn: dict[str, Path] = {}
+    for name, matrix in _matrices(artifacts):
+        if len(drawn) == MOST:
+            break
+        from matplotlib.image import imsave
+
+        path = folder / f"{len(drawn):03}.png"
+        scale = max(1, _SIDE // max(matrix.shape))
+        imsave(path, np.kron(matrix, np.ones((scale, scale))), cmap="viridis")
+        drawn[name] = path
+    return drawn
+
+
+def numbers(artifacts: Path) -> dict[str, float]:
+    """What the probes of a trial measured, by name."""
+    return {
+        str(name): float(value)
+        for _, content in _contents(artifacts)
+        for name, value in content.get("metrics", {}).items()
+        if isinstance(value, int | float)
+    }
+
+
+def _contents(artifacts: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(artifacts.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # the report names it
+        if isinstance(content, dict):
+            yield path.stem, content
+
+
+def _matrices(artifacts: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    for probe, content in _contents(artifacts):
+        yield from _within(content.get("data"), f"probe/{probe}")
+
+
+def _within(node: Any, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _within(value, f"{name}/{key}")
+    elif isinstance(node, list) and (matrix := _matrix(node)) is not None:
+        yield name, matrix
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _within(value, f"{name}/{index}")
+
+
+def _matrix(node: list[Any]) -> NDArray[np.float64] | None:
+    """The rows as an array, if they are rows of finite numbers, equally long, and not just a line."""
+    if len(node) < 2 or not all(isinstance(row, list) and len(row) == len(node[0]) > 1 for row in node):
+        return None
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for row in node for value in row):
+        return None
+    found = np.asarray(node, dtype=np.float64)
+    return found if np.isfinite(found).all() else None

@@ -1,0 +1,140 @@
+"""The mirror's process, seen from the command that starts it: started, and waited for at the end, but not for long."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from swapformer.mirror.base import Destination
+from swapformer.mirror.follow import Target
+from swapformer.study.plan import Plan
+from swapformer.study.store import Store
+
+log = logging.getLogger(__name__)
+
+DONE = b"."
+"""What the mirror's process prints for each run that it has closed; a problem is a line of its own."""
+
+Config = Mapping[str, Any]
+
+
+def destination(node: Config) -> Destination:
+    """The place that a `logger` node names.
+
+    Raises:
+        UsageError: if a setting is wrong, or a package is missing.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    from swapformer.errors import UsageError
+    from swapformer.targets import require_known
+
+    require_known(node)
+    try:
+        place: Destination = instantiate(node)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, ValueError):
+            raise UsageError(str(error.__cause__)) from error
+        raise
+    place.require()
+    return place
+
+
+def cells_of(plan: Plan) -> list[tuple[Target, Config]]:
+    """The trials that a study may come to report, as `mirrored` takes them."""
+    name = plan.spec.name
+    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.conceivable]
+
+
+@contextmanager
+def mirrored(targets: Sequence[tuple[Target, Config]], store: Store) -> Iterator[None]:
+    """Mirror each target as the `logger` of its config says, while the block runs; without one nothing happens.
+
+    Raises:
+        UsageError: before the block, if a logger's settings are wrong or its package is missing.
+    """
+    chosen: dict[str, list[Target]] = {}
+    for target, config in targets:
+        if node := config.get("logger"):
+            chosen.setdefault(json.dumps(node), []).append(target)
+    places = {text: destination(json.loads(text)) for text in chosen}
+    with ExitStack() as stack:
+        for text, wanted in chosen.items():
+            stack.enter_context(_running(json.loads(text), wanted, store, places[text].patience))
+        yield
+
+
+@contextmanager
+def _running(node: Config, targets: Sequence[Target], store: Store, patience: float) -> Iterator[None]:
+    process = _start(node, targets, store)
+    try:
+        yield
+    finally:
+        if process is not None:
+            _end(process, patience, folder_of(store))
+
+
+def folder_of(store: Store) -> Path:
+    """Where mirrors keep their marks, their log, and the files of the places."""
+    return store.runs_dir / "mirror"
+
+
+def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.Popen[bytes] | None:
+    """The process, in a session of its own, so that a Ctrl-C leaves it to finish; None where it cannot be started."""
+    try:
+        folder = folder_of(store)
+        folder.mkdir(parents=True, exist_ok=True)
+        order = {
+            "runs_dir": str(store.runs_dir),
+            "logger": node,
+            "targets": [asdict(target) for target in targets],
+        }
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".order-", delete=False, encoding="utf-8") as file:
+            json.dump(order, file)
+        with (folder / "log.txt").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "swapformer.mirror", file.name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+    except OSError as error:
+        log.warning("the mirror could not be started (%s); the trials are in the store all the same", error)
+        return None
+
+
+def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> None:
+    """Tell it that no more will come, wait while it makes headway, then do without it."""
+    assert process.stdin is not None and process.stdout is not None, "both are pipes"
+    with suppress(OSError):
+        process.stdin.close()
+    said = b""
+    while select.select([process.stdout], [], [], 2 * patience + 5)[0]:  # it may wait for a server in two places
+        piece = os.read(process.stdout.fileno(), 65536)
+        if not piece:
+            break
+        said += piece
+    else:
+        said += b"\nit stopped making headway, and was ended"
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    if process.returncode > 0:
+        said += f"\nit ended with exit status {process.returncode}; see {folder / 'log.txt'}".encode()
+    for problem in dict.fromkeys(line.strip(DONE.decode()) for line in said.decode("utf-8", "replace").splitlines()):
+        if problem:
+            log.warning("mirror: %s", problem)

@@ -1,0 +1,204 @@
+"""Weights & Biases: one run for each trial, under the trial's id. `wandb` is imported when the first one is opened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from swapformer.errors import UsageError, suggest
+from swapformer.mirror.base import Destination, Findings, Page, Run, Say
+from swapformer.study.record import Record
+
+EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
+"""The exit status of a trial's run: not 0 is shown as failed; 130 and 137 are a shell's, of SIGINT and SIGKILL."""
+
+_MODES = ("offline", "online")
+_OF_ONE_RUN = ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_TAGS")
+"""Variables that would give all runs what only one should have."""
+_TAG = 64
+"""Characters that a tag may have."""
+
+
+class WandB(Destination):
+    """Runs in a project of Weights & Biases: group = study, job type = arm, id = the trial's.
+
+    An offline run holds the whole history each time it is opened, and replaces one of an earlier attempt; an online one
+    goes on where the server says that it ends. Where a server cannot be reached, the runs are kept offline instead.
+
+    Args:
+        mode: offline or online.
+        project, entity: where the runs belong; without an entity the user's default.
+        tags: beside the study and the arm.
+        patience: seconds to wait for a server.
+
+    Raises:
+        ValueError: for another mode, or a patience that is not above zero.
+    """
+
+    def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: float) -> None:
+        if mode not in _MODES:
+            raise ValueError(f"`logger.mode` must be offline or online, but it is {mode!r}{suggest(mode, _MODES)}")
+        if patience <= 0:
+            raise ValueError(f"`logger.patience` must be above zero seconds, but it is {patience}")
+        self.mode, self.project, self.entity = mode, project, entity
+        self.tags, self.patience = tuple(tags), patience
+        self._reachable = mode == "online"
+
+    @property
+    def name(self) -> str:
+        return f"wandb/{self.mode}/{self.entity or ''}/{self.project}"
+
+    def require(self) -> None:
+        if find_spec("wandb") is None:
+            raise UsageError("logger=wandb needs the package wandb, which is not installed: pip install wandb")
+
+    def open(self, page: Page, folder: Path, say: Say) -> Run:
+        config = {**page.config, "swapformer": _origin(page)}
+        config.pop("logger", None)
+        again = page.record.attempts > 1
+        run = self._init(
+            folder, say, again, id=page.trial, name=f"{page.arm} seed {page.record.seed}".strip(),
+            group=page.study or None, job_type=page.arm or None, config=config,
+            tags=_tags(page.study, page.arm, page.condition, *self.tags),
+        )  # fmt: skip
+        return _WandBRun(run, again, self)
+
+    def show(self, findings: Findings, folder: Path, say: Say) -> None:
+        run = self._init(
+            folder, say, False, id=study_run(findings.study), name=findings.study, group=findings.study,
+            job_type="study", config={"swapformer": {"study": findings.study, "baseline": findings.baseline}},
+            tags=_tags(findings.study, *self.tags), notes=findings.question,
+        )  # fmt: skip
+        tables = {"verdicts": findings.verdicts, "arms": findings.arms, "cost": findings.costs}
+        shown: dict[str, Any] = {name: _table(rows) for name, rows in tables.items() if rows}
+        if findings.report is not None:
+            shown["report"] = _wandb().Html(findings.report.read_text(encoding="utf-8"), inject=False)
+        run.log(shown)
+        run.summary.update({f"trials/{status}": count for status, count in findings.counts.items()})
+        run.summary.update({_verdict_key(row): row["verdict"] for row in findings.verdicts})
+        self.end(run, 0)
+
+    def end(self, run: Any, status: int) -> None:
+        """Close a run. Raises TimeoutError when a server does not take it in time; then it is taken for lost."""
+        try:
+            run.finish(exit_code=status)
+        except TimeoutError:
+            self._reachable = False
+            raise
+
+    def close(self) -> None:
+        _wandb().teardown()
+
+    def _init(self, folder: Path, say: Say, again: bool, **facts: Any) -> Any:
+        """A run; offline where the server does not answer."""
+        if self._reachable:
+            try:
+                return self._start("online", folder, resume="allow" if again else None, **facts)
+            except Exception as error:
+                self._reachable = False
+                self.close()  # its service takes the id to be in use for as long as it lives
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                say(f"W&B cannot be reached ({reason}); runs are kept offline: wandb sync {folder}/wandb/offline-run-*")
+        for earlier in folder.glob(f"wandb/offline-run-*-{facts['id']}*"):
+            shutil.rmtree(earlier, ignore_errors=True)  # what it holds is in the new one
+        return self._start("offline", folder, **facts)
+
+    def _start(self, mode: str, folder: Path, **facts: Any) -> Any:
+        os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb" / "data"))  # what tables wait in to be sent
+        for name in _OF_ONE_RUN:
+            os.environ.pop(name, None)
+        quiet = _wandb().Settings(
+            console="off", silent=True, disable_code=True, disable_git=True, save_code=False, x_disable_meta=True,
+            x_disable_stats=True, x_save_requirements=False, init_timeout=self.patience,
+            finish_timeout=self.patience, finish_timeout_raises=True,
+        )  # fmt: skip
+        return _wandb().init(
+            mode=mode, dir=str(folder), project=self.project, entity=self.entity, reinit="create_new",
+            settings=quiet, **facts,
+        )  # fmt: skip
+
+
+class _WandBRun(Run):
+    def __init__(self, run: Any, again: bool, place: WandB) -> None:
+        self._run, self._place = run, place
+        if again and not run.offline:
+            self.first_step = run.starting_step
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
+        # W&B keeps the newest row back, in case more comes for its step; sent after the summary, it would put the
+        # history's values in the place of the final ones. What is logged without a step sends it first.
+        self._run.log({name: _wandb().Image(str(path)) for name, path in pictures.items()}, commit=True)
+        self._run.summary.update({**_summary(record), **numbers})
+        self._place.end(self._run, EXIT.get(record.status, 1))
+
+    def abandon(self) -> None:
+        try:
+            self._run.finish(exit_code=1)
+        except Exception:  # it is being given up because of one already
+            return
+
+
+def _wandb() -> Any:
+    return import_module("wandb")
+
+
+def study_run(study: str) -> str:
+    """The id of the run that shows what a study came to."""
+    return "study-" + "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:100]
+
+
+def _verdict_key(row: Mapping[str, Any]) -> str:
+    """`verdict/<claim>`, with the condition of a grid."""
+    return f"verdict/{row['claim']}" + (f" with {row['condition']}" if row.get("condition") else "")
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    """What a trial ended with, and what it cost."""
+    speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
+    return {
+        "status": record.status,
+        "reason": record.reason or "",
+        **record.metrics,
+        **{f"standard_error/{name}": value for name, value in record.standard_errors.items()},
+        **{f"cost/parameters_{kind}": count for kind, count in record.parameters.items()},
+        "cost/steps": record.steps,
+        "cost/tokens": record.tokens,
+        "cost/seconds": record.seconds,
+        **speed,
+    }
+
+
+def _origin(page: Page) -> dict[str, Any]:
+    record = page.record
+    return {
+        "trial": page.trial,
+        "study": page.study,
+        "arm": page.arm,
+        "condition": page.condition,
+        "places": list(page.places),
+        "commit": record.git.get("commit"),
+        "command": record.command,
+        "environment": dict(record.environment),
+        "machine": dict(record.machine),
+    }
+
+
+def _tags(*texts: str) -> list[str]:
+    """Each once, cut to what a tag may hold."""
+    return list(dict.fromkeys(text if len(text) <= _TAG else f"{text[: _TAG - 1]}…" for text in texts if text))
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Columns in the order in which rows first name them; a cell that a row lacks is empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return _wandb().Table(
+        columns=columns, data=[[row.get(name) for name in columns] for row in rows], allow_mixed_types=True
+    )

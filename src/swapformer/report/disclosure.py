@@ -1,0 +1,73 @@
+"""How a study came to its verdicts, and what may be less fair than it looks, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from swapformer.report import formats
+from swapformer.report.power import plan
+from swapformer.report.records import Records
+from swapformer.report.sequential import saved
+from swapformer.report.verdicts import ALPHA
+from swapformer.report.view import View
+
+
+def design(records: Records, views: Sequence[View]) -> list[str]:
+    """How the study came to its verdicts: what its seeds can do, what pairing did, looks, tuning."""
+    manifest = records.manifest
+    verdicts = [verdict for view in views for verdict in view.verdicts]
+    found = []
+    if verdicts:
+        planned = plan([v.claim for v in verdicts], len(manifest.seeds), alpha=ALPHA / max(len(manifest.looks), 1))
+        found.append(f"If true differences lie two standard deviations off their margins, {planned}.")
+    found += pairing(manifest.metrics, views)
+    if manifest.looks:
+        looks = formats.listed([str(seeds) for seeds in manifest.looks])
+        text = f"Judged at {looks} seeds, with {formats.percent(ALPHA / len(manifest.looks))} of error each"
+        spared = saved(records, verdicts)
+        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
+    if tuning := manifest.tuning:
+        found.append(
+            f"{formats.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm by the "
+            f"mean of {tuning.metric} over seeds that are not reported ({', '.join(map(str, tuning.seeds))})."
+        )
+    return found
+
+
+def pairing(metrics: Sequence[str], views: Sequence[View]) -> list[str]:
+    """How wide the paired intervals of the differences to the baseline are against the unpaired ones, by metric."""
+    found = []
+    for metric in metrics:
+        summaries = [row.summaries[metric].comparison for view in views for row in view.rows]
+        shares = sorted(1 - c.narrowed for c in summaries if c is not None and not math.isnan(c.narrowed))
+        if shares:
+            low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
+            spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
+            found.append(f"Pairing by seed made intervals in {metric} {middle} times as wide as unpaired ones{spread}.")
+    return found
+
+
+def fairness_caveats(records: Records) -> list[str]:
+    """Where a comparison may be less fair than it looks."""
+    manifest = records.manifest
+    found = [
+        f"{_place(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge of what was tried, "
+        "so a better one may lie beyond; widen the grid of `tune`."
+        for each in (manifest.tuning.chosen if manifest.tuning else ())
+        for key in each.edges
+    ]
+    wide = [each for each in manifest.fairness if each.beyond]
+    found += [
+        f"{_place(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
+        f"{', '.join(each.beyond)}."
+        for each in wide
+    ]
+    if manifest.looks:
+        found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
+    return found
+
+
+def _place(arm: str, condition: str) -> str:
+    return f"{arm} with {condition}" if condition else arm

@@ -1,0 +1,101 @@
+"""What a reader needs to judge whether a comparison is fair: how each arm differs from the baseline, what it costs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.study import axis, budget
+from swapformer.study.plan import Plan, Template
+
+Entry = dict[str, Any]
+
+
+def disclose(plan: Plan) -> list[Entry]:
+    """One entry for every arm and condition.
+
+    `changes`: (leaf, the baseline's value, the arm's); `beyond`: the leaves that its axis does not say; `shapes`: (name
+    with * for layers, the baseline's shape, the arm's, how many such parameters); `flops`: of the whole training, or
+    None where they cannot be counted; `match`: what came of it.
+    """
+    shown = {each.place: each for each in (*reversed(plan.templates), *plan.reported)}
+    counted: dict[str, int | None] = {}
+    return [
+        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], counted)
+        for place in dict.fromkeys(each.place for each in plan.templates)
+    ]
+
+
+def _entry(plan: Plan, each: Template, baseline: Template, counted: dict[str, int | None]) -> Entry:
+    leaves = axis.changed(baseline.config, each.config)
+    matched = plan.matched.get(each.place)
+    return {
+        "arm": each.arm,
+        "condition": each.condition,
+        "changes": [[key, *map(_shown, values)] for key, values in leaves.items()],
+        "beyond": list(axis.beyond(plan.spec, each.arm, list(leaves))),
+        "shapes": list(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
+        "flops": _flops(plan, each, counted),
+        "match": None if matched is None else asdict(matched),
+    }
+
+
+def _flops(plan: Plan, each: Template, counted: dict[str, int | None]) -> int | None:
+    """Operations of the whole training, forward and backward of matrix products."""
+    key = json.dumps([each.config["model"], each.config["task"]], sort_keys=True) if "model" in each.config else ""
+    if key not in counted:
+        try:
+            counted[key] = plan.composer.flops_of_a_step(each.config)
+        except UsageError:
+            counted[key] = None
+    step = counted[key]
+    return None if step is None else step * int(each.config["budget"]["steps"])
+
+
+def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """The parameters whose shapes differ, those of several layers counted together."""
+    differing = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    counts = Counter((re.sub(r"\.\d+\.", ".*.", name), before.get(name), after.get(name)) for name in differing)
+    for (name, first, second), number in counts.items():
+        yield [name, None if first is None else list(first), None if second is None else list(second), number]
+
+
+def _shown(value: object) -> str:
+    """A leaf's value in words; of a class its name."""
+    if isinstance(value, str):
+        return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
+    return json.dumps(value)
+
+
+def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
+    """What was worked out while composing, in lines for the terminal."""
+    for (arm, condition), matched in plan.matched.items():
+        yield f"{_name(arm, condition)}: {matched.text}"
+    steps: dict[str, list[str]] = {}
+    for each in plan.templates:
+        if text := budget.text(each.config.get("budget", {})):
+            steps.setdefault(text, []).append(_name(*each.place))
+    for text, names in steps.items():
+        who = f" ({', '.join(dict.fromkeys(names))})" if len(steps) > 1 else ""
+        yield text + who
+    for entry in entries:
+        if entry["beyond"]:
+            says = ", ".join(axis.axes(plan.spec, entry["arm"])) or "it says"
+            yield f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}"
+
+
+def settled(plan: Plan) -> Iterator[str]:
+    """What was chosen by tuning, in lines for the terminal."""
+    for place in dict.fromkeys(each.place for each in plan.templates):
+        choice = plan.chosen.get(place)
+        edge = " (at the edge of what was tried)" if choice is not None and choice.edges else ""
+        yield f"{_name(*place)}: {', '.join(choice.setting) + edge if choice else 'not tuned, trials are missing'}"
+
+
+def _name(arm: str, condition: str) -> str:
+    return f"{arm} with {condition}" if condition else arm

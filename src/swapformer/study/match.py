@@ -1,0 +1,148 @@
+"""Solve a size so that an arm costs what the baseline does, before anything is built for real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import Any
+
+from hydra.errors import InstantiationException
+
+from swapformer.errors import UsageError
+from swapformer.study.costs import UNITS, Measure
+from swapformer.study.fairness import Matching
+
+LARGEST = 1 << 20
+"""No size that is solved for grows beyond this many units."""
+FIRST_GUESS = 64
+"""Where the search begins for a size that a part works out."""
+FINEST = 1000
+"""Units of a size that is not whole: thousandths."""
+SKIPPED = 512
+"""Impossible sizes in a row, such as widths that heads do not divide, after which the search gives up."""
+
+Cost = Callable[[Mapping[str, Any], Measure], int]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What an arm costs after its size was solved. `value` is None where it cost the same as it was composed."""
+
+    measure: Measure
+    key: str
+    value: int | float | None
+    cost: int
+    target: int
+
+    @property
+    def mismatch(self) -> float:
+        """How much more than the baseline it costs, as a fraction."""
+        return self.cost / self.target - 1
+
+    @property
+    def override(self) -> tuple[str, ...]:
+        """What sets the size."""
+        return () if self.value is None else (f"{self.key}={self.value}",)
+
+    @property
+    def text(self) -> str:
+        """`model.ffn.width=171 gives 49 999 parameters, +0.02 % of the baseline's 49 989`."""
+        what = "as it is, it has" if self.value is None else f"{self.key}={self.value} gives"
+        share = f"{100 * self.mismatch:+.2g} %" if self.mismatch else "exactly"
+        return f"{what} {self.cost:,} {UNITS[self.measure]}, {share} the baseline's {self.target:,}"
+
+
+def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost) -> Matched:
+    """The size that brings the cost of `config` nearest to `target`, the smaller of two that are equally near.
+
+    A size that is a whole number (or null, which a part works out) is solved for whole numbers, one that is not for
+    thousandths; sizes that the model refuses are passed over. The cost must grow with the size.
+
+    Raises:
+        UsageError: where the size is no number of this configuration, changes nothing, or cannot come near enough.
+    """
+    key, units = matching.key, UNITS[matching.measure]
+    now = _look_up(config, key)
+    if target < 1:
+        raise UsageError(f"`match` needs a baseline with {units}, but it has none; match another cost")
+    found = cost(config, matching.measure)
+    if found == target:
+        return Matched(matching.measure, key, None, found, target)
+
+    def value(size: int) -> int | float:
+        return size / FINEST if isinstance(now, float) else size
+
+    @cache
+    def of(size: int) -> float:
+        """What a size costs; infinite where the model cannot have it."""
+        try:
+            return cost(_with(config, key, value(size)), matching.measure)
+        except (ValueError, TypeError, RuntimeError, InstantiationException):
+            return math.inf
+
+    def possible(sizes: Iterable[int]) -> int | None:
+        return next((size for size in sizes if of(size) < math.inf), None)
+
+    def from_here(size: int) -> float:
+        """What the nearest possible size from here on costs."""
+        nearest = possible(range(size, size + SKIPPED))
+        return math.inf if nearest is None else of(nearest)
+
+    start = max(round((now or FIRST_GUESS) * (FINEST if isinstance(now, float) else 1)), 2)
+    first = _smallest(from_here, target, start)
+    if first > LARGEST or (value(1) != now and of(1) == found):
+        raise UsageError(f"`match` cannot use {key}: with it, {units} of this arm do not grow as far as the baseline's")
+    near = [possible(range(first - 1, max(first - SKIPPED, 0), -1)), possible(range(first, first + SKIPPED))]
+    sizes = [size for size in near if size is not None]
+    best = min(sizes, key=lambda size: abs(of(size) - target), default=None)
+    if best is None or abs(of(best) / target - 1) > matching.within:
+        closest = " and ".join(f"{value(size):g} ({100 * (of(size) / target - 1):+.3g} %)" for size in sizes)
+        raise UsageError(
+            f"`match` cannot bring {units} to within {100 * matching.within:g} % of the baseline's {target:,} "
+            f"by {key}: the nearest are {closest or 'impossible'}; choose another size, or allow more with `within`"
+        )
+    return Matched(matching.measure, key, value(best), int(of(best)), target)
+
+
+def _smallest(cost: Callable[[int], float], target: int, start: int) -> int:
+    """The smallest size of at least 1 that costs `target` or more, found from `start`; beyond LARGEST if there is none.
+
+    Between two sizes the next guess lies on the straight line, and every third in the middle: costs are nearly linear
+    in a width, and counting them takes longer than all the rest.
+    """
+    if cost(1) >= target:
+        return 1
+    low, high = 1, start
+    while cost(high) < target:
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return high
+    for turn in count():
+        if high - low == 1:
+            return high
+        rise = cost(high) - cost(low)
+        share = 0.5 if turn % 3 == 2 or not math.isfinite(rise) else (target - cost(low)) / rise
+        guess = min(max(low + round(share * (high - low)), low + 1), high - 1)
+        low, high = (low, guess) if cost(guess) >= target else (guess, high)
+    raise AssertionError("the loop ends when no size lies between")
+
+
+def _look_up(config: Mapping[str, Any], key: str) -> int | float | None:
+    """The number under a key, or None where it is null."""
+    node: Any = config
+    for name in key.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            raise UsageError(f"`match` adjusts {key}, which this arm does not have")
+        node = node[name]
+    if isinstance(node, bool) or not (node is None or isinstance(node, int | float)):
+        raise UsageError(f"`match` adjusts a number, but {key} is {node!r}")
+    return node
+
+
+def _with(config: Mapping[str, Any], key: str, value: int | float) -> dict[str, Any]:
+    """The configuration with another number under a key."""
+    parent, _, rest = key.partition(".")
+    return {**config, parent: _with(config[parent], rest, value) if rest else value}

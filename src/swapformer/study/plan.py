@@ -1,0 +1,195 @@
+"""A study ready to run: what has been composed, and the trials that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+from swapformer.study.costs import Measure
+from swapformer.study.match import Matched
+from swapformer.study.spec import Spec
+from swapformer.study.trial import Config, Trial
+
+STANDIN = 2_147_483_629
+"""Templates are composed with this seed, which is then replaced wherever it went: composing takes a hundred times
+longer than replacing. Any number that no config holds by chance will do."""
+
+Place = tuple[str, str]
+"""An arm in a condition of the grid; the condition has no name where there is no grid."""
+Setting = tuple[str, ...]
+"""One override for each key that is tuned; empty where nothing is."""
+
+
+class Composer(Protocol):
+    """What an expansion needs of `swapformer.study.config`."""
+
+    RESULTS_EPOCH: int
+
+    def compose(self, overrides: Sequence[str]) -> Config: ...
+    def check(self, config: Config) -> None: ...
+    def trial_id(self, config: Config) -> str: ...
+    def environment_class(self, config: Config) -> dict[str, Any]: ...
+    def task_of(self, config: Config) -> Any: ...
+    def cost(self, config: Mapping[str, Any], what: Measure) -> int: ...
+    def flops_of_a_step(self, config: Mapping[str, Any]) -> int: ...
+    def shapes(self, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]: ...
+
+
+def real_composer() -> Composer:
+    """Imported late: it brings torch."""
+    from swapformer.study import config
+
+    return cast(Composer, config)
+
+
+@dataclass(frozen=True)
+class Template:
+    """An arm in a condition with a setting of what is tuned: composed, with a stand-in for the seed."""
+
+    arm: str
+    condition: str
+    setting: Setting
+    overrides: tuple[str, ...]
+    config: Config
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.arm, self.condition
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm with one seed, in one condition."""
+
+    arm: str
+    seed: int
+    trial: Trial
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting of an arm, and the keys whose chosen value is the first or last number of those that were tried."""
+
+    setting: Setting
+    edges: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study runs.
+
+    Attributes:
+        templates: all that was composed, condition by condition, arm by arm, setting by setting.
+        impossible: the arms that cannot be built, or not made to cost what the baseline does, with the reason.
+        refused: of what is tuned, the settings that an arm cannot have, with the reason.
+        matched: what arms cost after their size was solved.
+        longest_trained: the longest length in training.
+        chosen: the setting of each arm, once its tuning trials have their results.
+        reach: how many seeds each arm has in a sequential study, where it is more than at the first look.
+    """
+
+    spec: Spec
+    composer: Composer
+    templates: tuple[Template, ...]
+    impossible: Mapping[Place, str] = field(default_factory=dict)
+    refused: Mapping[tuple[Place, Setting], str] = field(default_factory=dict)
+    matched: Mapping[Place, Matched] = field(default_factory=dict)
+    longest_trained: int | None = None
+    chosen: Mapping[Place, Choice] = field(default_factory=dict)
+    reach: Mapping[Place, int] = field(default_factory=dict)
+
+    @cached_property
+    def reported(self) -> tuple[Template, ...]:
+        """What is reported: one template for each arm and condition; none for an arm that is still to be tuned."""
+        if self.spec.tune is None:
+            return self.templates
+        chosen = {place: choice.setting for place, choice in self.chosen.items()}
+        return tuple(each for each in self.templates if chosen.get(each.place) == each.setting)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """What the report is about."""
+        return tuple(self._cells(self.reported))
+
+    @property
+    def conceivable(self) -> tuple[Cell, ...]:
+        """What the report may come to be about: every seed of every setting that could be chosen."""
+        return tuple(
+            Cell(each.arm, seed, self._trial(each, seed), each.condition)
+            for each in self.templates
+            for seed in self.spec.seeds
+        )
+
+    @cached_property
+    def tuning(self) -> tuple[tuple[Template, tuple[Trial, ...]], ...]:
+        """Every template with its trials on the tuning seeds; no probes are asked of them."""
+        seeds = self.spec.tune.seeds if self.spec.tune else ()
+        plain = [replace(each, config={**each.config, "probes": {}}) for each in self.templates] if seeds else []
+        return tuple((each, tuple(self._trial(each, seed) for seed in seeds)) for each in plain)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The distinct trials that are reported, seed by seed, so that every arm has results early."""
+        order = {seed: index for index, seed in enumerate(self.spec.seeds)}
+        cells = sorted(self.cells, key=lambda cell: order[cell.seed])
+        return list({cell.trial.id: cell.trial for cell in cells}.values())
+
+    @property
+    def tuning_trials(self) -> list[Trial]:
+        """The distinct trials that settings are chosen by, seed by seed."""
+        columns = zip(*(trials for _, trials in self.tuning), strict=True)
+        return list({trial.id: trial for column in columns for trial in column}.values())
+
+    @property
+    def shared_config(self) -> Config:
+        """The baseline's resolved config, in the first condition and of the first seed."""
+        baseline = [each for each in self.templates if each.arm == self.spec.baseline]
+        reported = [each for each in self.reported if each.arm == self.spec.baseline]
+        return with_seed((reported or baseline)[0].config, self.spec.seeds[0])
+
+    def settled(self, chosen: Mapping[Place, Choice]) -> Plan:
+        """The plan with the setting of each arm."""
+        return replace(self, chosen=chosen)
+
+    def reaching(self, seeds: int, places: Collection[Place] | None) -> Plan:
+        """The plan with the first `seeds` seeds of some places, or of all."""
+        chosen = {each.place for each in self.templates if places is None or each.place in places}
+        return replace(self, reach={**self.reach, **dict.fromkeys(chosen, seeds)})
+
+    def _cells(self, templates: Sequence[Template]) -> Iterator[Cell]:
+        first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
+        for each in templates:
+            for seed in self.spec.seeds[: self.reach.get(each.place, first)]:
+                yield Cell(each.arm, seed, self._trial(each, seed), each.condition)
+
+    def _trial(self, template: Template, seed: int) -> Trial:
+        config = with_seed(template.config, seed)
+        return make_trial(config, self.composer, (*template.overrides, f"seed={seed}"))
+
+
+def make_trial(config: Config, composer: Composer | None = None, overrides: tuple[str, ...] = ()) -> Trial:
+    """The trial of a resolved config."""
+    composer = composer or real_composer()
+    return Trial(
+        id=composer.trial_id(config),
+        config=config,
+        environment=composer.environment_class(config),
+        data=config["data"],
+        results_epoch=composer.RESULTS_EPOCH,
+        overrides=overrides,
+    )
+
+
+def with_seed(node: Any, seed: int) -> Any:
+    """What was composed with the stand-in, with a seed."""
+    if isinstance(node, dict):
+        return {key: with_seed(value, seed) for key, value in node.items()}
+    if isinstance(node, list):
+        return [with_seed(value, seed) for value in node]
+    if isinstance(node, str):
+        return node.replace(str(STANDIN), str(seed))
+    return seed if node == STANDIN and not isinstance(node, bool) else node

@@ -1,0 +1,52 @@
+"""`swapformer dashboard`: a W&B workspace of a study."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from swapformer.errors import UsageError
+from swapformer.mirror.dashboard import dashboard
+from swapformer.mirror.workspace import build, logged_in, require, save, to_json
+from swapformer.study.files import write_atomic
+from swapformer.tools.find import apart, store_of, study_folder
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the workspace as JSON, and save it when logged in; returns the exit status."""
+    options = parser().parse_intermixed_args(arguments)
+    names, overrides = apart(options.arguments)
+    if len(names) != 1:
+        raise UsageError(f"one study has to be named, but {len(names)} were")
+    store = store_of(overrides)
+    folder = study_folder(store, names[0])
+    require()
+    shown = dashboard(folder, store.runs_dir)
+    project = options.project or shown.logger.get("project") or "swapformer"
+    workspace = build(shown, project, options.entity or shown.logger.get("entity"))
+    path = folder / "report" / "workspace.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, to_json(workspace))
+    print(path)
+    if options.offline:
+        return 0
+    if logged_in():
+        print(save(workspace))
+    else:
+        print("not logged in to W&B, so it is only written to that file; `wandb login`, then the same command saves it")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="swapformer dashboard",
+        description="A W&B workspace of a study, made from what its report is made from: written as JSON beside the "
+        "report, and saved when you are logged in. Mirror the study's trials with logger=wandb.",
+    )
+    made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
+    made.add_argument("--project", help="W&B project (default: the one that the study was mirrored to)")
+    made.add_argument("--entity", help="W&B entity (default: the study's, or yours)")
+    made.add_argument("--offline", action="store_true", help="only write the file")
+    made.add_argument("--debug", action="store_true", help="show tracebacks")
+    return made

@@ -1,0 +1,174 @@
+"""Following trials by their files, and a process that may crash or hang without anybody having to wait for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mirror.places import Memory
+from mirror.readback import curves_of
+from swapformer.mirror.follow import Follower, Target
+from swapformer.mirror.history import History
+from swapformer.mirror.process import mirrored
+from swapformer.study.record import Record
+from swapformer.study.store import Store
+
+ID = "0123456789abcdef"
+HEAD = "step,name,value\n"
+ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,val/loss,2.5\n", "30,train/loss,nan\n"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path)
+    found.prepare()
+    found.directory(ID).mkdir()
+    return found
+
+
+def follower(store: Store, place: Memory, said: list[str]) -> Follower:
+    return Follower([Target(ID)], store, place, store.runs_dir / "mirror", said.append)
+
+
+@pytest.mark.parametrize("cut", [0, 4, 9])
+def test_each_row_is_given_once_whole_and_in_order_however_the_file_grows(tmp_path: Path, cut: int) -> None:
+    path, text = tmp_path / "metrics.csv", HEAD + "".join(ROWS[:4])
+    history, given = History(path), []
+    for end in range(0, len(text) + 1, 7) if cut == 0 else (len(text) - cut, len(text)):
+        path.write_text(text[:end])
+        given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
+    path.write_text(text)
+    given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
+    assert given == [(10, "train/loss", 3.0), (10, "val/loss", 3.5), (20, "train/loss", 2.0), (20, "val/loss", 2.5)]
+
+
+def test_rows_that_a_resumed_trial_measures_again_are_not_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(HEAD + "".join(ROWS[:3]))
+    history = History(path)
+    assert [step for step, _ in history.rows()] == [10, 20]
+    draft = tmp_path / "draft"
+    draft.write_text(HEAD + "".join(ROWS[:2]))  # back to the checkpoint at 10
+    draft.replace(path)
+    assert list(history.rows()) == []
+    path.write_text(HEAD + "".join(ROWS))
+    (first, second) = history.rows()
+    assert first == (20, {"val/loss": 2.5}) and second[0] == 30
+
+
+def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> None:
+    place, said = Memory(), list[str]()
+    path = store.directory(ID) / "metrics.csv"
+    watching = follower(store, place, said)
+    watching.look()
+    assert place.pages == [], "it has not begun"
+    with store.claim(ID):
+        store.write(Record(ID, "running", attempts=1))
+        path.write_text(HEAD + ROWS[0])
+        watching.look()
+        assert place.curves == {(10, "train/loss"): 3.0} and place.endings == []
+        path.write_text(HEAD + "".join(ROWS[:4]))
+        (store.directory(ID) / "artifacts").mkdir()
+        found = {"metrics": {"probe/x": 0.5}, "data": {"layers": [[[1.0, 0.0], [0.5, 1.0]]], "means": [0.5]}}
+        (store.directory(ID) / "artifacts" / "similarity.json").write_text(json.dumps(found))
+        store.write(Record(ID, "finished", attempts=1, ended="2030"))
+        watching.look()
+        assert place.endings == [], "its process may still write"
+    watching.look()
+    watching.look()
+    assert place.endings == [("finished", {"probe/x": 0.5}, ["probe/similarity/layers/0"])]
+    assert place.curves == curves_of(path) and place.pieces == len(place.curves) and said == []
+
+
+def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_ever(store: Store) -> None:
+    store.write(Record(ID, "finished", attempts=1))
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + "".join(ROWS[:4]))
+    for failing, endings in ((1, 1), (9, 0)):
+        place, said = Memory(failing=failing), list[str]()
+        watching = follower(store, place, said)
+        for _ in range(4):
+            watching.look()
+        assert len(place.endings) == endings and len(place.pages) == 2
+        assert said == ["ConnectionError: gone"] * min(failing, 2)
+        (store.runs_dir / "mirror" / f"{ID}.json").unlink()
+
+
+def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
+    first, second = Memory(), Memory()
+    with store.claim(ID):
+        store.write(Record(ID, "running", attempts=1))
+        one, other = follower(store, first, []), follower(store, second, [])
+        one.look()
+        other.look()
+    assert (len(first.pages), len(second.pages)) == (1, 0)
+    one.close()
+    other.look()
+    assert len(second.pages) == 1, "the first has let go"
+
+
+@pytest.mark.parametrize(
+    ("settings", "patience", "word"),
+    [({"hang": 600.0}, 0.1, "stopped making headway"), ({"nonsense": 1}, 60.0, "exit status")],
+)
+def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
+    store: Store, settings: dict[str, float], patience: float, word: str, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What crashes is noticed at once, however patient the command is; what hangs, after its patience."""
+    tests = Path(__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
+    monkeypatch.setattr("swapformer.mirror.process.destination", lambda node: Memory(patience=patience))
+    store.write(Record(ID, "finished", attempts=1))
+    config = {"logger": {"_target_": "mirror.places.Memory", **settings}}
+    with caplog.at_level(logging.WARNING), mirrored([(Target(ID), config)], store):
+        started = time.monotonic()
+    assert time.monotonic() - started < 60, "not the ten minutes that it hangs"
+    assert caplog.text.count("mirror:") == 1 and word in caplog.text
+
+
+def test_without_a_logger_no_process_is_started(store: Store) -> None:
+    with mirrored([(Target(ID), {"logger": {}}), (Target(ID), {})], store):
+        pass
+    assert not (store.runs_dir / "mirror").exists()
+
+
+def manifest(store: Store, cells: list[dict[str, object]]) -> None:
+    folder = store.studies / "heads"
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {"name": "heads", "baseline": "h8", "arms": {"h8": [], "h4": []}, "seeds": [0], "metrics": ["val/loss"]}
+    draft = folder / "draft"
+    draft.write_text(json.dumps(plain | {"cells": cells, "conditions": {"size=nano": {"size": "nano"}}}))
+    draft.replace(folder / "manifest.json")
+
+
+def test_a_trial_of_a_study_is_shown_once_the_study_has_come_to_report_it(store: Store) -> None:
+    """A study that tunes decides as it goes: the trial of another setting may be in the store from elsewhere."""
+    place, said = Memory(), list[str]()
+    targets = [Target(ID, "heads", "h8", "size=nano"), Target(ID, "heads", "h4", "size=nano")]
+    watching = Follower(targets, store, place, store.runs_dir / "mirror", said.append)
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
+    store.write(Record(ID, "finished", attempts=1))
+    for cells in ([], [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}]):
+        manifest(store, cells)
+        watching.look()
+        assert [(page.arm, page.condition) for page in place.pages] == [("h8", "size=nano")] * len(cells)
+    assert place.pages[0].places == ["heads/h8 with size=nano"] and said == []
+
+
+def test_the_process_is_told_the_whole_of_what_it_shows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests, diary = Path(__file__).parents[1], store.runs_dir / "diary"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
+    store.write(Record(ID, "finished", attempts=1))
+    manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
+    config = {"logger": {"_target_": "mirror.places.Memory", "diary": str(diary), "patience": 30.0}}
+    with mirrored([(Target(ID, "heads", "h8", "size=nano"), config)], store):
+        pass
+    assert diary.read_text() == "heads/h8 with size=nano\n"

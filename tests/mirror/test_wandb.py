@@ -1,0 +1,165 @@
+"""Runs at W&B: what offline ones hold is read back with wandb's own reader, and a server may fail in any way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mirror.readback import Held, curves_of, read_run
+from mirror.server import serving
+from swapformer.errors import UsageError
+from swapformer.mirror import WandB
+from swapformer.mirror.follow import Follower, Target
+from swapformer.mirror.process import destination
+from swapformer.report.manifest import SCHEMA_VERSION
+from swapformer.study.record import Record
+from swapformer.study.store import Store
+
+ID = "0123456789abcdef"
+ROWS = (
+    "step,name,value\n10,train/loss,0.30000000000000004\n10,val/loss@64,1e-09\n20,train/loss,2.5\n20,val/loss,7.125\n"
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    for name in ("WANDB_MODE", "WANDB_BASE_URL", "WANDB_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    found = Store(tmp_path)
+    found.prepare()
+    return found
+
+
+def write(store: Store, status: str, rows: str = ROWS, trial: str = ID, **more: Any) -> None:
+    folder = store.directory(trial)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"model": {"d_model": 16}, "logger": {"entity": "secret"}}))
+    (folder / "metrics.csv").write_text(rows)
+    store.write(Record(trial, status, seed=3, **{"attempts": 1, "started": "2030", **more}))
+
+
+def manifest(store: Store, *trials: str) -> None:
+    """The study that the trials answer."""
+    folder = store.studies / "heads"
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = [{"arm": "h8", "seed": seed, "trial": trial} for seed, trial in enumerate(trials)]
+    plain = {"name": "heads", "baseline": "h8", "arms": {"h8": []}, "metrics": ["val/loss"], "cells": cells}
+    plain |= {"schema_version": SCHEMA_VERSION, "seeds": list(range(len(trials)))}
+    (folder / "manifest.json").write_text(json.dumps(plain))
+
+
+def place(mode: str = "offline", patience: float = 30.0) -> WandB:
+    return WandB(mode=mode, project="p", entity=None, tags=["mine"], patience=patience)
+
+
+def mirror(store: Store, where: WandB, *trials: str) -> list[str]:
+    """Look once at each trial; what was said."""
+    said: list[str] = []
+    manifest(store, *(trials or (ID,)))
+    targets = [Target(trial, "heads", "h8") for trial in trials or (ID,)]
+    follower = Follower(targets, store, where, store.runs_dir / "mirror", said.append)
+    follower.look()
+    follower.close()
+    return said
+
+
+def offline(store: Store, trial: str = ID) -> Held:
+    (folder,) = (store.runs_dir / "mirror" / "wandb").glob(f"offline-run-*-{trial}")
+    return read_run(folder)
+
+
+def test_an_offline_run_holds_what_the_files_say_and_its_exit_status_how_it_ended(store: Store) -> None:
+    """The summary has the final numbers, not the newest of the history: val/loss is 7.125 there."""
+    endings = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
+    trials = {status: f"{number:016x}" for number, status in enumerate(endings)}
+    for status, trial in trials.items():
+        final = {"metrics": {"val/loss": 1.5}} if status == "finished" else {"reason": "so"}
+        write(store, status, trial=trial, **final)
+    assert mirror(store, place(), *trials.values()) == []
+    for status, trial in trials.items():
+        found = offline(store, trial)
+        assert found.curves == curves_of(store.directory(trial) / "metrics.csv")
+        assert (found.exit, found.summary["status"]) == (endings[status], status)
+    found = offline(store, trials["finished"])
+    assert found.summary["val/loss"] == 1.5
+    began = found.began
+    assert (began["run_id"], began["run_group"], began["job_type"]) == (trials["finished"], "heads", "h8")
+    assert began["tags"] == ["heads", "h8", "mine"]
+    config = began["config"]["update"]
+    assert config["model"] == {"d_model": 16} and config["swapformer"]["arm"] == "h8"
+    assert "logger" not in config
+
+
+def test_a_resumed_trial_continues_its_run_and_a_finished_one_is_shown_once(store: Store) -> None:
+    write(store, "interrupted", ROWS.partition("20,train")[0])
+    mirror(store, place())
+    write(store, "finished", attempts=2)
+    mirror(store, place())
+    assert offline(store).curves == curves_of(store.directory(ID) / "metrics.csv")
+    (folder,) = (store.runs_dir / "mirror" / "wandb").glob("offline-run-*")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    mirror(store, place())
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_an_online_run_sends_what_the_files_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(store, "diverged", reason="loss is nan")
+    with serving() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        assert mirror(store, place("online")) == []
+        assert server.curves == curves_of(store.directory(ID) / "metrics.csv")
+        assert server.exits == [1]
+        assert server.runs[ID]["groupName"] == "heads" and server.runs[ID]["jobType"] == "h8"
+
+
+def test_a_server_that_drops_connections_in_the_middle_costs_nothing_but_a_word(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store, "running", ROWS.partition("20,train")[0])
+    said: list[str] = []
+    with serving() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        where = place("online", patience=2.0)
+        follower = Follower([Target(ID)], store, where, store.runs_dir / "mirror", said.append)
+        with store.claim(ID):
+            follower.look()
+            server.dropping = True
+            write(store, "finished")
+        for _ in range(2):
+            follower.look()
+        follower.close()
+    assert len(said) == 1 and "Timeout" in said[0]
+    assert offline(store).curves == curves_of(store.directory(ID) / "metrics.csv"), "kept for wandb sync"
+
+
+def test_an_address_that_nobody_answers_keeps_all_runs_offline_and_is_named_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    write(store, "finished")
+    write(store, "finished", trial="f" * 16)
+    said = mirror(store, place("online", patience=1.0), ID, "f" * 16)
+    assert len(said) == 1 and "runs are kept offline: wandb sync" in said[0]
+    for trial in (ID, "f" * 16):
+        assert offline(store, trial).curves == curves_of(store.directory(trial) / "metrics.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [({"mode": "onlin"}, "did you mean 'online'"), ({"patience": 0}, "must be above zero seconds")],
+)
+def test_wrong_settings_are_one_clear_line(changes: dict[str, Any], complaint: str) -> None:
+    node = {"_target_": "swapformer.mirror.WandB", "mode": "offline", "project": "p", "entity": None, "tags": []}
+    with pytest.raises(UsageError, match=complaint):
+        destination({**node, "patience": 1.0, **changes})
+
+
+def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swapformer.mirror.wandb_runs.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="not installed: pip install wandb"):
+        place().require()

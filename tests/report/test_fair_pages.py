@@ -1,0 +1,127 @@
+"""What the page says about tuning, matching, grids and what else differs; escaped like all the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from report.store import Store
+from report.test_build import Tags
+from swapformer.report.build import Report, build
+
+SETTINGS = ("1e-3", "3e-3", "1e-2")
+SIZES = ("nano", "micro")
+
+
+def entry(arm: str, condition: str, **changes: Any) -> dict[str, Any]:
+    plain = {"arm": arm, "condition": condition, "changes": [], "beyond": [], "shapes": [], "flops": 1.23e12}
+    return {**plain, "match": None, **changes}
+
+
+def write(store: Store) -> None:
+    """Two conditions with trials of their own, and tuning trials that lie in the store beside them."""
+    generator = np.random.default_rng(9)
+    cells, tried = [], []
+    for where, size in enumerate(SIZES):
+        for index, arm in enumerate(store.arms):
+            for seed in store.seeds:
+                store_seed = 100 * (where + 1) + seed
+                loss = 2.0 - 0.3 * index * (1 - 2 * where) + generator.normal(0, 0.02)
+                store.write_trial(arm, seed, {"val/loss": loss}, place=store_seed)
+                cells.append({"arm": arm, "condition": f"model/size={size}", "seed": seed,
+                              "trial": store.trial(arm, store_seed)})  # fmt: skip
+            for place, rate in enumerate(SETTINGS):
+                ids = []
+                for seed in (1_000_000, 1_000_001):
+                    name = 10_000 * (where + 1) + 10 * place + seed % 10
+                    lost = arm == "<b>" and rate == "1e-2"
+                    store.write_trial(arm, seed, {} if lost else {"val/loss": 3.0 - 0.1 * place + 0.01 * (seed % 10)},
+                                      "diverged" if lost else "finished", place=name)  # fmt: skip
+                    ids.append(store.trial(arm, name))
+                tried.append({"arm": arm, "condition": f"model/size={size}", "values": {"optim.lr": rate},
+                              "trials": ids})  # fmt: skip
+    chosen = [
+        {"arm": arm, "condition": f"model/size={size}", "values": {"optim.lr": "3e-3" if arm == "<b>" else "1e-2"},
+         "edges": [] if arm == "<b>" else ["optim.lr"]}
+        for size in SIZES for arm in store.arms
+    ]  # fmt: skip
+    match = {"measure": "params", "key": "model.ffn.width", "value": 171, "cost": 50123, "target": 50000}
+    store.manifest = {
+        "conditions": {f"model/size={size}": {"model/size": size} for size in SIZES},
+        "cells": cells,
+        "tuning": {"metric": "val/loss", "keys": ["optim.lr"], "seeds": [1_000_000, 1_000_001], "tried": tried,
+                   "chosen": chosen, "refused": []},
+        "fairness": [
+            entry(arm, f"model/size={size}", **({} if arm == "a" else {
+                "changes": [["model.ffn._target_", "MLP", "GLU"], ["model.bias", "true", "<i>"]],
+                "beyond": ["model.bias"], "shapes": [["layers.*.up.weight", [64, 256], [64, 171], 2]], "match": match,
+            })) for size in SIZES for arm in store.arms
+        ],
+    }  # fmt: skip
+    store.write_manifest()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    claim = {"text": "b is better", "better": {"arm": "<b>", "than": "a", "metric": "val/loss", "margin": 0.0}}
+    store = Store(tmp_path_factory.mktemp("fair"), {"a": [], "<b>": ["model/ffn=glu"]}, "a", ["val/loss"],
+                  seeds=range(6), claims=[claim])  # fmt: skip
+    write(store)
+    return build(store.study, store.runs)
+
+
+@pytest.fixture(scope="module")
+def text(report: Report) -> str:
+    tags = Tags()
+    tags.feed((report.directory / "report.html").read_text(encoding="utf-8"))
+    assert "i" not in {tag for tag, _ in tags.tags}, "what users wrote is escaped"
+    ids = [attrs["id"] for _, attrs in tags.tags if "id" in attrs]
+    assert len(ids) == len(set(ids)), "figures of several conditions share no id"
+    return " ".join(tags.text.split())
+
+
+def test_the_page_shows_what_was_tried_and_chosen(text: str) -> None:
+    assert "1e-3: 3.0050 · 3e-3: 2.9050 · 1e-2: 2 diverged" in text
+    assert "1e-3: 3.0050 · 3e-3: 2.9050 · 1e-2: 2.8050" in text and "at the edge" in text
+    assert "optim.lr was chosen for each arm by the mean of val/loss over seeds that are not reported" in text
+
+
+def test_the_page_shows_what_a_match_left(text: str) -> None:
+    assert "model.ffn.width=171" in text and "+0.25 %" in text and "50 123" in text
+
+
+def test_the_page_shows_what_differs_and_flags_what_is_more(text: str) -> None:
+    assert "2 settings, 1 shape more than its axis" in text
+    assert "model.bias beyond its axis" in text and "<i>" in text and "model.ffn._target_MLPGLU" in text
+    assert "layers.*.up.weight 2 times64 × 25664 × 171" in text and "1.23 T" in text
+
+
+def test_the_page_says_whether_the_verdict_holds_everywhere(text: str, report: Report) -> None:
+    assert "The verdict depends on the condition: supported with model/size=nano, refuted with model/size=micro" in text
+    assert "model/size: micro − nano" in text and "arm × model/size" in text
+    assert report.as_dict()["everywhere"] == [{"text": "b is better", "outcome": "depends"}]
+
+
+def test_the_json_holds_all_of_it(report: Report) -> None:
+    plain = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert plain["tuning"][0]["chosen"] == {"optim.lr": "1e-2"} and plain["tuning"][0]["edges"] == ["optim.lr"]
+    assert plain["fairness"][1]["mismatch"] == pytest.approx(0.00246)
+    assert {verdict["condition"] for verdict in plain["verdicts"]} == {"model/size=nano", "model/size=micro"}
+    assert any("times as wide as unpaired ones" in sentence for sentence in plain["design"])
+
+
+def test_pairing_is_measured_against_welchs_interval(tmp_path: Path) -> None:
+    """Nearly all of the noise is common to a seed, so that pairing leaves little of the width."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"])
+    store.fill({"a": 1.5, "b": 1.6}, spread=0.005, paired=0.5, steps=2)
+    built = build(store.study, store.runs)
+    comparison = built.rows[1].summaries["val/loss"].comparison
+    assert comparison is not None and comparison.narrowed > 0.9
+    sentence = next(each for each in built.as_dict()["design"] if "Pairing" in each)
+    assert sentence == (
+        f"Pairing by seed made intervals in val/loss {1 - comparison.narrowed:.2f} times as wide as unpaired ones."
+    )

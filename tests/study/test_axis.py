@@ -1,0 +1,99 @@
+"""“Only this changed”: which leaves differ from the baseline, and which of them an arm's axis does not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swapformer.study import axis
+from swapformer.study.config import compose
+from swapformer.study.disclose import announced, disclose
+from swapformer.study.expand import expand
+from swapformer.study.plan import Plan
+from swapformer.study.spec import parse
+
+SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=2", "model.d_model=16"]
+
+
+def study(**changes: Any) -> Any:
+    arms = {"base": [], "alibi": ["model/position=alibi"], "more": ["model/position=t5", "model.dropout=0.1"]}
+    return parse({"arms": arms, "seeds": 1, "overrides": SMALL, **changes}, "changes")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return expand(study(overrides=[*SMALL, "budget.tokens=3e3"]))
+
+
+@pytest.fixture(scope="module")
+def entries(plan: Plan) -> dict[str, Any]:
+    return {entry["arm"]: entry for entry in disclose(plan)}
+
+
+def test_the_baseline_differs_in_nothing(entries: dict[str, Any]) -> None:
+    assert (entries["base"]["changes"], entries["base"]["shapes"], entries["base"]["beyond"]) == ([], [], [])
+
+
+def test_a_swapped_part_changes_its_own_leaves_alone(entries: dict[str, Any]) -> None:
+    changes = {key: (before, after) for key, before, after in entries["alibi"]["changes"]}
+    assert changes["model.position._target_"] == ("Rotary", "ALiBi")
+    assert all(key.startswith("model.position.") for key in changes)
+    assert entries["alibi"]["beyond"] == []
+
+
+def test_what_the_axis_does_not_say_is_flagged(plan: Plan, entries: dict[str, Any]) -> None:
+    """All arms but the baseline have model/position in common, so that is the axis; dropout is more."""
+    assert entries["more"]["beyond"] == ["model.dropout"]
+    assert "more differs in more than model/position: model.dropout" in list(announced(plan, list(entries.values())))
+
+
+def test_shapes_of_several_layers_are_counted_together(entries: dict[str, Any]) -> None:
+    """T5 has one table of 32 buckets for 4 heads, shared by the layers; ALiBi has no parameter at all."""
+    assert entries["alibi"]["shapes"] == []
+    ((name, before, after, count),) = entries["more"]["shapes"]
+    assert "position" in name.lower() and (before, after, count) == (None, [32, 4], 1)
+
+
+def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: Plan) -> None:
+    assert any(line.startswith("budget.tokens=3000 is ") for line in announced(plan, []))
+    before = {"budget": {"steps": 5, "flops": 1e9}, "model": {"d_model": 1}}
+    after = {"budget": {"steps": 9, "flops": 1e9}, "model": {"d_model": 2}}
+    assert list(axis.changed(before, after)) == ["model.d_model"]
+    assert list(axis.changed({"budget": {"steps": 5}}, {"budget": {"steps": 9}})) == ["budget.steps"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "arm", "expected"),
+    [
+        ({}, "more", ("model/position",)),
+        ({"axis": "model.dropout"}, "more", ("model.dropout",)),
+        ({"arms": {"base": [], "a": ["x.a=1"], "b": ["x.b=1"]}}, "b", ("x.b",)),
+        ({"arms": {"base": [], "a": ["x.a=1", "x.b=1"]}}, "a", ("x.a", "x.b")),
+        ({"tune": {"optim.lr": [1, 2]}, "match": {"params": "model.ffn.width"}}, "alibi",
+         ("model/position", "optim.lr", "model.ffn.width")),
+    ],
+)  # fmt: skip
+def test_the_axis_is_the_studys_or_what_the_arms_have_in_common_or_their_own(
+    changes: dict[str, Any], arm: str, expected: tuple[str, ...]
+) -> None:
+    assert axis.axes(study(**changes), arm) == expected
+
+
+def test_an_option_covers_what_its_own_file_sets_and_not_what_it_chooses_for_others() -> None:
+    """model/size sets sizes of the model; a preset chooses parts of other slots, which are more than one thing."""
+    spec = study(arms={"base": [], "size": ["model/size=micro"]}, overrides=SMALL[:3])
+    base, size = (compose([*SMALL[:3], *spec.arms[arm]]) for arm in ("base", "size"))
+    changed = axis.changed(base, size)
+    assert {"model.num_layers", "model.d_model"} <= changed.keys()
+    assert axis.beyond(spec, "size", list(changed)) == ()
+    spec = study(arms={"base": [], "deep": ["+preset=deepnorm"]})
+    deep = compose([*SMALL, "+preset=deepnorm"])
+    found = axis.beyond(spec, "deep", list(axis.changed(compose(SMALL), deep)))
+    assert {key.split(".")[1] for key in found} == {"placement", "residual", "init"}
+
+
+def test_lists_of_layers_are_compared_layer_by_layer() -> None:
+    one = {"layers": [{"num_heads": 2}, {}], "betas": [0.9, 0.95]}
+    two = {"layers": [{"num_heads": 4}, {}], "betas": [0.9, 0.99]}
+    assert axis.changed(one, two) == {"layers.0.num_heads": (2, 4), "betas": ([0.9, 0.95], [0.9, 0.99])}

@@ -1,0 +1,174 @@
+"""Sequential studies and grids from question to answer, with trials that take milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study import fakes
+from swapformer.errors import UsageError
+from swapformer.study.answer import Answer, answer
+from swapformer.study.expand import Plan, expand
+from swapformer.study.spec import parse
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial, execute
+
+
+def plan(place: Path, **changes: Any) -> Plan:
+    raw = {"arms": {"h1": ["heads=1"], "h2": ["heads=2"], "h4": ["heads=4"]}, "baseline": "h1", **changes}
+    return expand(parse(raw, "crossed"), (), fakes.Composer(place / "journal", place / "runs"))
+
+
+def answered(planned: Plan, place: Path) -> Answer:
+    store = Store(place / "runs")
+
+    def start(trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+
+    return answer(planned, store, fakes.PROVENANCE, lambda progress: start, quiet=True)
+
+
+def worse(arm: str, margin: float) -> dict[str, Any]:
+    return {"text": arm, "worse": {"arm": arm, "than": "h1", "metric": "val/loss", "margin": margin}}
+
+
+def reached(found: Answer) -> dict[str, int]:
+    """How many seeds each arm came to."""
+    arms = [cell.arm for cell in found.plan.cells]
+    return {arm: arms.count(arm) for arm in found.plan.spec.arms}
+
+
+LOOKS = (4, 7, 10)
+
+
+@pytest.fixture(scope="module")
+def looks_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("looks")
+
+
+@pytest.fixture(scope="module")
+def looks_plan(looks_place: Path) -> Plan:
+    """h4 is worse by 1.5 on average, far beyond its margin of 0; h2 by 0.5, which is its very margin."""
+    claims = [worse("h4", 0.0), worse("h2", 0.5)]
+    return plan(looks_place, claims=claims, seeds={"looks": list(LOOKS)}, overrides=["spread=1"])
+
+
+@pytest.fixture(scope="module")
+def looked(looks_plan: Plan, looks_place: Path) -> Answer:
+    return answered(looks_plan, looks_place)
+
+
+class TestLooks:
+    """The fake loss grows by heads × a number in [0, `spread`) of the seed: 0.5 · spread for each head on average."""
+
+    def test_begin_with_the_first_seeds_alone(self, looks_plan: Plan) -> None:
+        assert len(looks_plan.cells) == 3 * 4
+
+    def test_add_seeds_for_the_arms_of_undecided_claims_alone(self, looked: Answer) -> None:
+        decided, undecided = looked.report.verdicts
+        assert (decided.outcome, undecided.outcome) == ("supported", "undecided")
+        assert decided.look in LOOKS[:2] and undecided.look == 10
+        assert reached(looked) == {"h1": 10, "h2": 10, "h4": decided.look}
+
+    def test_are_judged_at_a_third_of_the_error(self, looked: Answer) -> None:
+        first, second = looked.report.verdicts
+        assert first.level in (pytest.approx(0.05 / 3 / 2), pytest.approx(0.05 / 3))
+        assert second.level == pytest.approx(0.05 / 3), "the only claim that was left"
+
+    def test_say_how_many_trials_they_saved(self, looked: Answer) -> None:
+        spared = 3 * 10 - sum(reached(looked).values())
+        assert looked.report.as_dict()["saved"] == spared > 0
+        assert any(f"{spared} trials were not needed" in sentence for sentence in looked.report.as_dict()["design"])
+
+    def test_come_to_the_same_end_when_run_again(self, looked: Answer, looks_plan: Plan, looks_place: Path) -> None:
+        trained = fakes.runs(looks_place / "journal")
+        again = answered(looks_plan, looks_place)
+        assert fakes.runs(looks_place / "journal") == trained
+        assert [v.outcome for v in again.report.verdicts] == [v.outcome for v in looked.report.verdicts]
+        assert reached(again) == reached(looked)
+
+    def test_ask_for_no_more_where_no_seed_could_help(self, tmp_path: Path) -> None:
+        """h4 diverges: a mean over survivors cannot show that it is better, however many there are."""
+        claim = {"text": "x", "better": {"arm": "h4", "than": "h1", "metric": "val/loss", "margin": 0}}
+        arms = {"h1": ["heads=1"], "h4": ["heads=4", "behaviour=diverge"]}
+        found = answered(plan(tmp_path, arms=arms, claims=[claim], seeds={"looks": [2, 9]}), tmp_path)
+        assert len(found.plan.cells) == 2 * 2
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    """Heads matter with a wide spread and not with a narrow one; h7 cannot be built."""
+    place = tmp_path_factory.mktemp("grid")
+    planned = plan(
+        place, arms={"h1": ["heads=1"], "h4": ["heads=4"], "h7": ["heads=7"]},
+        claims=[worse("h4", 0.1), worse("h7", 0.1)], seeds=10, grid={"spread": [1, 0.01], "kind": ["a", "b"]},
+        tune={"best": [1, 2], "seeds": 1}, overrides=["lr=1"],
+    )  # fmt: skip
+    return answered(planned, place)
+
+
+class TestGrids:
+    def test_cross_every_arm_with_every_condition_and_seed(self, crossed: Answer) -> None:
+        assert len(crossed.plan.cells) == 2 * 4 * 10
+        conditions = [
+            "spread=1, kind=a", "spread=1, kind=b", "spread=0.01, kind=a", "spread=0.01, kind=b",
+        ]  # fmt: skip
+        assert list(crossed.plan.spec.conditions) == conditions
+        assert set(crossed.plan.impossible) == {("h7", condition) for condition in conditions}
+        assert {cell.trial.config["spread"] for cell in crossed.plan.cells if "spread=1," in cell.condition} == {1}
+
+    def test_tune_each_arm_in_each_condition(self, crossed: Answer) -> None:
+        assert len(crossed.plan.chosen) == 2 * 4
+        assert {choice.setting for choice in crossed.plan.chosen.values()} == {("best=1",)}
+
+    def test_judge_each_condition_in_one_family_and_say_where_a_verdict_holds(self, crossed: Answer) -> None:
+        everywhere = crossed.report.claims[0]
+        assert everywhere.outcome == "depends"
+        assert [verdict.outcome for verdict in everywhere.verdicts.values()] == ["supported"] * 2 + ["refuted"] * 2
+        assert everywhere.text.startswith("The verdict depends on the condition: supported with spread=1, kind=a; ")
+        assert min(verdict.level for verdict in crossed.report.verdicts) == pytest.approx(0.05 / 8)
+        assert crossed.report.claims[1].outcome == "undecided"
+
+    def test_have_tables_and_figures_of_each_condition(self, crossed: Answer) -> None:
+        names = {path.name for path in crossed.report.files}
+        assert {"grid_val_loss.svg", "spread_1_kind_a_axis_val_loss.svg"} <= names
+        lines = (crossed.report.directory / "results.csv").read_text().splitlines()
+        assert lines[0].startswith("study,spread,kind,arm,seed,metric,value")
+        assert len(lines) == 1 + 2 * 4 * 10 and lines[1].startswith("crossed,1,a,h1,0,val/loss,")
+        assert (crossed.report.directory / "table.md").read_text().count("### spread=") == 4
+
+
+def test_arms_are_matched_in_each_condition_before_they_are_tuned(tmp_path: Path) -> None:
+    """A unit of width costs 12, a head 1: with 13 heads more, h14 must be a unit narrower than the baseline."""
+    arms = {"h2": ["heads=2"], "h14": ["heads=14"], "h99": ["heads=99"]}
+    found = plan(
+        tmp_path, arms=arms, baseline="h2", seeds=1, match={"params": "width", "within": 0.01},
+        grid={"size": ["s", "l"]}, tune={"lr": [1, 2]}, overrides=["width=6", "best=1"],
+    )  # fmt: skip
+    assert {place: matched.override for place, matched in found.matched.items()} == {
+        ("h14", "size=s"): ("width=5",), ("h14", "size=l"): ("width=5",)
+    }  # fmt: skip
+    assert {each.config["width"] for each in found.templates if each.arm == "h14"} == {5}
+    assert {each.config["width"] for each in found.templates if each.arm == "h2"} == {6}
+    assert [each.setting for each in found.templates[:2]] == [("lr=1",), ("lr=2",)]
+    assert "cannot bring parameters to within 1 %" in found.impossible["h99", "size=s"]
+
+
+def test_a_baseline_that_cannot_be_built_somewhere_stops_the_study(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the baseline 'a' cannot be built with heads=7: heads must divide"):
+        plan(tmp_path, arms={"a": ["kind=a"], "b": ["kind=b"]}, baseline="a", grid={"heads": [1, 7]})
+
+
+def test_the_manifest_names_conditions_and_looks(tmp_path: Path) -> None:
+    from swapformer.study.manifest import manifest
+
+    found = manifest(
+        plan(tmp_path, claims=[worse("h4", 0)], seeds={"looks": [2, 3]}, grid={"k": ["a", "b"]}), fakes.PROVENANCE
+    )
+    assert json.loads(json.dumps(found))["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
+    assert found["looks"] == [2, 3] and found["cells"][0]["condition"] == "k=a" and len(found["cells"]) == 12

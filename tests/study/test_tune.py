@@ -1,0 +1,169 @@
+"""Tuning: chosen on seeds that are not reported, from the store, with trials that take milliseconds."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study import fakes
+from swapformer.errors import UsageError
+from swapformer.study import record as records
+from swapformer.study.answer import Answer, answer
+from swapformer.study.expand import Plan, expand
+from swapformer.study.plan import Choice, Place
+from swapformer.study.run import Launch, run
+from swapformer.study.spec import parse
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial, execute
+from swapformer.study.tune import Tried, choose
+
+ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
+LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+def plan(tmp_path: Path, extra: Sequence[str] = (), **changes: Any) -> Plan:
+    raw = {"arms": ARMS, "seeds": 3, "tune": {"lr": LR, "seeds": 2}, **changes}
+    return expand(parse(raw, "tuned"), extra, fakes.Composer(tmp_path / "journal", tmp_path / "runs"))
+
+
+def launch(store: Store) -> Launch:
+    def start(trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+
+    return start
+
+
+def tuned(planned: Plan, store: Store) -> Mapping[Place, Choice]:
+    """What is chosen after the tuning trials alone."""
+    run(planned.tuning_trials, store, launch(store))
+    return choose(planned, store)
+
+
+def answered(planned: Plan, store: Store) -> Answer:
+    return answer(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tuned")
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Answer:
+    """A study of four arms from question to answer; every tuning trial of the last one fails."""
+    arms = {**ARMS, "broken": ["best=1e-3", "behaviour=fail"]}
+    return answered(plan(place, arms=arms), Store(place / "runs"))
+
+
+class TestAWholeStudy:
+    def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: Answer) -> None:
+        """The fake training's loss is the distance to each arm's best rate, in decades."""
+        chosen = {arm: choice.setting for (arm, _), choice in whole.plan.chosen.items()}
+        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",)}
+        assert {cell.trial.config["lr"] for cell in whole.plan.cells if cell.arm == "other"} == {1e-3}
+        means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm != "broken"}
+        assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
+
+    def test_never_reports_tuning_seeds(self, whole: Answer, place: Path) -> None:
+        store = Store(place / "runs")
+        manifest = json.loads((store.studies / "tuned" / "manifest.json").read_text())
+        tried = {trial for tried in manifest["tuning"]["tried"] for trial in tried["trials"]}
+        reported = {cell["trial"] for cell in manifest["cells"]}
+        assert len(tried) == 32 and len(reported) == 9 and not tried & reported
+        assert set(whole.report.records.cells["seed"]) == {0, 1, 2}
+        assert {store.find(trial).seed for trial in tried} == {1_000_000, 1_000_001}
+
+    def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: Answer) -> None:
+        edges = {arm: choice.edges for (arm, _), choice in whole.plan.chosen.items()}
+        assert edges == {"base": (), "other": (), "wild": ("lr",)}
+        assert any("wild: the chosen lr=1e-1 lies at the edge" in caveat for caveat in whole.report.caveats)
+
+    def test_draws_the_sensitivity_of_every_arm(self, whole: Answer) -> None:
+        svg = (whole.report.directory / "tuning_lr.svg").read_text()
+        text = "".join(ET.fromstring(svg[svg.index("<svg") :]).itertext())
+        assert all(name in text for name in (*ARMS, "1e-4", "1e-1"))
+
+    def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: Answer) -> None:
+        assert len(whole.failed) == 8 and set(whole.failed.values()) == {records.FAILED}
+        assert whole.report.records.count("missing", "broken") == 3
+
+    def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: Answer, place: Path) -> None:
+        trained = fakes.runs(place / "journal")
+        planned = plan(place)
+        assert tuned(planned, Store(place / "runs")) == whole.plan.chosen
+        assert fakes.runs(place / "journal") == trained
+
+
+def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, store: Store) -> None:
+    """`stable` is the largest rate that an arm survives."""
+    arms = {"base": ["best=1e-2"], "frail": ["best=1e-1", "stable=5e-3"], "lost": ["best=1e-2", "stable=1e-9"]}
+    planned = plan(tmp_path, arms=arms)
+    chosen = tuned(planned, store)
+    assert chosen["frail", ""] == Choice(("lr=1e-3",))
+    assert chosen["lost", ""].setting == ("lr=1e-4",), "all alike: the first of the file"
+    assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
+
+
+@pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
+def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
+    direction: str, better: float, worse: float
+) -> None:
+    """The mean over the survivors would flatter it."""
+    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
+    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
+    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
+    ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
+    assert ranked == [whole, poor, lossy, gone]
+
+
+def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
+    """1e-3 and 1e-1 are both a decade off."""
+    tied = {"base": ["best=1e-2"], "other": ["best=1e-3"]}
+    for values, expected in ((["1e-1", "1e-3"], "lr=1e-1"), (["1e-3", "1e-1"], "lr=1e-3")):
+        chosen = tuned(plan(tmp_path, arms=tied, tune={"lr": values, "seeds": 2}), store)
+        assert chosen["base", ""].setting == (expected,)
+
+
+def test_all_combinations_of_several_keys_are_tried(tmp_path: Path, store: Store) -> None:
+    planned = plan(tmp_path, tune={"lr": LR[:2], "kind": ["a", "b"], "seeds": 1})
+    assert len(planned.tuning_trials) == 3 * 4
+    assert tuned(planned, store)["base", ""] == Choice(("lr=1e-3", "kind=a"), ("lr",)), "words have no edge"
+
+
+def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: Store) -> None:
+    planned = plan(tmp_path)
+
+    def stops(trials: Sequence[Trial]) -> None:
+        launch(store)(trials[:5])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer(planned, store, fakes.PROVENANCE, lambda progress: stops, quiet=True)
+    assert choose(planned, store) == {}, "no arm has all its results yet"
+    assert len(tuned(planned, store)) == 3
+    done = fakes.runs(tmp_path / "journal")
+    assert len(done) == len(set(done)) == 24
+
+
+def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(tmp_path: Path, store: Store) -> None:
+    planned = plan(tmp_path, tune={"heads": [1, 7], "seeds": 1})
+    assert planned.refused == {((arm, ""), ("heads=7",)): "heads must divide the width" for arm in ARMS}
+    assert tuned(planned, store)["base", ""] == Choice(("heads=1",))
+
+
+def test_values_that_are_the_same_number_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"base with lr=1e-3 and base with lr=0.001 must differ"):
+        plan(tmp_path, tune={"lr": ["1e-3", "0.001"]})
+    with pytest.raises(UsageError, match="the command line must not set lr, which `tune` sets"):
+        plan(tmp_path, extra=["lr=1e-3"])

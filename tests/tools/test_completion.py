@@ -1,0 +1,66 @@
+"""Shell completion, asked of a real bash."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from swapformer.paths import conf_dir
+from swapformer.tools.completion import script
+
+if shutil.which("bash") is None:
+    pytest.skip("there is no bash here", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with the script, and a store that holds one study and one trial."""
+    place = tmp_path_factory.mktemp("completion")
+    (place / "script").write_text(script("bash"))
+    (place / "elsewhere" / "studies" / "mine").mkdir(parents=True)
+    (place / "runs" / "trials" / "0123456789abcdef").mkdir(parents=True)
+    return place
+
+
+def offered(place: Path, line: str, breaks: str = " \t\n") -> set[str]:
+    """What bash offers behind `line`; `breaks` are the characters at which it cuts words."""
+    code = "source ./script; COMP_WORDBREAKS=$1; COMP_LINE=$2; COMP_POINT=${#2}; _swapformer; echo ${COMPREPLY[*]}"
+    done = subprocess.run(
+        ["bash", "-c", code, "bash", breaks, line], cwd=place, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def test_every_verb_and_its_options_are_offered(place: Path) -> None:
+    assert {"train", "study", "trials", "status", "bench", "completion"} <= offered(place, "swapformer ")
+    assert offered(place, "swapformer sta") == {"status"}
+    assert {"--publish", "--slots", "--json"} <= offered(place, "swapformer study 04 --")
+    assert {"--whole", "--arm"} <= offered(place, "swapformer trials prune --")
+    assert offered(place, "swapformer bench mirror --ro") == {"--rounds"}
+    assert offered(place, "swapformer trials --status kil") == {"killed"}
+
+
+def test_groups_offer_their_options_and_keys_are_known(place: Path) -> None:
+    options = {path.stem for path in (conf_dir() / "model" / "position").glob("*.yaml")}
+    assert offered(place, "swapformer train model/position=") == {f"model/position={name}" for name in options}
+    assert offered(place, "swapformer train task=copy model/pos") == {"model/position="}
+    assert "budget.steps=" in offered(place, "swapformer study 04 budget.")
+    assert "04_head_count" in offered(place, "swapformer study 04")
+
+
+def test_where_bash_cuts_words_at_an_equals_sign_only_what_follows_is_offered(place: Path) -> None:
+    assert offered(place, "swapformer train model/position=ali", " =") == {"alibi"}
+
+
+def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
+    assert "mine" in offered(place, "swapformer status runs_dir=elsewhere ")
+    assert "mine" not in offered(place, "swapformer status ")
+    assert offered(place, "swapformer trials 01") == {"0123456789abcdef"}
+
+
+def test_zsh_gets_the_same_through_its_bash_layer() -> None:
+    assert script("zsh") == f"autoload -U +X bashcompinit && bashcompinit\n{script('bash')}"
