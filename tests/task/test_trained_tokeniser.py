@@ -98,35 +98,31 @@ def test_a_file_cannot_have_code_run_that_was_not_allowed(tmp_path: Path, monkey
     _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
     (tmp_path / "stranger.py").write_text(
         "from pathlib import Path\nfrom swapformer.task.tokeniser import Characters\n"
-        f"Path({str(tmp_path / 'ran')!r}).touch()\n\nclass Mine(Characters):\n    pass\n\nOTHER = print\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n\nclass Mine(Characters):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     path = str(of_class(trial, "stranger.Mine"))
-    with pytest.raises(UsageError, match=r"'stranger.Mine'; if you trust it, add task.tokeniser.packages=\[stranger\]"):
+    with pytest.raises(UsageError, match=r"the tokeniser of .* stranger.Mine; if you trust it: SWAPFORMER_PACKAGES="):
         Trained(path=path)
     assert not (tmp_path / "ran").exists(), "it was not imported"
-    allowed = Trained(path=path, packages=["stranger"])
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "stranger")
+    allowed = Trained(path=path)
     assert (tmp_path / "ran").exists()
     assert allowed.settings() == Trained(path=str(trial)).settings(), "what it holds is what it is known by"
 
 
 @pytest.mark.parametrize(
-    ("name", "packages", "message"),
+    ("name", "message"),
     [
-        ("subprocess.Popen", [], r"is 'subprocess.Popen'; if you trust it, add task.tokeniser.packages=\[subprocess\]"),
-        ("swapformer.study.config.compose", [], "must be swapformer's or of a package"),
-        ("swapformer.task.tokeniser.Morse", [], "must be one that is there, but: .*'Morse'"),
-        (
-            "swapformer.task.tokeniser.Learned",
-            [],
-            "must be a Tokeniser, but 'swapformer.task.tokeniser.Learned' is none",
-        ),
-        ("nowhere_to_be_found.Mine", ["nowhere_to_be_found"], "put its package on the path"),
-        ("Mine", [], "must be swapformer's or of a package"),
-        ("swapformer.task.tokeniser.Bytes", "my_parts", "must be a list such as"),
+        ("subprocess.Popen", "has subprocess.Popen; if you trust it: SWAPFORMER_PACKAGES=subprocess"),
+        ("swapformer.task.tokeniser.Morse", "of a class that can be had: .*'Morse'"),
+        ("swapformer.nowhere.Mine", "of a class that can be had: No module named"),
+        ("swapformer.task.tokeniser.Learned", "must be a Tokeniser, but 'swapformer.task.tokeniser.Learned' is none"),
+        ("Mine", "if you trust it"),
+        (None, "if you trust it"),
     ],
 )
-def test_a_class_that_is_none_of_ours_is_named(tmp_path: Path, name: str, packages: Any, message: str) -> None:
+def test_a_class_that_is_none_of_ours_is_named(tmp_path: Path, name: str, message: str) -> None:
     _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
     with pytest.raises(UsageError, match=message):
-        Trained(path=str(of_class(trial, name)), packages=packages)
+        Trained(path=str(of_class(trial, name)))

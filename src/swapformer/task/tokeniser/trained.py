@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from swapformer.errors import UsageError
+from swapformer.targets import require_known
 from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, Learned, Tokeniser, Written
 
 
@@ -18,20 +19,17 @@ class Trained(Tokeniser):
     """The tokeniser of a trial with all that it has learned, so that its symbols are those that a model was trained on.
 
     `path`: the trial's folder (the beginning of its name will do), or a file such as the one that lies in it.
-    `packages`: your own packages that a tokeniser there may be of. The file names a class that is imported, and it may
-    come from someone else: swapformer's tokenisers and those of these packages are made, and nothing else.
+    The file names a class, and may come from anyone: it is one of swapformer's or of a package that you allow
+    (SWAPFORMER_PACKAGES), and nothing else is imported.
     UsageError: there is none, it is of another package, or it lacks a special token that the task needs.
     """
 
-    def __init__(self, *, path: str, packages: Sequence[str] = ()) -> None:
+    def __init__(self, *, path: str) -> None:
         super().__init__()
         self.path = str(path)
-        if isinstance(packages, str):
-            raise UsageError(f"task.tokeniser.packages must be a list such as [my_parts], but is {packages!r}")
-        self.packages = tuple(packages)
         held = _read(_file(Path(self.path).expanduser()), self.path)
         self._known = Learned(**{name: _plain(value) for name, value in held["learned"].items()})
-        self._tokeniser = _class(held["tokeniser"], self.path, self.packages)(**held["settings"])
+        self._tokeniser = _class(held["tokeniser"], self.path)(**held["settings"])
         self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
         self.any_bytes = self._tokeniser.any_bytes
 
@@ -85,21 +83,14 @@ def _read(file: Path, path: str) -> dict[str, Any]:
         ) from None
 
 
-def _class(name: object, path: str, packages: Sequence[str]) -> type[Tokeniser]:
+def _class(name: object, path: str) -> type[Tokeniser]:
     """The class that a file names: swapformer's own, or of a package that is allowed."""
-    module, _, last = str(name).rpartition(".")
-    package = module.partition(".")[0]
-    if module != __package__ and package not in packages:
-        raise UsageError(
-            f"the tokeniser of {path!r} must be swapformer's or of a package that you allow, since code that a file "
-            f"names is run, but it is {name!r}; if you trust it, add task.tokeniser.packages=[{package}]"
-        )
     try:
+        require_known({"_target_": str(name)})
+        module, _, last = str(name).rpartition(".")
         found = getattr(import_module(module), last)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"the tokeniser of {path!r}, {name!r}, must be one that is there, but: {error}; put its package on the path"
-        ) from None
+    except (UsageError, ImportError, AttributeError) as error:
+        raise UsageError(f"the tokeniser of {path!r} must be of a class that can be had: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Tokeniser)):
         raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
     return found
