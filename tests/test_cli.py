@@ -130,6 +130,17 @@ def test_a_study_under_another_launcher_ends_in_the_same_records(
     assert "without it is worse" in capsys.readouterr().out
 
 
+def test_a_plain_sweep_compares_what_is_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(records(place))
+    sweep = ["train", "-m", "model/position=none,rope", *SHARED, "seed=0,1", "hydra.sweeper.name=asked"]
+    assert main([*sweep, "hydra.sweeper.metrics=[val/accuracy,val/loss]"]) == 0
+    assert set(records(place)) == before, "the trials are the other sweep's"
+    rows = (place / "runs/studies/asked/report/results.csv").read_text().splitlines()
+    assert {row.split(",")[3] for row in rows[1:]} == {"val/accuracy", "val/loss"}
+    assert main([*sweep, "hydra.sweeper.metrics=[loss]"]) == 2
+    assert "must be a list of names such as val/loss" in capsys.readouterr().err
+
+
 def test_a_probe_that_fails_is_status_one_and_costs_no_training(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,12 +25,14 @@ class StudySweeper(BasicSweeper):
         scale: str | None = None,
         seeds: Any = None,
         name: str | None = None,
+        metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         max_batch_size: int | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
-        self.study, self.scale, self.seeds, self.name, self.publish = study, scale, seeds, name, publish
+        self.study, self.scale, self.seeds, self.publish = study, scale, seeds, publish
+        self.name, self.metrics = name, metrics
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
@@ -61,7 +63,7 @@ class StudySweeper(BasicSweeper):
             return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
-        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name))
+        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "Progress") -> "Launch":
         launcher: Any = self.launcher
