@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from swapformer.cli import main
 from swapformer.paths import conf_dir
@@ -28,6 +32,13 @@ metrics: [val/loss, probe/head_similarity]
 claims:
   - {text: "without it is worse", worse: {arm: none, than: rope, metric: val/loss, margin: 0.0}}
 """
+
+
+@dataclass
+class OfAnotherPlugin:
+    _target_: str = "hydra_plugins.another.Launcher"
+
+
 SHARED = ["task=copy", "task.eval_lengths=[]", "budget.steps=2", "eval.final_batches=1", "model.d_model=16"]
 
 
@@ -139,6 +150,56 @@ def test_a_plain_sweep_compares_what_is_asked_for(place: Path, capsys: pytest.Ca
     assert {row.split(",")[3] for row in rows[1:]} == {"val/accuracy", "val/loss"}
     assert main([*sweep, "hydra.sweeper.metrics=[loss]"]) == 2
     assert "must be a list of names such as val/loss" in capsys.readouterr().err
+
+
+def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.001", "--slots", "1", "seeds=[5]", status=1)
+    assert set(found["failed"].values()) == {"interrupted"} and len(found["failed"]) == 2
+    for record in printed(capsys, "trials", *found["failed"]):
+        assert record["reason"] == "it ran into the time limit of 0.001 minutes"
+    assert main(["trials", "prune", "--status", "interrupted", "--whole", "--remove", "--yes"]) == 0
+    known = printed(capsys, "study", "positions.yaml", "seeds=[0]")
+    assert printed(capsys, "study", "positions.yaml", "hydra.launcher.retries=0", "seeds=[0]") == known
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--slots=0", "slots must be at least 1"),
+        ("--slots-per-gpu=2", "settings of GPUs (slots_per_gpu) need trials"),
+        ("--retries=-1", "retries must be at least 0"),
+        ("--time-limit=0", "time_limit must be more than 0"),
+        ("hydra.launcher.gpus=[0]", "settings of GPUs (gpus) need trials"),
+        ("hydra.launcher.slot=2", "slot"),
+    ],
+)
+def test_a_setting_of_the_launcher_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, why: str
+) -> None:
+    assert why in complaint(capsys, "study", "positions.yaml", "seeds=[6]", option, "--json")
+
+
+@pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_a_launcher_whose_package_is_missing_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, launcher: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # what Python takes for a package that is not there
+    said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", f"hydra/launcher={launcher}")
+    assert f"needs the package {package}, which is not installed; pip install 'swapformer[{launcher}]'" in said
+
+
+def test_a_plugin_with_a_launcher_of_the_same_name_is_named_as_what_is_in_the_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hydra-ray-launcher does when it is imported; Hydra then takes its settings for the schema of ours."""
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))
+    store.store("ray", OmegaConf.structured(OfAnotherPlugin), group="hydra/launcher", provider="another")
+    with pytest.warns(UserWarning, match="validated against ConfigStore schema"):
+        said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", "hydra/launcher=ray")
+    assert "uninstall that one (hydra-ray-launcher)" in said
 
 
 def test_a_probe_that_fails_is_status_one_and_costs_no_training(

@@ -34,6 +34,14 @@ TOOLS = {
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
 
+LAUNCHING = (
+    ("slots", int, "trials at a time (default: cores / trainer.threads, or one per GPU)"),
+    ("slots_per_gpu", int, "trials that share a GPU"),
+    ("time_limit", float, "minutes that one start of a trial may take"),
+    ("retries", int, "times that a killed trial is started once more"),
+)
+"""Settings of the launcher that `swapformer study` takes as options: name, type, what it is for."""
+
 _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 
@@ -48,8 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in TOOLS:
         tool = importlib.import_module(TOOLS[given[0]][0])
         return guarded(lambda: tool.main(given[1:]), "--debug" in given)
-    options = _parser().parse_args(given)
+    options = _parsed(given)
     return guarded(lambda: options.run(options), options.debug)
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a verb; argparse knows no overrides behind an option (`study NAME --slots 2 seeds=3`)."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(given)
+    if unknown := [text for text in rest if text.startswith("-") or not hasattr(options, "overrides")]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if rest:
+        options.overrides += rest
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
-    study.add_argument("--slots", type=int, help="trials at a time (default: cores / trainer.threads, or devices)")
+    for name, kind, text in LAUNCHING:
+        study.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}; short for hydra.launcher.{name}=…")
     study.set_defaults(run=_study)
 
     report = verbs.add_parser("report", parents=[common], help="build a study's report again from the store")
@@ -104,6 +124,8 @@ def _study(options: argparse.Namespace) -> None:
     own = {key: texts.value(options.overrides, key) for key in ("scale", "seeds")}
     texts.check(options.overrides, "what follows the study's name")
     extra = [override for override in options.overrides if texts.key(override) not in own]
+    given = {name: getattr(options, name) for name, *_ in LAUNCHING}
+    extra += [f"hydra.launcher.{name}={value}" for name, value in given.items() if value is not None]
     if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
         _through_hydra(options, own, extra)
         return
@@ -122,7 +144,7 @@ def _study(options: argparse.Namespace) -> None:
             plan,
             store,
             provenance,
-            lambda progress: LocalLauncher(store, provenance, options.slots, tick=progress.tick),
+            lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
             options.publish,
             quiet=options.json,
         )
@@ -131,17 +153,15 @@ def _study(options: argparse.Namespace) -> None:
 
 
 def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extra: list[str]) -> None:
-    """Another launcher was asked for: the study as the Hydra sweep that it is."""
+    """Something about the launcher was asked for: the study as the Hydra sweep that it is."""
     from swapformer.study.provenance import remember_command
     from swapformer.train import sweep
 
     remember_command()
     chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
-    if options.slots is not None:
-        chosen.append(f"hydra.launcher.slots={options.slots}")
-    if options.publish:
-        chosen.append("hydra.sweeper.publish=true")
-    sweep([f"hydra.sweeper.study={options.name}", *chosen, *extra])
+    flags = {"publish": options.publish, "as_json": options.json}
+    chosen += [f"hydra.sweeper.{key}=true" for key, given in flags.items() if given]
+    sweep([f"hydra.sweeper.study={json.dumps(options.name, ensure_ascii=False)}", *chosen, *extra])
 
 
 def _report(options: argparse.Namespace) -> None:

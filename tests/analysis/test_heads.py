@@ -55,5 +55,11 @@ def test_queries_with_a_single_key_do_not_count() -> None:
     assert mean_over_pairs(mean(weights)) == pytest.approx(float(expected))
 
 
+def test_negative_weights_count_as_weights() -> None:
+    """Implied weights of linformer, nystrom and a turned linear attention: two keys are seen, one with a minus."""
+    weights = torch.tensor([[[1.0, -0.5]], [[-1.0, 0.5]]])[None]
+    assert mean_over_pairs(mean(weights)) == pytest.approx(-1.0)
+
+
 def test_one_head_has_no_pairs() -> None:
     assert mean_over_pairs(torch.ones(1, 1)) is None

@@ -22,6 +22,7 @@ from swapformer.model.normaliser import Normaliser
 from swapformer.model.normaliser.base import softmax
 from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
+from swapformer.model.residual import Residual
 from swapformer.model.score import Score
 
 
@@ -676,6 +677,13 @@ class CountsBetween(Position):
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         return (q @ k.mT).sigmoid().cumsum(dim=-1)
+
+
+class Forgets(Residual):
+    """Lets nothing but the update past a branch, and does not say so."""
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return update
 
 
 class CountsAll(Normaliser):

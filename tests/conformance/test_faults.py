@@ -63,6 +63,7 @@ FAULTS = [
     ("attention", "HidesItsSign", {}, "facts_hold"),
     ("ffn", "SilentLoss", {}, "facts_hold"),
     ("init", "FalseHead", {}, "facts_hold"),
+    ("residual", "Forgets", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
     ("kernel", "DeadWord", {"backend": "math"}, "no_dead_knob"),
     ("activation", "FallsThrough", {"kind": "soft"}, "words_are_known"),

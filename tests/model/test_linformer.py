@@ -128,7 +128,7 @@ def test_a_memory_of_another_length_can_be_read() -> None:
         ({"landmarks": 0}, "`landmarks` of linformer attention must be at least 1, but it is 0"),
         ({"sharing": "all"}, "must be one of none, heads, key_value, but it is 'all'"),
         ({"pattern": Window(DIMS, before=2, after=2)}, "cannot follow the pattern Window; use model/pattern=full"),
-        ({"pattern": Causal(DIMS)}, "performer, reformer or mha for a causal model"),
+        ({"pattern": Causal(DIMS)}, "linear, performer, reformer or mha to keep this pattern"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
@@ -141,7 +141,11 @@ ENCODING = ["task=copy", "model/attention=linformer", "model/pattern=full", "all
 REFUSED = [
     (
         ["task=copy", "model/attention=linformer"],
-        "mixes all places of a row before any of them asks, so it cannot foll",
+        "no place of the topology Decoder may see a later one, but attention Linformer mixes all places of a row",
+    ),
+    (
+        ["task=copy", "model/attention=linformer", "allow=[future]"],
+        "mixes all places of a row before any of them asks, so it cannot follow the pattern Causal",
     ),
     ([*ENCODING, "model/position=alibi"], "linformer attention has no scores that the position ALiBi could add to"),
     (

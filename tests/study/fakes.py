@@ -52,7 +52,7 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     checkpoint.parent.mkdir(exist_ok=True)
     checkpoint.write_text("step 5")
     time.sleep(config.get("sleep", 0.0))
-    _behave(config["behaviour"], resumed)
+    _behave(config["behaviour"], resumed, directory)
     if config["behaviour"] == "diverge" or config.get("lr", 0) > config.get("stable", math.inf):
         return Outcome("diverged", "loss is nan", {"val/loss": float("nan")})
     loss = 1.0 + config["seed"] + config.get("heads", 0) * noise(config) + off(config)
@@ -69,7 +69,7 @@ def noise(config: dict[str, Any]) -> float:
     return float(np.random.default_rng(config["seed"]).random()) * config.get("spread", 0.0)
 
 
-def _behave(behaviour: str, resumed: bool) -> None:
+def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
     match behaviour:
         case "finish" | "diverge":
             return
@@ -86,6 +86,21 @@ def _behave(behaviour: str, resumed: bool) -> None:
             raise SystemExit(1)  # what Lightning makes of SIGINT
         case "hang":
             time.sleep(60)
+        case "hang once":
+            if not resumed:
+                time.sleep(60)
+        case "stop slowly once":
+            if not resumed:
+                try:
+                    time.sleep(60)
+                finally:
+                    time.sleep(1)  # the rest of a step, and the checkpoint
+        case "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+        case "show devices":
+            shown = [os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")]
+            (directory / "devices").write_text(" ".join(shown))
         case other:
             raise AssertionError(other)
 
@@ -94,6 +109,8 @@ def replay(config: dict[str, Any], directory: Path) -> None:
     for name, probe in config["probes"].items():
         if probe == "broken":
             raise RuntimeError("no checkpoint")
+        if probe == "slow":
+            time.sleep(60)
         (directory / "artifacts").mkdir(exist_ok=True)
         (directory / "artifacts" / f"{name}.json").write_text(
             json.dumps({"settings": probe, "metrics": {f"probe/{name}": 0.5}})

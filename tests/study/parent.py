@@ -1,4 +1,4 @@
-"""A process that runs trials as `swapformer study` does: `python parent.py RUNS_DIR SLOTS TRIALS.json`."""
+"""A process that runs trials as `swapformer study` does: `python parent.py RUNS_DIR SLOTS TRIALS.json [KIND]`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,36 @@ import sys
 from pathlib import Path
 
 from study import fakes
+from swapformer.console import guarded
 from swapformer.study.launcher import LocalLauncher
-from swapformer.study.run import run
+from swapformer.study.on_ray import RayLauncher
+from swapformer.study.on_slurm import SlurmLauncher
+from swapformer.study.run import Launch, run
 from swapformer.study.store import Store
 
 
 def main() -> None:
-    runs_dir, slots, file = sys.argv[1:]
+    runs_dir, slots, file, *kind = sys.argv[1:]
     trials = [
         fakes.trial(**{**entry, "journal": Path(entry["journal"])}) for entry in json.loads(Path(file).read_text())
     ]
     store = Store(runs_dir)
-    run(trials, store, LocalLauncher(store, fakes.PROVENANCE, int(slots), fakes.WORK))
+    run(trials, store, launcher(store, int(slots), *kind))
+
+
+def launcher(store: Store, slots: int, kind: str = "local") -> Launch:
+    match kind:
+        case "local":
+            return LocalLauncher(store, fakes.PROVENANCE, slots, fakes.WORK)
+        case "ray":
+            return RayLauncher(store, fakes.PROVENANCE, slots, num_cpus=1, work=fakes.WORK)
+        case "slurm":
+            return SlurmLauncher(store, fakes.PROVENANCE, slots, poll=0.2, work=fakes.WORK)
+        case "slurm out of time":
+            return SlurmLauncher(store, fakes.PROVENANCE, slots, poll=0.2, timeout=1, timeouts=0, work=fakes.WORK)
+        case other:
+            raise AssertionError(other)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded(main))

@@ -17,7 +17,10 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["model/norm=batchnorm"], "BatchNorm takes its statistics over all places in training, .*model/pattern=full"),
+        (
+            ["model/norm=batchnorm"],
+            "BatchNorm takes its statistics over all places in training, .*scalenorm or dyt\\.$",
+        ),
         (
             ["model/init=fixup", "model.topology.tie_embeddings=false"],
             "Fixup is for models without a norm, but there is La",

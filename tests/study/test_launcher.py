@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from study import fakes
-from swapformer.errors import UsageError
+from study.parents import parent, statuses, wait_until
 from swapformer.study.launcher import LocalLauncher
 from swapformer.study.record import Record, now
-from swapformer.study.run import run, status
-from swapformer.study.slots import make_slots
+from swapformer.study.run import run
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
-
-HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src"
 
 
 @pytest.fixture
@@ -43,27 +34,6 @@ def journal(tmp_path: Path) -> Path:
 
 def launcher(store: Store, slots: int = 2) -> LocalLauncher:
     return LocalLauncher(store, fakes.PROVENANCE, slots, fakes.WORK)
-
-
-def statuses(trials: Sequence[Trial], store: Store) -> list[str]:
-    return [status(trial, store) for trial in trials]
-
-
-def parent(store: Store, trials: Sequence[dict[str, Any]], slots: int = 2) -> subprocess.Popen[bytes]:
-    """Another process that runs `trials` in the same store, in a process group of its own."""
-    file = store.runs_dir / "trials.json"
-    file.write_text(json.dumps(trials))
-    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}"}
-    command = [sys.executable, str(HERE / "parent.py"), str(store.runs_dir), str(slots), str(file)]
-    with (store.runs_dir / "stderr").open("ab") as errors:
-        return subprocess.Popen(command, env=environment, start_new_session=True, stderr=errors)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(store: Store, journal: Path) -> None:
@@ -184,29 +154,3 @@ def test_a_trial_has_its_own_session_and_the_threads_are_pinned(store: Store, jo
         assert b"OMP_NUM_THREADS=1" in environment.read_bytes()
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=20)
-
-
-def test_slots_are_cores_over_threads_unless_given(
-    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    two = fakes.trial(journal)
-    two.config["trainer"]["threads"] = 2
-    assert len(make_slots([two])) == 4
-    two.config["trainer"]["threads"] = 16
-    assert len(make_slots([two])) == 1
-    assert len(make_slots([two], 3)) == 3
-    with pytest.raises(UsageError, match="at least 1"):
-        launcher(store, 0)
-
-
-def test_slots_are_devices_on_a_machine_that_has_them(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    trial = fakes.trial(journal)
-    trial.config["trainer"] |= {"accelerator": "gpu", "devices": 1}
-    assert [slot.devices for slot in make_slots([trial])] == ["0", "1", "2", "3"]
-    assert [slot.devices for slot in make_slots([trial], 6)] == ["0", "1", "2", "3", "0", "1"]
-    trial.config["trainer"]["devices"] = 2
-    assert [slot.devices for slot in make_slots([trial])] == ["0,1", "2,3"]

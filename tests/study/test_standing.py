@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from swapformer.study.members import members
 from swapformer.study.record import Record
 from swapformer.study.standing import newest_step, standing
 from swapformer.study.store import Store
+from swapformer.tools.status import main as status
+from swapformer.tools.trials import main as trials
 
 ARMS = ("a", "b")
 
@@ -34,7 +37,7 @@ def trial(arm: str, seed: int) -> str:
     return f"{ARMS.index(arm):08x}{seed:08x}"
 
 
-def write(store: Store, arm: str, seed: int, status: str, history: str = "", **more: float) -> None:
+def write(store: Store, arm: str, seed: int, status: str, history: str = "", **more: object) -> None:
     folder = store.directory(trial(arm, seed))
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text("budget:\n  steps: 200\n")
@@ -70,6 +73,48 @@ def test_a_record_that_says_running_without_a_process_is_killed(store: Store) ->
     write(store, "a", 0, "running")
     found = standing(store.studies / "mine", store)
     assert found.arms["a"] == {"killed": 1, "missing": 1} and not found.running
+
+
+def test_trials_that_settings_are_chosen_by_are_counted_and_belong_to_the_study(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store.studies / "mine" / "manifest.json"
+    tried = [{"arm": "a", "values": {"lr": lr}, "trials": [f"{lr}" * 16]} for lr in ("1", "2")]
+    tuning = {"metric": "val/loss", "keys": ["lr"], "seeds": [9], "tried": tried, "refused": [], "chosen": []}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cells": [], "tuning": tuning}))
+    store.directory("1" * 16).mkdir()
+    store.write(Record("1" * 16, "failed", reason="no luck", seed=9, attempts=1))
+    found = standing(path.parent, store)
+    assert found.tuning == {"failed": 1, "missing": 1} and found.arms == {"a": {"missing": 2}, "b": {"missing": 2}}
+    assert found.counts == {"failed": 1, "missing": 5}
+    assert [(lost.arm, lost.seed, lost.reason) for lost in found.stopped] == [("a tuning lr=1", 9, "no luck")]
+    assert str(members(store)["1" * 16][0]) == "mine/a tuning lr=1", "so no pruning takes it for nobody's"
+    assert status([f"runs_dir={store.runs_dir}", "mine"]) == 0
+    assert "(tuning)" in capsys.readouterr().out
+
+
+def test_what_has_stopped_without_a_result_is_shown_with_reason_and_attempts(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, "a", 0, "interrupted", reason="it ran into the time limit of 5 minutes")
+    write(store, "a", 1, "finished", seconds=5.0)
+    write(store, "b", 0, "killed", reason="signal SIGKILL")
+    store.write(Record(trial("b", 0), "killed", reason="signal SIGKILL", seed=0, attempts=3))
+    write(store, "b", 1, "running")
+    store.write(Record(trial("b", 1), "running", seed=1, attempts=2))
+    place = f"runs_dir={store.runs_dir}"
+    with store.claim(trial("b", 1)):
+        assert status([place, "mine"]) == 0
+        shown = capsys.readouterr().out
+        assert trials([place]) == 0
+        listed = capsys.readouterr().out
+    assert f"{trial('a', 0)}  a    seed 0  interrupted: it ran into the time limit of 5 minutes" in shown
+    assert f"{trial('b', 0)}  b    seed 0  killed after 3 attempts: signal SIGKILL" in shown
+    assert "step 0 of 200 (  0%)" in shown and "attempt 2" in shown
+    lines = {line.split()[0]: line for line in listed.splitlines()}
+    assert lines[trial("a", 0)].endswith("mine/a  it ran into the time limit of 5 minutes")
+    assert lines[trial("b", 0)].endswith("mine/b  attempt 3  signal SIGKILL")
+    assert lines[trial("a", 1)].endswith("mine/a")
 
 
 @pytest.mark.parametrize(

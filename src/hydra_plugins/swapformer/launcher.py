@@ -1,7 +1,8 @@
-# A shell around swapformer.study.launcher. Hydra executes this module while it looks for plugins, twice if it was
+# Shells around swapformer.study's launchers. Hydra executes this module while it looks for plugins, twice if it was
 # imported before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
-"""Hydra launcher `local`: trials side by side on this machine."""
+"""Hydra launchers `local`, `ray` and `slurm`: trials side by side on this machine, or on many."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,21 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 if TYPE_CHECKING:
+    from swapformer.study.run import Launch
     from swapformer.study.store import Store
     from swapformer.study.trial import Trial
 
+Tick = Callable[[Sequence["Trial"]], None]
 
-class LocalLauncher(Launcher):
-    """Runs each job's config as a trial; the task function itself is not used, and results come from the store."""
 
-    def __init__(self, slots: int | None = None) -> None:
-        self.slots = slots
+class TrialLauncher(Launcher):
+    """Runs each job's config as a trial; the task function itself is not used, and results come from the store.
+
+    `retries` is for the loop around it; all other settings are those of the launcher behind it.
+    """
+
+    def __init__(self, retries: int = 1, **settings: Any) -> None:
+        self.retries, self.settings = retries, settings
         self.search_path: list[str] = []
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -43,20 +50,45 @@ class LocalLauncher(Launcher):
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
         with mirrored([(Target(trial.id), trial.config) for trial in trials], store):
-            run(trials, store, lambda missing: self.start(missing, store))
+            run(trials, store, self.starter(store), retries=self.retries)
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 
-    def start(
-        self,
-        trials: "Sequence[Trial]",
-        store: "Store",
-        tick: "Callable[[Sequence[Trial]], None] | None" = None,
-    ) -> None:
-        """Attempt each trial once, without composing anything again."""
+    @abstractmethod
+    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
+        """What attempts each trial once, without composing anything again. Raises UsageError for wrong settings."""
+
+
+class LocalLauncher(TrialLauncher):
+    """On this machine."""
+
+    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
+        """See `swapformer.study.launcher`."""
         from swapformer.study.launcher import LocalLauncher as Local
         from swapformer.study.provenance import here
 
-        Local(store, here(), self.slots, tick=tick)(trials)
+        return Local(store, here(), tick=tick, **self.settings)
+
+
+class RayLauncher(TrialLauncher):
+    """As tasks of Ray."""
+
+    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
+        """See `swapformer.study.on_ray`."""
+        from swapformer.study.on_ray import RayLauncher as Ray
+        from swapformer.study.provenance import here
+
+        return Ray(store, here(), tick=tick, **self.settings)
+
+
+class SlurmLauncher(TrialLauncher):
+    """As tasks of a SLURM job array."""
+
+    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
+        """See `swapformer.study.on_slurm`."""
+        from swapformer.study.on_slurm import SlurmLauncher as Slurm
+        from swapformer.study.provenance import here
+
+        return Slurm(store, here(), tick=tick, **self.settings)
 
 
 def _job_return(trial: "Trial", store: "Store", overrides: list[str]) -> JobReturn:

@@ -27,27 +27,37 @@ class StudySweeper(BasicSweeper):
         name: str | None = None,
         metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
+        as_json: bool = False,
         max_batch_size: int | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
-        self.study, self.scale, self.seeds, self.publish = study, scale, seeds, publish
-        self.name, self.metrics = name, metrics
+        self.study, self.scale, self.seeds, self.name = study, scale, seeds, name
+        self.metrics, self.publish, self.as_json = metrics, publish, as_json
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
-        from rich.console import Console
-
+        from swapformer.cli import show
         from swapformer.mirror.process import cells_of, mirrored
         from swapformer.study.answer import answer
         from swapformer.study.provenance import here
+        from swapformer.study.run import RETRIES
         from swapformer.study.store import Store
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
+        retries = getattr(self.launcher, "retries", RETRIES)
         with mirrored(cells_of(plan), store):
-            found = answer(plan, store, here(), lambda progress: self._launch(store, progress), self.publish)
-        found.report.render(Console())
+            found = answer(
+                plan,
+                store,
+                here(),
+                lambda progress: self._launch(store, progress),
+                self.publish,
+                quiet=self.as_json,
+                retries=retries,
+            )
+        show(found.report, found.to_json(), self.as_json)
         found.require_complete()
         return found
 
@@ -67,11 +77,10 @@ class StudySweeper(BasicSweeper):
 
     def _launch(self, store: "Store", progress: "Progress") -> "Launch":
         launcher: Any = self.launcher
+        if hasattr(launcher, "starter"):  # ours takes resolved configs; isinstance fails, the class exists twice
+            return launcher.starter(store, progress.tick)
 
         def launch(trials: "Sequence[Trial]") -> None:
-            if hasattr(launcher, "start"):  # ours takes resolved configs; isinstance fails, the class exists twice
-                launcher.start(trials, store, progress.tick)
-                return
             jobs = [list(trial.overrides) for trial in trials]
             for first, batch in enumerate(self.split_overrides_to_chunks(jobs, self.max_batch_size)):
                 launcher.launch(batch, initial_job_idx=first * (self.max_batch_size or 0))

@@ -10,15 +10,15 @@ def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> t
     """Cosine similarity between the attention maps of every two heads: its sum over queries [H, H], and their number.
 
     s(a, b) = w_a·w_b / (‖w_a‖ ‖w_b‖) for one query, with w_a head a's weights over the keys. Between 0, where no two
-    heads look at the same place, and 1, where all look alike. A query with weight on one key alone, the same for all
-    heads, says nothing of what they learned: the first query of a causal model is left out, as is every query that sees
-    nothing.
+    heads look at the same place, and 1, where all look alike; down to −1 where implied weights may be negative
+    (linformer, nystrom, linear with a rotation). A query with weight on one key alone, the same for all heads, says
+    nothing of what they learned: the first query of a causal model is left out, as is every query that sees nothing.
 
     Args:
         weights_BHQK: attention weights of one layer.
         counted_BQ: queries that count, bool; padding should not. None for all.
     """
-    several = (weights_BHQK > 0).sum(dim=-1).amax(dim=1) > 1  # [B, Q]
+    several = (weights_BHQK != 0).sum(dim=-1).amax(dim=1) > 1  # [B, Q]
     counted = several if counted_BQ is None else several & counted_BQ
     norms = weights_BHQK.norm(dim=-1, keepdim=True)
     unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)

@@ -164,8 +164,17 @@ def _init_facts(subject: Subject) -> None:
 
 
 def _residual_facts(subject: Subject) -> None:
-    """A stream that computes its branches again keeps nothing of them."""
+    """A stream that computes its branches again keeps nothing of them, and one that carries shows more than updates."""
     residual = subject.layers[0].residual()
+    first, second, *_ = (module for module in subject.perturbed().modules() if type(module) is type(residual))
+    x = torch.randn(1, 3, subject.layers[0].dims.d_model, generator=stream("carried"), dtype=torch.float64)
+    with torch.no_grad():
+        left: Any = second.read(first.write(first.open(x), torch.zeros_like(x)))
+    require(
+        bool(left.any()) == residual.carries,
+        f"carries={residual.carries} is stated, but after an update of zero the stream is "
+        f"{'not ' if left.any() else ''}zero.",
+    )
     model, runs = copy.deepcopy(subject.perturbed()), []
     ffn = next(module for module in model.modules() if type(module) is type(subject.layers[0].ffn()))
     ffn.register_forward_hook(lambda *_: runs.append(1))

@@ -30,6 +30,7 @@ class Tokens:
         padding: True where a place is padding, bool [B|1, T]; padding is never seen.
         tags: named integer channels [B|1, T] that a task supplies.
         consecutive: whether `order` is 0 … T−1 in every row.
+        bounds: no position is smaller or larger, known without reading the tensor; all of `extent` unless given.
     """
 
     order: Tensor
@@ -39,6 +40,11 @@ class Tokens:
     padding: Tensor | None = None
     tags: Mapping[str, Tensor] = field(default_factory=dict)
     consecutive: bool = False
+    bounds: tuple[int, int] = (0, -1)
+
+    def __post_init__(self) -> None:
+        if self.bounds == (0, -1):
+            object.__setattr__(self, "bounds", (0, self.extent - 1))
 
     @classmethod
     def of(
@@ -63,6 +69,7 @@ class Tokens:
             padding=padding,
             tags={} if tags is None else tags,
             consecutive=start == 0,
+            bounds=(start, extent - 1) if position is None else (0, extent - 1),
         )
 
     def __len__(self) -> int:
@@ -81,7 +88,14 @@ class Tokens:
             document=cut(self.document),
             padding=cut(self.padding),
             tags=_TagsAt(self.tags, places),
+            bounds=self._bounds_at(places),
         )
+
+    def _bounds_at(self, places: slice | Tensor) -> tuple[int, int]:
+        """Narrower for a slice of places that are encoded where they stand."""
+        if isinstance(places, slice) and self.position is self.order and (run := range(len(self))[places]):
+            return self.bounds[0] + min(run), self.bounds[0] + max(run)
+        return self.bounds
 
 
 class _TagsAt(Mapping[str, Tensor]):
@@ -108,19 +122,29 @@ class Context:
         key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
         cache: where attention keeps what it will need of these places when others follow; None where none will.
+        whole: the context that this one is a block of; None where it is no block.
     """
 
     def __init__(
-        self, query: Tokens, key: Tokens, dtype: torch.dtype = torch.float32, cache: Cache | None = None
+        self,
+        query: Tokens,
+        key: Tokens,
+        dtype: torch.dtype = torch.float32,
+        cache: Cache | None = None,
+        whole: Context | None = None,
     ) -> None:
         self.query = query
         self.key = key
         self.dtype = dtype
         self.cache = cache
+        self.whole: Context = self if whole is None else whole
         self._memo: dict[object, object] = {}
 
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
-        """The value remembered under `key`, computed on first use. Identity of parts must be part of the key."""
+        """The value remembered under `key`, computed on first use. Identity of parts must be part of the key.
+
+        What is the same for every block belongs to the `whole`.
+        """
         if key not in self._memo:
             self._memo[key] = compute()
         return self._memo[key]  # type: ignore[return-value]
@@ -144,7 +168,7 @@ class Context:
 
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
         """A block of this context, by index: what parts derive from it is the same block of what they derive here."""
-        return Context(self.query.at(queries), self.key.at(keys), self.dtype)
+        return Context(self.query.at(queries), self.key.at(keys), self.dtype, whole=self.whole)
 
     def latest(self, keys: int) -> Context:
         """These queries against the last `keys` keys."""

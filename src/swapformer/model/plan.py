@@ -40,6 +40,10 @@ class LayerPlan:
         """A new part of a slot."""
         return self._slots[slot](self.dims, **parts)
 
+    def kind(self, slot: str) -> Any:
+        """The class of a slot's part, whose facts are known without making one."""
+        return _target(self._slots[slot])
+
     @property
     def position_dims(self) -> Dims:
         """The sizes that the position encoding is made for, for the attention may show it a part of each head only."""

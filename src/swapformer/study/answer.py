@@ -19,7 +19,7 @@ from swapformer.study.manifest import write_manifest
 from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
 from swapformer.study.provenance import Provenance
-from swapformer.study.run import Launch, run, status
+from swapformer.study.run import RETRIES, Launch, run, status
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
@@ -74,6 +74,7 @@ def answer(
     launch: Callable[[Progress], Launch],
     publish: bool = False,
     quiet: bool = False,
+    retries: int = RETRIES,
 ) -> Answer:
     """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
 
@@ -83,7 +84,7 @@ def answer(
         where = f" with {condition}" if condition else ""
         log.warning("arm %s%s is impossible and left out: %s", arm, where, reason)
     store.prepare()
-    launch(Progress((), store, quiet=True))  # a launcher that cannot be made says so first
+    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
     fairness = disclose(plan)
     _say(announced(plan, fairness), quiet)
     if plan.spec.claims:
@@ -94,7 +95,7 @@ def answer(
         progress = Progress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
-            run(trials, store, start, progress.tick)
+            run(trials, store, start, progress.tick, retries)
 
     if plan.spec.tune is not None:
         attempt(plan.tuning_trials, "tuning trials")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import reduce
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 from swapformer.errors import UsageError, suggest
 from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
-from swapformer.model.plan import ModelPlan
+from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.study.rules import (
     depth,
@@ -24,9 +25,12 @@ from swapformer.study.rules import (
     embeddings,
     ends,
     exchange,
+    futures,
     initialisation,
     layer_rules,
+    placed,
     positions,
+    sources,
     streams,
     values,
 )
@@ -87,27 +91,46 @@ def check(config: Mapping[str, Any], task: Task) -> None:
     Raises:
         UsageError: naming both sides and what would work.
     """
-    if problems := [*_keys(config), *_numbers(config), *_training(config)]:
-        raise UsageError(" ".join(problems))
+    if found := problems(config, task):
+        raise UsageError(" ".join(found))
+
+
+def problems(config: Mapping[str, Any], task: Task) -> list[str]:
+    """Why a configuration cannot work, each reason once; what a part raises ends the search."""
+    if found := [*_keys(config), *_numbers(config), *_training(config)]:
+        return found
     try:
         with torch.device("meta"):
-            _make_optimiser(config)
+            _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             plan = build_plan(config, task.interface)
-            problems = [problem for stack in plan.stacks for layer in stack for problem in layer_rules(layer, task)]
+            topology = _target(config["model"]["topology"])
+            if found := list(dict.fromkeys(sources(topology, plan))):
+                return found
+            found = list(dict.fromkeys(futures(topology, plan, task, config["allow"])))
             for stack in plan.stacks:
-                problems += devices(stack, config["trainer"]["accelerator"])
-                problems += [*embeddings(stack), *positions(stack, task), *streams(stack), *ends(stack), *values(stack)]
-            problems += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
-            if not problems:
-                model: Topology = factory(config["model"]["topology"])(plan)
-                _start(config, model, task)
-                problems += _probes(config, model, task)
+                try:
+                    found += placed(_of_layers(stack, config, task), stack, plan, topology)
+                except ValueError as error:
+                    return found or list(placed([str(error)], stack, plan, topology))
+            found += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
+            if not found:
+                _start(config, plan, task)
+                found += _probes(config, plan, task)
     except InstantiationException as error:
-        raise UsageError(str(error.__cause__ or error).split("\n")[0]) from error
+        return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
-        raise UsageError(str(error)) from error
-    if problems:
-        raise UsageError(" ".join(dict.fromkeys(problems)))
+        return found or [str(error)]
+    return list(dict.fromkeys(found))
+
+
+def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Task) -> Iterator[str]:
+    """What the layers of one stack cannot do."""
+    for layer in layers:
+        yield from layer_rules(layer, task)
+    yield from devices(layers, config["trainer"]["accelerator"])
+    for rule in (embeddings, streams, ends, values):
+        yield from rule(layers)
+    yield from positions(layers, task)
 
 
 def _keys(config: Mapping[str, Any]) -> Iterator[str]:
@@ -151,10 +174,12 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"a batch of task.batch_size={rows} cannot be cut into trainer.accumulate_grad_batches={parts} parts."
 
 
-def _make_optimiser(config: Mapping[str, Any]) -> None:
-    """What optimiser and schedule say of their settings."""
-    instantiate(config["schedule"])
-    make_optimiser(config["optim"])([nn.Parameter(torch.zeros(1, device="cpu"))])
+@lru_cache(maxsize=256)
+def _make_optimiser(settings: str) -> None:
+    """What schedule and optimiser say of their settings, which are given as JSON; what is fine is asked once."""
+    schedule, optim = json.loads(settings)
+    instantiate(schedule)
+    make_optimiser(optim)([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
 def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
@@ -164,19 +189,18 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
         return
     model: Topology = factory(node)(plan)
     init = factory(config["model"]["init"])(plan.dims)
-    for name, parameter in model.named_parameters():
-        deviation(init, origin_of(name, parameter))
-    yield from initialisation(init, [layer for stack in plan.stacks for layer in stack], node)
-    future = task.predicts_next and not all(layer.pattern().causal for layer in plan.layers)
-    if future and "future" not in config["allow"]:
-        yield (
-            f"the task {type(task).__name__} predicts each next token, so no place may see a later one, but the "
-            "pattern lets it; use model/pattern=causal, or window with after=0; to study the leak, add allow=[future]."
-        )
+    origins = [origin_of(name, parameter) for name, parameter in model.named_parameters()]
+    starts = [(origin.role, deviation(init, origin)) for origin in origins]
+    silent = all(std == 0 for role, std in starts if role.ends_branch)
+    layers = [layer for stack in plan.stacks for layer in stack]
+    yield from initialisation(init, layers, _target(node), node, silent)
 
 
-def _start(config: Mapping[str, Any], model: Topology, task: Task) -> None:
+def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
     """What is loaded, what starts fresh and what is frozen: refused unless it fits the model."""
+    if config["optim"]["freeze"] == [] and config["init_from"] is None and not config["init_fresh"]:
+        return
+    model: Topology = factory(config["model"]["topology"])(plan)
     freeze(model, config["optim"])
     if config["init_from"] is not None:
         match(model, source(Path(config["init_from"]["path"])), task, config)
@@ -184,8 +208,11 @@ def _start(config: Mapping[str, Any], model: Topology, task: Task) -> None:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
 
 
-def _probes(config: Mapping[str, Any], model: Topology, task: Task) -> Iterator[str]:
+def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
     """Probes that could measure nothing when the training is over."""
+    if not config["probes"]:
+        return
+    model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
         for node in config["probes"].values():
             if problem := instantiate(node).unsuited(model, task):

@@ -49,6 +49,11 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         return _unchosen(found[1])
     if found := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):
         return f"cannot delete {found[1]!r}: there is no such key"
+    if found := re.match(r"Error merging 'hydra/launcher/(\w+)' with schema", text):
+        return (
+            f"hydra/launcher={found[1]} is swapformer's own, but a Hydra plugin with a launcher of the same name is "
+            f"installed beside it; uninstall that one (hydra-{found[1]}-launcher), which swapformer does without"
+        )
     return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
 
 

@@ -14,14 +14,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Member:
-    """A trial's place in a study."""
+    """A trial's place in a study; `setting`: what it tries, where it is there for the arm to be tuned by."""
 
     study: str
     arm: str
     condition: str = ""
+    setting: str = ""
 
     def __str__(self) -> str:
-        return f"{self.study}/{self.arm}" + (f" with {self.condition}" if self.condition else "")
+        condition = f" with {self.condition}" if self.condition else ""
+        return f"{self.study}/{self.arm}{condition}" + (f" tuning {self.setting}" if self.setting else "")
 
 
 def members(store: Store) -> dict[str, list[Member]]:
@@ -35,4 +37,8 @@ def members(store: Store) -> dict[str, list[Member]]:
             continue
         for cell in manifest.cells:
             found.setdefault(cell.trial, []).append(Member(manifest.name, cell.arm, cell.condition))
+        for tried in manifest.tuning.tried if manifest.tuning else ():
+            setting = " ".join(f"{key}={value}" for key, value in tried.values.items())
+            for trial in tried.trials:
+                found.setdefault(trial, []).append(Member(manifest.name, tried.arm, tried.condition, setting))
     return found

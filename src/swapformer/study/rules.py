@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.interface import MAIN
@@ -30,10 +30,12 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
     norm, ffn, pattern = layer.norm(), layer.ffn(), layer.pattern()
     layer.block(branches=2 if ffn.present else 1)
     if norm.crosses_places and pattern.causal:
+        bound = task.predicts_next or not _can_see_all(layer)
+        whose = f", the only one that attention {type(attention).__name__} takes" if not _can_see_all(layer) else ""
         yield (
             f"norm {type(norm).__name__} takes its statistics over all places in training, so that the future would "
-            f"leak into the causal pattern {type(pattern).__name__}; use model/norm=layernorm, rmsnorm, scalenorm or "
-            "dyt, or a pattern that is not causal (model/pattern=full)."
+            f"leak into the causal pattern {type(pattern).__name__}{whose}; use model/norm=layernorm, rmsnorm, "
+            f"scalenorm or dyt{'' if bound else ', or a pattern that is not causal (model/pattern=full)'}."
         )
     if missing := [tag for tag in layer.pattern().tags if tag not in task.tags]:
         yield (
@@ -43,9 +45,11 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
         )
     if (refusal := attention.refuses(position)) is not None:
         yield f"{refusal}."
-    placement = layer.placement()
-    if not norm.normalises and (placement.embed or placement.inside or placement.after or not placement.before):
-        yield "norm=none leaves nothing to place, so every placement would be the same model; use model/placement=pre."
+    if not norm.normalises and _places(layer):
+        yield (
+            "norm=none leaves nothing to place, so every placement would be the same model; use model/placement=pre, "
+            "or a norm."
+        )
     if position.limit is not None and position.limit < task.max_length:
         yield (
             f"{type(position).__name__} positions have a table of {position.limit} rows (model.max_len), but the task "
@@ -59,6 +63,21 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
             f"positions reach to {reach}; set model.max_len={reach}, shorten the task's evaluation lengths, or use "
             "model/attention=nystrom, linear or mha."
         )
+
+
+def _places(layer: LayerPlan) -> bool:
+    """Whether norms would stand elsewhere than the default has them."""
+    placement = layer.placement()
+    return placement.embed or placement.inside or placement.after or not placement.before
+
+
+def _can_see_all(layer: LayerPlan) -> bool:
+    """Whether the attention of a layer takes a pattern that lets every place see all."""
+    try:
+        layer.cross_attention()
+    except ValueError:
+        return False
+    return True
 
 
 def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
@@ -94,8 +113,10 @@ def depth(plan: ModelPlan) -> Iterator[str]:
             )
 
 
-def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[str, Any]) -> Iterator[str]:
-    """What a scheme of initialisation takes for granted."""
+def initialisation(
+    init: Init, layers: Sequence[LayerPlan], topology: type[Topology], settings: Mapping[str, Any], silent: bool
+) -> Iterator[str]:
+    """What a scheme of initialisation takes for granted; `silent` says whether it starts every update at zero."""
     name = type(init).__name__
     norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().normalises}
     if init.without_norm and norms:
@@ -103,10 +124,21 @@ def initialisation(init: Init, layers: Sequence[LayerPlan], topology: Mapping[st
             f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
             "or model/init=gpt2, xavier or deepnorm."
         )
-    if init.zero_head and topology.get("tie_embeddings"):
+    if silent and (lost := [part for part in (layer.residual() for layer in layers) if not part.carries]):
         yield (
-            f"init {name} starts the head at zero, so it cannot be the embedding table; set "
-            "model.topology.tie_embeddings=false, or use another model/init."
+            f"init {name} starts what a branch computes at zero, and residual {type(lost[0]).__name__} lets nothing "
+            "else past a branch, so nothing would reach the end of the stack; use model/residual=add, gated or "
+            "rezero, or model/init=gpt2, xavier or small."
+        )
+    if init.without_norm and not norms and any(_places(layer) for layer in layers):
+        yield (
+            f"init {name} is for models without a norm, where a placement has nothing to place; use "
+            "model/placement=pre, or another init with a norm."
+        )
+    if init.zero_head and settings.get("tie_embeddings"):
+        yield (
+            f"init {name} starts the head at zero, so the topology {topology.__name__} cannot have it for the "
+            "embedding table; set model.topology.tie_embeddings=false, or use model/init=gpt2, xavier or small."
         )
 
 
@@ -186,7 +218,8 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
         if layer.attention().shares_values is not None:
             yield (
                 f"residual {name} computes every branch again on its own, where the first layer's values of "
-                "model.attention.value_residual are not at hand; set it to 0, or use another residual."
+                "model.attention.value_residual are not at hand; set model.attention.value_residual=0, or use "
+                "model/residual=add or another one."
             )
         if layer.norm().crosses_places:
             yield (
@@ -221,10 +254,55 @@ def exchange(topology: type[Topology], plan: ModelPlan, task: Task, encoder: Map
         )
     if not topology.reads_source and (encoder["num_layers"] is not None or encoder["layers"]):
         yield f"`model.encoder` is read by model/topology=encoder_decoder alone, not by {name}; leave it as it is."
+
+
+def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
+    """What attention must be able to do where a source is read."""
     for layer in plan.layers if plan.encoder else ():
-        attention = layer.cross_attention()
-        if not attention.crosses:
+        kind = layer.kind("attention")
+        if not kind.crosses or not layer.cross_attention().crosses:
             yield (
-                f"attention {type(attention).__name__} mixes the places of one sequence, so it cannot read a source; "
-                "use model/attention=mha, gqa, linear or performer, or model/topology=decoder."
+                f"attention {kind.__name__} mixes the places of one sequence, so it cannot read the source that the "
+                f"topology {topology.__name__} hands it; use model/attention=mha, gqa, linear or performer, or "
+                "model/topology=decoder."
             )
+
+
+def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequence[str]) -> Iterator[str]:
+    """Where the next token is predicted, no place sees a later one."""
+    if not task.predicts_next or "future" in allowed:
+        return
+    start = (
+        f"the task {type(task).__name__} predicts each next token, so no place of the topology {topology.__name__} may "
+        "see a later one, but "
+    )
+    for layer in plan.layers:
+        kind, pattern = layer.kind("attention"), layer.pattern()
+        if not kind.causal_safe:
+            plain = pattern.full or pattern.plain_causal
+            yield (
+                f"{start}attention {kind.__name__} mixes all places of a row before any of them asks; use "
+                f"model/attention={'linear, performer or mha' if plain else 'mha'}, or a task whose answers are no "
+                f"next tokens{'; to study the leak, add allow=[future]' if plain else ''}."
+            )
+        elif not pattern.causal:
+            yield (
+                f"{start}the pattern {type(pattern).__name__} lets it; use model/pattern=causal, or window with "
+                "after=0; to study the leak, add allow=[future]."
+            )
+
+
+def placed(
+    problems: Iterable[str], layers: Sequence[LayerPlan], plan: ModelPlan, topology: type[Topology]
+) -> Iterator[str]:
+    """Problems of one stack's layers, with the stack's name where there are two."""
+    if not plan.encoder:
+        yield from problems
+        return
+    for problem in problems:
+        if layers is not plan.encoder:
+            yield f"in the decoder of {topology.__name__}, {problem}"
+            continue
+        changed = problem.replace("model/pattern=", "pattern=")
+        where = "" if changed == problem else " An encoder's patterns are chosen in model.encoder.layers."
+        yield f"in the encoder of {topology.__name__}, {changed}{where}"

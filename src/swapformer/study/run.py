@@ -17,22 +17,29 @@ log = logging.getLogger(__name__)
 
 Launch = Callable[[Sequence[Trial]], None]
 
-ATTEMPTS = 2
-"""How often a trial that was killed, or left nothing at all, is started within one run of a study."""
+RETRIES = 1
+"""How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
 POLL = 0.5
 """Seconds between looks at trials that another process is running."""
 
 
-def run(trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | None = None) -> None:
+def run(
+    trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | None = None, retries: int = RETRIES
+) -> None:
     """Launch what is missing among `trials` until each has its result or has had its chances.
 
-    A killed trial gets `ATTEMPTS` chances; one that failed, was interrupted, or whose probe failed gets one. A trial
-    that another process is running is waited for. KeyboardInterrupt passes through.
+    A killed trial is started `retries` times more; one that failed, was interrupted, ran into its time limit, or whose
+    probe failed is not. A trial that another process is running is waited for. KeyboardInterrupt passes through.
+
+    Raises:
+        UsageError: for less than no retries, or what the launcher refuses.
     """
+    if retries < 0:
+        raise UsageError(f"retries must be at least 0, but {retries} was given")
     store.prepare()
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
-    while todo := [trial for trial in trials if _has_chances(trial, store, before[trial.id], attempts[trial.id])]:
+    while todo := [t for t in trials if _has_chances(t, store, before[t.id], attempts[t.id], retries)]:
         free = [trial for trial in todo if not store.claimed(trial.id)]
         if not free:
             if tick is not None:
@@ -59,12 +66,12 @@ def status(trial: Trial, store: Store) -> str:
     return record.status
 
 
-def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int) -> bool:
+def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
     record = store.read(trial.id)
     if is_complete(trial, store, record):
         return False
     if record is None or record.status == records.KILLED:
-        return attempts < ATTEMPTS
+        return attempts <= retries
     if record.status == records.RUNNING:
         return True
     if record.status == records.FAILED and record != before:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 log = logging.getLogger(__name__)
@@ -63,3 +64,24 @@ def collected_stops() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stops_blocked() -> Iterator[None]:
+    """Processes started within never see SIGTERM, SIGUSR1 and SIGUSR2, unless they unblock them.
+
+    A scheduler that stops a job signals every process of it, the fork server too: its death would look like the death
+    of all trials. Signals that arrive here meanwhile wait.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+    try:
+        resource_tracker.ensure_running()  # it unblocks SIGTERM, so it must not come within
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_stops() -> None:
+    """What a process started within `stops_blocked` does to be stopped by SIGTERM all the same."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -19,6 +19,7 @@ from swapformer.study.store import Store
 
 MISSING = "missing"
 _TAIL = 4096
+_STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED)
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class Running:
     """A trial that a process is running now.
 
     Attributes:
+        arm: with the condition of a grid, and with `tuning` where its setting is only tried.
         step: of the newest row of its history; 0 before the first.
         steps: how many it takes; None where its configuration does not say.
         left: seconds to its end, as far as one can say.
+        attempt: how many times it has been started.
     """
 
     trial: str
@@ -37,6 +40,7 @@ class Running:
     step: int
     steps: int | None
     left: float | None
+    attempt: int
 
     @property
     def share(self) -> float:
@@ -45,11 +49,24 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """A trial that was started, has no result, and does not run: killed, interrupted or failed, with the reason."""
+
+    trial: str
+    arm: str
+    seed: int
+    status: str
+    attempts: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Standing:
     """The state of a study.
 
     Attributes:
         arms: arm → how many of its trials have each status, `missing` among them.
+        tuning: the same of all trials that settings are chosen by; empty where nothing is tuned.
         impossible: arms that were left out, with the reason.
         running: the trials that run now.
         left: seconds until all trials have ended, as far as one can say; None where none runs or none has ended yet.
@@ -57,30 +74,55 @@ class Standing:
 
     study: str
     arms: Mapping[str, Mapping[str, int]]
+    tuning: Mapping[str, int]
     impossible: Mapping[str, str]
     running: Sequence[Running]
+    stopped: Sequence[Stopped]
     left: float | None
 
     @property
     def counts(self) -> Counter[str]:
         """How many trials have each status."""
-        return sum((Counter(counts) for counts in self.arms.values()), Counter[str]())
+        return sum((Counter(counts) for counts in (*self.arms.values(), self.tuning)), Counter[str]())
 
 
 def standing(folder: Path, store: Store) -> Standing:
     """The state of the study in `folder`. Raises UsageError where its manifest cannot be read."""
     manifest = read_manifest(folder / "manifest.json")
-    found = {cell: store.read(cell.trial) for cell in manifest.cells}
+    tuning = tuning_cells(manifest)
+    found = {cell: store.read(cell.trial) for cell in (*tuning, *manifest.cells)}
     statuses = {cell: _status(cell, record, store) for cell, record in found.items()}
     times = [record.seconds for record in found.values() if record is not None and record.final]
     usual = fmean(times) if times else None
     running = [
         _running(cell, found[cell], store, usual) for cell, status in statuses.items() if status == records.RUNNING
     ]
-    waiting = sum(status in (MISSING, records.KILLED, records.INTERRUPTED) for status in statuses.values())
+    arms = _by_arm(manifest, statuses)
+    tried = Counter(statuses[cell] for cell in tuning)
+    counts = sum(map(Counter, arms.values()), tried)
+    waiting = sum(counts[status] for status in (MISSING, records.KILLED, records.INTERRUPTED))
     return Standing(
-        manifest.name, _by_arm(manifest, statuses), manifest.impossible, running, _left(running, waiting, usual)
+        study=manifest.name,
+        arms=arms,
+        tuning=dict(tried),
+        impossible=manifest.impossible,
+        running=running,
+        stopped=[_stopped(cell, record) for cell, record in found.items() if record and statuses[cell] in _STOPPED],
+        left=_left(running, waiting, usual),
     )
+
+
+def tuning_cells(manifest: Manifest) -> list[Cell]:
+    """The trials that settings are chosen by, as cells of arms that say so."""
+    if manifest.tuning is None:
+        return []
+    return [
+        Cell(
+            f"{tried.arm} tuning {' '.join(f'{k}={v}' for k, v in tried.values.items())}", seed, trial, tried.condition
+        )
+        for tried in manifest.tuning.tried
+        for seed, trial in zip(manifest.tuning.seeds, tried.trials, strict=False)
+    ]
 
 
 def _status(cell: Cell, record: Record | None, store: Store) -> str:
@@ -92,9 +134,18 @@ def _status(cell: Cell, record: Record | None, store: Store) -> str:
 def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[str, int]]:
     """An arm that is possible and has no cell yet is counted with all its seeds missing."""
     counts = {arm: Counter[str]() for arm in manifest.possible}
-    for cell, status in statuses.items():
-        counts[cell.arm][status] += 1
-    return {arm: dict(found or {MISSING: len(manifest.seeds)}) for arm, found in counts.items()}
+    for cell in manifest.cells:
+        counts[cell.arm][statuses[cell]] += 1
+    expected = len(manifest.seeds) * len(manifest.conditions)
+    return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
+
+
+def _place(cell: Cell) -> str:
+    return cell.arm + (f" with {cell.condition}" if cell.condition else "")
+
+
+def _stopped(cell: Cell, record: Record) -> Stopped:
+    return Stopped(cell.trial, _place(cell), cell.seed, record.status, record.attempts, record.reason or "")
 
 
 def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> Running:
@@ -106,7 +157,7 @@ def _running(cell: Cell, record: Record | None, store: Store, usual: float | Non
     else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
         fresh = record is not None and record.attempts == 1 and share > 0
         left = _age(folder / "record.json") * (1 / share - 1) if fresh else None
-    return Running(cell.trial, cell.arm, cell.seed, step, steps, left)
+    return Running(cell.trial, _place(cell), cell.seed, step, steps, left, record.attempts if record else 1)
 
 
 def newest_step(history: Path) -> int:

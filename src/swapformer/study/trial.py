@@ -191,8 +191,14 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         started=before.started if before else records.now(),
         seconds=before.seconds if before else 0.0,
         attempts=before.attempts + 1 if before else 1,
-        notes=before.notes if before else (),
+        notes=(*before.notes, _remembered(before)) if before else (),
     )
+
+
+def _remembered(before: Record) -> str:
+    """What became of an attempt that this one takes up, for the notes: its record is about to be overwritten."""
+    status = records.KILLED if before.status == records.RUNNING else before.status
+    return f"attempt {before.attempts} {status}: {before.reason or 'its process ended without a word'}"
 
 
 def _start_anew(folder: Path) -> None:

@@ -30,7 +30,8 @@ def _unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[s
                 name = default_option(slot)
                 if slot not in part.uses and nodes[slot] not in (option(slot, name), FULL):
                     chosen = nodes[slot]["_target_"].rpartition(".")[-1]
+                    article = "an" if slot[0] in "aeiou" else "a"
                     yield (
-                        f"{user} {type(part).__name__} does not use a {slot}, so {chosen} with its settings would be "
-                        f"ignored; use model/{slot}={name} as it is, or another model/{user}."
+                        f"{user} {type(part).__name__} does not use {article} {slot}, so {chosen} with its settings "
+                        f"would be ignored; use model/{slot}={name} as it is, or another model/{user}."
                     )

@@ -1,4 +1,4 @@
-"""`swapformer check`: hold a part to the laws, one of ours or one of the user's own."""
+"""`swapformer check`: hold a part to the laws, one of ours or one of the user's own; `check pairs`: parts by twos."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ _SIGNS = {True: "✓ holds  ", False: "✗ broken ", None: "· n/a    "}
 
 def main(arguments: Sequence[str]) -> int:
     """Print each law with pass or fail and what to do; 1 if one is broken."""
+    if arguments[:1] == ["pairs"]:
+        from swapformer.tools.pairs.command import main as pairs
+
+        return pairs(arguments[1:])
     options = _parser().parse_intermixed_args(arguments)
     slot, config = _subject(options.part, options.slot, options.overrides)
     verdicts = examine(config, slot)
@@ -37,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="swapformer check", description="Hold a part to the laws that all parts obey."
+        prog="swapformer check",
+        description="Hold a part to the laws that all parts obey; `swapformer check pairs` judges parts two by two.",
     )
     parser.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
     parser.add_argument("overrides", nargs="*", help="as for swapformer train; settings of your class: base=10.0")

@@ -38,8 +38,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="swapformer status",
-        description="Where a study stands, also while it runs: trials by arm, how far those that run have got, and the "
-        "time that is left. Without a name: one line for each study that was run here.",
+        description="Where a study stands, also while it runs: trials by arm, how far those that run have got, the "
+        "time that is left, and why trials have stopped without a result. Without a name: one line for each study "
+        "that was run here.",
     )
     made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
     made.add_argument("--json", action="store_true", help="print JSON for scripts")
@@ -58,9 +59,10 @@ def _details(state: Standing) -> Iterator[str]:
     yield _summary(state)
     yield ""
     order = _order(state)
-    width = max(len("arm"), *(len(arm) for arm in (*state.arms, *state.impossible)))
+    rows = {**state.arms, **({"(tuning)": state.tuning} if state.tuning else {})}
+    width = max(len("arm"), *(len(arm) for arm in (*rows, *state.impossible)))
     yield "  ".join([f"{'arm':{width}}", *(f"{status:>11}" for status in order)])
-    for arm, counts in state.arms.items():
+    for arm, counts in rows.items():
         yield "  ".join([f"{arm:{width}}", *(f"{counts.get(status, 0) or '·':>11}" for status in order)])
     for arm, reason in state.impossible.items():
         yield f"{arm:{width}}  impossible: {reason}"
@@ -69,7 +71,13 @@ def _details(state: Standing) -> Iterator[str]:
     for trial in state.running:
         of = f" of {trial.steps} ({trial.share:4.0%})" if trial.steps else ""
         left = "" if trial.left is None else f"  about {human(trial.left)} left"
-        yield f"{trial.trial}  {trial.arm:{width}}  seed {trial.seed}  step {trial.step}{of}{left}"
+        again = f"  attempt {trial.attempt}" if trial.attempt > 1 else ""
+        yield f"{trial.trial}  {trial.arm:{width}}  seed {trial.seed}  step {trial.step}{of}{left}{again}"
+    if state.stopped:
+        yield ""
+    for lost in state.stopped:
+        attempts = f" after {lost.attempts} attempts" if lost.attempts > 1 else ""
+        yield f"{lost.trial}  {lost.arm:{width}}  seed {lost.seed}  {lost.status}{attempts}: {lost.reason}"
 
 
 def _order(state: Standing) -> list[str]:

@@ -82,10 +82,11 @@ def require_plain(pattern: Pattern, name: str) -> None:
 def require_full(pattern: Pattern, name: str) -> None:
     """Refuse every pattern but the full one: for an attention that mixes all places before any of them asks."""
     if not pattern.full:
+        others = "linear, performer, reformer or mha" if pattern.plain_causal else "mha"
         raise ValueError(
             f"{name} attention mixes all places of a row before any of them asks, so it cannot follow the pattern "
             f"{type(pattern).__name__}; use model/pattern=full where the future may be seen, or "
-            "model/attention=linear, performer, reformer or mha for a causal model."
+            f"model/attention={others} to keep this pattern."
         )
 
 

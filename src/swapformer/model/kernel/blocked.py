@@ -31,8 +31,8 @@ class Blocked(Kernel):
     def refuses(self, plan: Plan, position: Position) -> str | None:
         if not plan.pattern.reach.bounded:
             return (
-                f"kernel blocked computes bands, but nothing bounds how far the pattern {type(plan.pattern).__name__} "
-                "sees (window, dilated, multi_scale and longformer are bands)"
+                "kernel blocked computes bands, such as model/pattern=window, dilated, longformer or "
+                f"longformer_causal, but nothing bounds how far the pattern {type(plan.pattern).__name__} sees"
             )
         if not position.pairwise:
             return (

@@ -38,10 +38,16 @@ class TransformerXL(Position):
         self.distance_bias = Embedding(dims.num_heads, dims.head_dim, Role.POSITION_KEY)
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
-        table_HNE = context.once(("distances", self), lambda: self._table(context))
-        row = context.once(("row", self), lambda: context.key.extent - 1 - context.distance)
+        table_HNE, row = context.once(("rows", self), lambda: self._rows(context))
         by_content = k @ self.content_bias.weight[:, :, None]
         return by_content.mT + met(q + self.distance_bias.weight[:, None], table_HNE, row)
+
+    def _rows(self, context: Context) -> tuple[Tensor, Tensor]:
+        """The rows of the table that these places need, and the row of each pair in them."""
+        table_HNE = context.whole.once(("distances", self), lambda: self._table(context))
+        (q_low, q_high), (k_low, k_high), last = context.query.bounds, context.key.bounds, context.key.extent - 1
+        first = last - (k_high - q_low)
+        return table_HNE[:, first : last - (k_low - q_high) + 1], last - context.distance - first
 
     def _table(self, context: Context) -> Tensor:
         """W_r R(d) for d = −(largest key) … largest query, [H, N, E]."""

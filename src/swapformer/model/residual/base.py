@@ -43,10 +43,12 @@ class Residual(nn.Module, ABC):
         keeps: what its state is, which all layers of a model must agree on.
         recomputes: branches run again in the backward pass, so they must give the same again and leave nothing behind,
             and no norm may stand after a sum.
+        carries: something of the stream goes past a branch; where it does not, the branch's update is all there is.
     """
 
     keeps: ClassVar[str] = "one tensor"
     recomputes: ClassVar[bool] = False
+    carries: bool = True
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

@@ -21,6 +21,8 @@ class Add(Residual):
 class Replace(Residual):
     """F(x): no residual connection."""
 
+    carries = False
+
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         return update
 
@@ -39,7 +41,7 @@ class Weighted(Residual):
         super().__init__(dims)
         if not 0 <= alpha < 1:
             raise ValueError(f"`alpha` must lie in [0, 1), or the branches are never heard, but it is {alpha}.")
-        self.alpha = alpha
+        self.alpha, self.carries = alpha, alpha != 0
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         return self.alpha * state + (1 - self.alpha) * update
@@ -57,7 +59,7 @@ class Scaled(Residual):
 
     def __init__(self, dims: Dims, *, stream: float, stream_power: float, branch: float, branch_power: float) -> None:
         super().__init__(dims)
-        self.stream = stream * dims.num_layers**stream_power
+        self.stream, self.carries = stream * dims.num_layers**stream_power, stream != 0
         self.branch = branch * dims.num_layers**branch_power
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:

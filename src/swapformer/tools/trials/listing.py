@@ -70,6 +70,11 @@ def _require_known(options: argparse.Namespace, places: Places) -> None:
 
 def line(record: Record, places: Sequence[Member]) -> str:
     """What a list shows of a trial."""
-    metrics = "  ".join(f"{name} {record.metrics[name]:.4g}" for name in SHOWN if name in record.metrics)
-    of = "  ".join(map(str, places))
-    return f"{record.id}  {record.status:11}  seed {record.seed}  {record.started[:19]}  {metrics}  {of}".rstrip()
+    parts = [record.id, f"{record.status:11}", f"seed {record.seed}", record.started[:19]]
+    parts += ["  ".join(f"{name} {record.metrics[name]:.4g}" for name in SHOWN if name in record.metrics)]
+    parts += [*map(str, places)]
+    if record.attempts > 1:
+        parts.append(f"attempt {record.attempts}")
+    if record.reason:
+        parts.append(record.reason.splitlines()[0])
+    return "  ".join(parts).rstrip()

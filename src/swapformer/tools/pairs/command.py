@@ -1,0 +1,144 @@
+"""The command line of `swapformer check pairs`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from swapformer.errors import UsageError, suggest
+from swapformer.study.config import task_of
+from swapformer.tools.pairs.judge import Judge, Verdict
+from swapformer.tools.pairs.rows import Row, cover, every_pair
+from swapformer.tools.pairs.stages import stages
+from swapformer.tools.pairs.train import STEPS, Outcome, train
+from swapformer.training.assemble import SLOTS
+
+
+@dataclass
+class Findings:
+    """What was found of the pairs, and of the rows that train them."""
+
+    verdicts: list[Verdict]
+    seconds: float = 0.0
+    trained: list[tuple[Row, Outcome]] = field(default_factory=list)
+    elsewhere: list[Row] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[str]:
+        """What must not be: a refusal that does not teach, or a row that does not train."""
+        found = [f"{_spelled(v)}: {fault}" for v in self.verdicts for fault in v.faults]
+        rows = [(row, outcome.fault) for row, outcome in self.trained if outcome.fault]
+        return found + [f"{row.setup.stage.name}: {' '.join(row.setup.overrides)}: {fault}" for row, fault in rows]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "pairs": len(self.verdicts),
+            "compatible": sum(verdict.compatible for verdict in self.verdicts),
+            "refused": [
+                {"pair": [str(option) for option in v.pair], "reasons": v.reasons, "faults": v.faults}
+                for v in self.verdicts
+                if not v.compatible
+            ],
+            "rows": [
+                {"stage": row.setup.stage.name, "overrides": row.setup.overrides, **vars(outcome)}
+                for row, outcome in self.trained
+            ],
+            "rows_elsewhere": [row.setup.overrides for row in self.elsewhere],
+            "faults": self.faults,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Judge the pairs, and train them if asked; 1 if anything is neither compatible nor properly refused."""
+    options = _parser().parse_args(arguments)
+    found = check_pairs(_slots(options.slots), options.sample, options.seed, training=options.train)
+    print(json.dumps(found.as_dict(), indent=1) if options.json else "\n".join(_lines(found)))
+    return int(bool(found.faults))
+
+
+def check_pairs(
+    slots: Sequence[str] = SLOTS, sample: int | None = None, seed: int = 0, *, training: bool = False
+) -> Findings:
+    """The findings on all pairs of these slots, or on a sample of them."""
+    start, judge, pairs = time.monotonic(), Judge(stages()), every_pair(slots)
+    if sample is not None and sample < len(pairs):
+        pairs = random.Random(seed).sample(pairs, sample)
+    found = Findings([judge.judge(pair) for pair in pairs])
+    for row in cover(found.verdicts, judge, seed) if training else ():
+        config = row.setup.stage.configure(row.setup.options, row.setup.settings)
+        if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
+            found.elsewhere.append(row)
+        else:
+            found.trained.append((row, train(config, task_of(config))))
+    found.seconds = time.monotonic() - start
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swapformer check pairs",
+        description="Judge every two options of two slots: they go together, or are refused with the reason and what "
+        "would work, and every way that is named is tried.",
+    )
+    parser.add_argument("--slots", help="only pairs of these slots, such as position,attention")
+    parser.add_argument(
+        "--train",
+        action="store_true",
+        help=f"train {STEPS} steps on one batch for rows that hold every compatible pair between them",
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of the pairs")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _slots(given: str | None) -> Sequence[str]:
+    if given is None:
+        return SLOTS
+    slots = given.split(",")
+    for slot in slots:
+        if slot not in SLOTS:
+            raise UsageError(
+                f"--slots names slots, such as position,attention, but {slot!r} is none{suggest(slot, SLOTS)}"
+            )
+    if len(set(slots)) < 2:
+        other = next(slot for slot in SLOTS if slot not in slots)
+        raise UsageError(f"a pair needs two slots, but --slots names only {given}; try --slots {slots[0]},{other}.")
+    return tuple(dict.fromkeys(slots))
+
+
+def _spelled(verdict: Verdict) -> str:
+    return " ".join(map(str, verdict.pair))
+
+
+def _lines(found: Findings) -> Iterator[str]:
+    by_reason: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in found.verdicts:
+        if not verdict.compatible:
+            by_reason[" ".join(verdict.reasons)].append(verdict)
+    for reason, verdicts in by_reason.items():
+        yield from (f"✗ {_spelled(verdict)}" for verdict in verdicts)
+        yield f"    {reason}"
+    yield ""
+    yield from (f"FAULT {fault}" for fault in found.faults)
+    refused = sum(map(len, by_reason.values()))
+    yield (
+        f"pairs: {len(found.verdicts)}, of which {len(found.verdicts) - refused} go together and {refused} are "
+        f"refused; faults: {len(found.faults)}; {found.seconds:.0f} s"
+    )
+    if found.trained or found.elsewhere:
+        falling = sum(outcome.fault is None for _, outcome in found.trained)
+        yield f"rows: {len(found.trained)} trained {STEPS} steps on one batch, and in {falling} the loss fell"
+    if found.elsewhere:
+        yield f"rows that need a GPU, and were not trained: {len(found.elsewhere)}"

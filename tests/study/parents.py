@@ -1,0 +1,42 @@
+"""Other processes that run trials, and waiting for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from swapformer.study.run import status
+from swapformer.study.store import Store
+from swapformer.study.trial import Trial
+
+HERE = Path(__file__).parent
+PATH = f"{HERE.parents[1] / 'src'}{os.pathsep}{HERE.parent}"
+"""PYTHONPATH of a process that is to know these tests."""
+
+
+def parent(
+    store: Store, trials: Sequence[dict[str, Any]], slots: int = 2, kind: str = "local"
+) -> subprocess.Popen[bytes]:
+    """Another process that runs `trials` in the same store, in a process group of its own."""
+    file = store.runs_dir / "trials.json"
+    file.write_text(json.dumps(trials))
+    command = [sys.executable, str(HERE / "parent.py"), str(store.runs_dir), str(slots), str(file), kind]
+    with (store.runs_dir / "stderr").open("ab") as errors:
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PATH}, start_new_session=True, stderr=errors)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def statuses(trials: Sequence[Trial], store: Store) -> list[str]:
+    return [status(trial, store) for trial in trials]

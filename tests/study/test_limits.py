@@ -1,0 +1,102 @@
+"""Limits of time and of retries: they end what would go on for ever, and say so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from study import fakes
+from study.parents import statuses
+from swapformer.errors import UsageError
+from swapformer.study.launcher import LocalLauncher
+from swapformer.study.record import Record
+from swapformer.study.run import run
+from swapformer.study.store import Store
+
+SECOND = 1 / 60
+"""In minutes."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "runs")
+    found.prepare()
+    return found
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def launcher(store: Store, time_limit: float | None = None) -> LocalLauncher:
+    return LocalLauncher(store, fakes.PROVENANCE, 2, fakes.WORK, time_limit=time_limit)
+
+
+def read(store: Store, trial: str) -> Record:
+    found = store.read(trial)
+    assert found is not None
+    return found
+
+
+def test_a_trial_that_runs_into_the_limit_is_interrupted_once_and_goes_on_when_asked_again(
+    store: Store, journal: Path
+) -> None:
+    trials = [fakes.trial(journal, 0, "hang once"), fakes.trial(journal, 1)]
+    started = time.monotonic()
+    run(trials, store, launcher(store, 2 * SECOND))
+    assert time.monotonic() - started < 20
+    assert statuses(trials, store) == ["interrupted", "finished"]
+    assert read(store, trials[0].id).reason == "it ran into the time limit of 0.0333333 minutes"
+    assert Counter(fakes.runs(journal))[trials[0].id] == 1, "it is not tried for ever"
+    run(trials, store, launcher(store, 2 * SECOND))
+    assert statuses(trials, store) == ["finished", "finished"]
+    record = read(store, trials[0].id)
+    assert record.attempts == 2
+    assert record.notes == ("attempt 1 interrupted: it ran into the time limit of 0.0333333 minutes",)
+
+
+def test_a_trial_that_does_not_stop_at_the_limit_is_killed_and_not_retried(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swapformer.study.child.GRACE", 0.5)
+    trials = [fakes.trial(journal, 0, "deaf")]
+    run(trials, store, launcher(store, 2 * SECOND))
+    assert statuses(trials, store) == ["interrupted"]
+    reason = read(store, trials[0].id).reason
+    assert reason is not None and reason.endswith("minutes, did not stop within 0.5 s, and was killed")
+    assert len(fakes.runs(journal)) == 1
+
+
+def test_a_probe_that_runs_into_the_limit_leaves_the_training_finished_and_a_note(store: Store, journal: Path) -> None:
+    trial = fakes.trial(journal, probes={"slow": "slow"})
+    run([trial], store, launcher(store, 2 * SECOND))
+    record = read(store, trial.id)
+    assert (record.status, statuses([trial], store)) == ("finished", ["failed"])
+    assert record.notes == ("probes: it ran into the time limit of 0.0333333 minutes",)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_killed_trial_is_retried_as_often_as_asked_and_nothing_else_is(
+    store: Store, journal: Path, retries: int
+) -> None:
+    behaviours = ["killed", "diverge", "fail", "misuse", "exit", "finish"]
+    trials = [fakes.trial(journal, seed, behaviour) for seed, behaviour in enumerate(behaviours)]
+    run(trials, store, launcher(store), retries=retries)
+    attempts = Counter(fakes.runs(journal))
+    assert [attempts[trial.id] for trial in trials] == [1 + retries, 1, 1, 1, 1, 1]
+    killed = read(store, trials[0].id)
+    assert killed.attempts == 1 + retries
+    assert [note.partition(":")[0] for note in killed.notes] == [f"attempt {n} killed" for n in range(1, 1 + retries)]
+
+
+def test_settings_without_sense_are_refused(store: Store, journal: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UsageError, match="time_limit must be more than 0 minutes, but 0 was given"):
+        launcher(store, 0)
+    with pytest.raises(UsageError, match="retries must be at least 0, but -1 was given"), caplog.at_level(logging.INFO):
+        run([fakes.trial(journal)], store, launcher(store), retries=-1)
+    assert fakes.runs(journal) == []
