@@ -94,9 +94,16 @@ def _parser() -> argparse.ArgumentParser:
         study.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}; short for hydra.launcher.{name}=…")
     study.set_defaults(run=_study)
 
-    report = verbs.add_parser("report", parents=[common], help="build a study's report again from the store")
-    report.add_argument("name", help="the study's name under runs_dir/studies, or the beginning of it")
-    report.add_argument("overrides", nargs="*", help="runs_dir=…")
+    report = verbs.add_parser(
+        "report", parents=[common], help="build a study's report again from the store, or compare two studies"
+    )
+    report.add_argument(
+        "names",
+        nargs="+",
+        metavar="STUDY | runs_dir=…",
+        help="one study's name under runs_dir/studies, or the beginning of it; two are compared (a path names a study "
+        "of another store)",
+    )
     report.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
@@ -167,10 +174,19 @@ def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extr
 def _report(options: argparse.Namespace) -> None:
     from swapformer.report.build import build
     from swapformer.study.spec import published_folder
-    from swapformer.tools.find import store_of, study_folder
+    from swapformer.tools.find import apart, store_of, study_folder
 
-    store = store_of(options.overrides)
-    folder = study_folder(store, options.name)
+    names, overrides = apart(options.names)
+    if len(names) == 2 and not options.publish:
+        from swapformer.tools.versus import run
+
+        run(names, overrides, options.json)
+        return
+    if len(names) != 1:
+        what = "only one study at a time can be published" if options.publish else "one study is reported, two compared"
+        raise UsageError(f"{what}, but {len(names)} were named")
+    store = store_of(overrides)
+    folder = study_folder(store, names[0])
     built = build(folder, store.runs_dir, published_folder(folder.name) if options.publish else None)
     show(built, built.as_dict(), options.json)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 import json
 import math
@@ -98,7 +100,8 @@ def parsed(page: str) -> Tags:
 
 
 def test_the_page_refers_to_nothing_outside_itself(page: str, parsed: Tags) -> None:
-    assert not [tag for tag, _ in parsed.tags if tag in ("script", "link", "img", "iframe", "object", "embed")]
+    assert not [tag for tag, _ in parsed.tags if tag in ("link", "img", "iframe", "object", "embed")]
+    assert [attrs for tag, attrs in parsed.tags if tag == "script"] == [{"type": "application/json", "id": "said"}, {}]
     references = [
         value for _, attrs in parsed.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")
     ]
@@ -108,6 +111,13 @@ def test_the_page_refers_to_nothing_outside_itself(page: str, parsed: Tags) -> N
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
     }
+
+
+def test_the_browser_may_run_the_pages_own_script_and_load_nothing(page: str, parsed: Tags) -> None:
+    (policy,) = [attrs["content"] for tag, attrs in parsed.tags if "http-equiv" in attrs]
+    script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)[-1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy is not None and policy.startswith("default-src 'none';") and f"script-src 'sha256-{digest}'" in policy
 
 
 def test_what_users_wrote_is_escaped(page: str, parsed: Tags) -> None:

@@ -41,6 +41,18 @@ def test_durations(seconds: float, text: str) -> None:
     assert formats.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0123, "12.3 ms"), (1.5, "1.5 s"), (0.0000042, "4.2 µs"), (1234.0, "1234 s"), (math.nan, "–")]
+)
+def test_short_times(value: float, text: str) -> None:
+    assert formats.seconds(value) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(512, "512 B"), (46_200_000, "46.2 MB"), (math.nan, "–")])
+def test_sizes(count: float, text: str) -> None:
+    assert formats.size(count) == text
+
+
 def test_the_seeds_that_would_decide_in_words() -> None:
     assert formats.seeds_text((9, 21)) == "9 to 21 seeds would decide"
     assert formats.seeds_text((9, 9)) == "about 9 seeds would decide"

@@ -87,7 +87,7 @@ class TestLayerOverrides:
         (["model.num_heads=32"], r"rope turns pairs.*gives 1.*num_heads"),
         (["model/attention=gqa", "model.attention.num_kv_heads=3"], r"`num_kv_heads` must divide `num_heads`"),
         (["model/position=learned", "model.max_len=20"], r"table of 20 rows \(model.max_len\).*raise model.max_len"),
-        (["trainer.devices=2"], r"runs on one device"),
+        (["trainer.devices=2"], r"must share a trial in some way"),
         (["budget.steps=0"], r"`budget.steps` must be a whole number of at least 1"),
         (["model.ffn.width=0"], r"`width` of a feed-forward layer must be a whole number of at least 1, but it is 0"),
         (["model.dropout=1.0"], r"`dropout` must lie in"),

@@ -39,6 +39,7 @@ def test_every_verb_and_its_options_are_offered(place: Path) -> None:
     assert {"train", "study", "trials", "status", "bench", "completion"} <= offered(place, "swapformer ")
     assert offered(place, "swapformer sta") == {"status"}
     assert {"--publish", "--slots", "--json"} <= offered(place, "swapformer study 04 --")
+    assert {"--measure", "--again", "--force"} <= offered(place, "swapformer cost 04 --")
     assert {"--whole", "--arm"} <= offered(place, "swapformer trials prune --")
     assert offered(place, "swapformer bench mirror --ro") == {"--rounds"}
     assert offered(place, "swapformer trials --status kil") == {"killed"}
@@ -59,6 +60,8 @@ def test_where_bash_cuts_words_at_an_equals_sign_only_what_follows_is_offered(pl
 def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
     assert "mine" in offered(place, "swapformer status runs_dir=elsewhere ")
     assert "mine" not in offered(place, "swapformer status ")
+    assert "mine" in offered(place, "swapformer report runs_dir=elsewhere mine ")
+    assert {"mine", "model.head_dim="} <= offered(place, "swapformer cost runs_dir=elsewhere m")
     assert offered(place, "swapformer trials 01") == {"0123456789abcdef"}
 
 

@@ -41,14 +41,18 @@ CASES = {
 
 
 def attending(overrides: Sequence[str], length: int, *, rows: int = 1, device: str = "cpu") -> Act | None:
-    """Forward and backward of attention over random heads [rows, 4, length, 64]; None if the kernel refuses it."""
+    """Forward and backward of attention over random heads [rows, 4, length, 64]; None if the kernel refuses it.
+
+    In float32 on a CPU, in bfloat16 on a GPU.
+    """
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     sizes = [f"model.d_model={HEADS * WIDTH}", f"model.num_heads={HEADS}", "model.num_layers=1"]
     layer = build_plan(compose(["task=copy", "model/position=none", *sizes, *overrides]), 2).layers[0]
-    attention, position = settled(layer.attention()), settled(layer.position().to(device))
+    attention, position = settled(layer.attention()), settled(layer.position().to(device, dtype))
     if attention.refuses(position) is not None:
         return None
     tokens = Tokens.of(length, device=device)
-    q, k, v = (torch.randn(rows, HEADS, length, WIDTH, device=device).requires_grad_() for _ in range(3))
+    q, k, v = (torch.randn(rows, HEADS, length, WIDTH, device=device, dtype=dtype).requires_grad_() for _ in range(3))
     direction = torch.randn_like(q)
     kernel: Any = attention.kernel
 
@@ -67,16 +71,16 @@ def settled(module: Any) -> Any:
 
 
 def kernels(rounds: int, device: str) -> Iterator[Ratio]:
-    """Each kernel against the reference at 512 places, wherever it takes what is asked."""
-    settle = torch.cuda.synchronize if device == "cuda" else None
+    """Each kernel against the reference at 512 places, on a GPU 4096, wherever it takes what is asked."""
+    settle, length = (torch.cuda.synchronize, 4096) if device == "cuda" else (None, 512)
     for case, overrides in CASES.items():
-        reference = attending(["model/kernel=reference", *overrides], 512, rows=4, device=device)
+        reference = attending(["model/kernel=reference", *overrides], length, rows=4, device=device)
         assert reference is not None, "the reference takes everything"
         for kernel in ("sdpa", "blocked", "auto", *(["flex"] if device == "cuda" else [])):
-            act = attending([f"model/kernel={kernel}", *overrides], 512, rows=4, device=device)
+            act = attending([f"model/kernel={kernel}", *overrides], length, rows=4, device=device)
             if act is not None:
                 pairs = alternating(act, reference, rounds, settle)
-                yield compare(f"kernel {kernel} / reference, {case}, T=512, {device}", "ms", pairs)
+                yield compare(f"kernel {kernel} / reference, {case}, T={length}, {device}", "ms", pairs)
 
 
 def blocked(rounds: int, device: str) -> Iterator[Ratio]:

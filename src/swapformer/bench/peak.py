@@ -10,5 +10,6 @@ def peak() -> float:
     """Megabytes that this process has held at most."""
     status = Path("/proc/self/status")
     if status.exists():  # the other count of Linux begins with what the parent process held
-        return next(int(line.split()[1]) for line in status.open() if line.startswith("VmHWM:")) * 1024 / 1e6
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes

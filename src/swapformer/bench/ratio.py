@@ -120,9 +120,13 @@ def require_quiet_machine(force: bool) -> None:
     Raises:
         UsageError: if the load of the last minute exceeds half a core for each core.
     """
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > cores / 2 and not force:
+    if loaded() and not force:
         raise UsageError(
-            f"a benchmark needs a quiet machine, but the load of the last minute is {load:.1f} on {cores} cores; "
-            "wait, or measure all the same with --force."
+            f"a benchmark needs a quiet machine, but the load of the last minute is {os.getloadavg()[0]:.1f} on "
+            f"{os.cpu_count()} cores; wait, or measure all the same with --force."
         )
+
+
+def loaded() -> bool:
+    """Whether the load of the last minute exceeds half a core for each core."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2

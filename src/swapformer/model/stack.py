@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
@@ -85,6 +86,8 @@ class Stack(nn.Module):
         crosses: whether the layers read a source.
 
     Attributes:
+        checkpointed: whether training keeps what enters each layer alone and computes the layer again in the backward
+            pass, with a context of its own both times (Chen et al. 2016, arXiv:1604.06174).
         can_cache: whether places may be read one after the other, with the result of reading them at once.
         limit: places that the encodings have positions for.
         tags: channels of tags that the patterns read.
@@ -101,6 +104,7 @@ class Stack(nn.Module):
         self.embed_norm = first.norm() if first.placement().embed else None
         self.final_norm = last.norm() if last.placement().final else None
         self.dropout = nn.Dropout(dropout)
+        self.checkpointed = False
         self.can_cache = all(layer.can_cache() for layer in layers)
         self.limit = min((layer.position().limit or math.inf for layer in layers), default=math.inf)
         self.tags = {tag for layer in layers for tag in layer.pattern().tags}
@@ -127,7 +131,9 @@ class Stack(nn.Module):
             x = self.embed_norm(x, tokens.padding)
         walk = Walk(
             layers=[
-                partial(layer, context=context, position=position, source=source)
+                partial(checkpoint, partial(_computed, layer, position, reads), use_reentrant=False)
+                if self.checkpointed and torch.is_grad_enabled()
+                else partial(layer, context=context, position=position, source=source)
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
             updates=partial(self._updates, reads),
@@ -172,6 +178,14 @@ def _reading(
         return context, None
     assert memory_tokens is not None, "a memory comes with its places"
     return context, Source(memory, Context(tokens, memory_tokens, dtype, cache))
+
+
+def _computed(
+    layer: nn.Module, position: Position, reads: Callable[[], tuple[Context, Source | None]], state: State
+) -> State:
+    """A layer's state, where nothing is shared with other layers: computed again, it finds what it found before."""
+    context, source = reads()
+    return layer(state, context, position, source)
 
 
 def _same(x: Tensor) -> Tensor:

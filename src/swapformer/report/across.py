@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from swapformer.report import canvas, panels
 from swapformer.report.design import Values
+from swapformer.report.hover import Hover, interval_text
 from swapformer.report.scene import Drawn, Scene
 from swapformer.report.style import INK
 
@@ -22,6 +23,7 @@ def across(metric: str, conditions: Mapping[str, Values], scenes: Mapping[str, S
         return None
     factors = list(next(iter(conditions.values())))
     figure, axes_of = panels.panels(arms, first.looks, " × ".join(factors), f"difference to {first.baseline}")
+    hover = Hover(" × ".join(factors), "point")
     together = len(set(axes_of.values())) == 1
     for axes in dict.fromkeys(axes_of.values()):
         axes.axhline(0, color=INK, linewidth=1, zorder=1)
@@ -30,13 +32,14 @@ def across(metric: str, conditions: Mapping[str, Values], scenes: Mapping[str, S
         axes.set_xlim(-0.4, len(names) - 0.6)
     for index, arm in enumerate(arms):
         shift = 0.3 * ((index + 0.5) / len(arms) - 0.5) if together else 0.0
-        _draw(arm, metric, shift, scenes, axes_of)
+        _draw(arm, metric, shift, scenes, axes_of, hover)
     return Drawn(
         f"grid_{canvas.slug(metric)}",
         f"{metric}: differences to {first.baseline} by condition",
         "Mean paired differences with 95 % t intervals, not corrected for several comparisons. Lines that are not "
         "level are interactions.",
         canvas.to_svg(figure, f"{metric} by condition"),
+        hover.plain(),
     )
 
 
@@ -51,18 +54,31 @@ def _comparison(arm: str, metric: str, scene: Scene) -> tuple[float, float, floa
     return None if found is None or not found.pairs else (found.difference, found.lower, found.upper)
 
 
-def _draw(arm: str, metric: str, shift: float, scenes: Mapping[str, Scene], axes_of: Mapping[str, Axes]) -> None:
+def _draw(
+    arm: str, metric: str, shift: float, scenes: Mapping[str, Scene], axes_of: Mapping[str, Axes], hover: Hover
+) -> None:
     axes, look = axes_of[arm], next(iter(scenes.values())).looks[arm]
     xs: list[float] = []
     means: list[float] = []
+    texts: list[str] = []
     for place, scene in enumerate(scenes.values()):
         found = _comparison(arm, metric, scene)
         mean, *ends = found or (math.nan, math.nan, math.nan)
         xs.append(place + shift)
         means.append(mean)
+        texts.append(interval_text(mean, ends[0], ends[1], signed=True))
         if all(map(math.isfinite, ends)):
-            axes.plot([place + shift] * 2, ends, color=look.color, linewidth=1.8, solid_capstyle="butt", zorder=3)
+            axes.plot(
+                [place + shift] * 2,
+                ends,
+                color=look.color,
+                linewidth=1.8,
+                solid_capstyle="butt",
+                zorder=3,
+                gid=look.key,
+            )
     axes.plot(
         xs, means, look.marker, color=look.color, linestyle=look.dash, linewidth=1.1, markersize=6, markeredgewidth=0,
-        zorder=4,
+        zorder=4, gid=look.key,
     )  # fmt: skip
+    hover.add(axes, arm, look, xs, means, texts, list(scenes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from swapformer.errors import UsageError
 from swapformer.report import canvas, disclosure, figures, formats, html, tables, wording
 from swapformer.report.claims import parse
+from swapformer.report.costs import read_costs
 from swapformer.report.everywhere import Everywhere, everywhere
 from swapformer.report.manifest import Manifest
 from swapformer.report.plain import fairness_dict, row_dict, tuned_dict, verdict_dict
@@ -141,7 +142,10 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     manifest = records.manifest
     claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
     verdicts = judge_all(claims, records)
-    seen = views(records, claims, verdicts, read_tuning(manifest, runs_dir))
+    problems = list(records.problems)
+    costs = read_costs(manifest, study_dir, runs_dir, problems)
+    records = replace(records, problems=tuple(problems))
+    seen = views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = everywhere(claims, verdicts)
     metrics = figures.reported(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
     grid = html.grid(seen)
@@ -155,7 +159,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for view in seen for f in view.figures))},
     }
     directory = study_dir / "report"
-    page = html.render(records, seen, overall, grid, caveats)
+    page = html.render(records, seen, overall, grid, caveats, costs)
     files = write(directory, {"report.html": page, **public})
     if publish_to is not None:
         files += write(publish_to, public)
@@ -174,15 +178,15 @@ def _impossible(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def write(directory: Path, contents: Mapping[str, str]) -> list[Path]:
-    """Write each file atomically; figures of an earlier report that are no longer drawn are removed."""
+def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:
+    """Write each file atomically; with `clean`, figures of an earlier report that are no longer drawn are removed."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
             temporary = directory / f".{name}.{os.getpid()}.tmp"
             temporary.write_text(text, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
-        for path in directory.glob("*.svg"):
+        for path in directory.glob("*.svg") if clean else ():
             if path.name not in contents and canvas.MARK in path.read_text(encoding="utf-8", errors="replace"):
                 path.unlink()
     except OSError as error:

@@ -87,10 +87,13 @@ def legend(figure: Figure, looks: Mapping[str, Style], top: float, columns: int)
         Line2D([], [], color=s.color, ls=s.dash, marker=s.marker, markersize=4.5, linewidth=1.6, label=wrap(arm, 34))
         for arm, s in looks.items()
     ]
-    figure.legend(
+    drawn = figure.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, top / figure.get_size_inches()[1]), ncols=columns,
         frameon=False, fontsize=FONT - 1, labelcolor=INK, handlelength=3.2, columnspacing=1.4, borderaxespad=0,
     )  # fmt: skip
+    for look, *artists in zip(looks.values(), drawn.legend_handles, drawn.get_texts(), strict=True):
+        for artist in filter(None, artists):
+            artist.set_gid(look.key)
 
 
 def legend_shape(arms: Sequence[str], width: float = WIDTH) -> tuple[int, float]:
@@ -129,7 +132,7 @@ def to_svg(figure: Figure, description: str) -> str:
     """The figure as SVG text with a description for those who cannot see it; no date, fixed ids."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": description})
-    svg = buffer.getvalue()
+    svg = re.sub(r'<g id="(arm\d+)">', r'<g class="\1">', buffer.getvalue())  # one arm's marks are many groups
     return svg.replace("<svg ", f"{MARK}\n<svg ", 1)
 
 

@@ -10,10 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from swapformer.report import canvas, panels
-from swapformer.report.estimates import FloatArray
+from swapformer.report import canvas, lines, panels
+from swapformer.report.hover import Hover
 from swapformer.report.scene import Drawn, Scene
-from swapformer.report.statistics import t_interval
 from swapformer.report.style import ALARM, INK, SOFT
 
 _WARM_UP = 0.1  # the first tenth of the steps may leave the frame: it would flatten what the arms differ in
@@ -29,18 +28,20 @@ def learning(scene: Scene, metric: str) -> Drawn | None:
     seen = set(history["arm"])
     arms = [arm for arm in scene.arms if arm in seen]
     figure, places = panels.panels(arms, scene.looks, "training step", scene.better(metric))
-    _fill(places, {arm: tables.get(arm, pd.DataFrame()) for arm in arms}, scene)
+    hover = Hover("training step")
+    lines.fill(places, {arm: tables.get(arm, pd.DataFrame()) for arm in arms}, scene, hover)
     _frame(next(iter(places.values())), list(tables.values()))
     for (name, _), trial in lost.groupby(["arm", "seed"]):
         arm = str(name)
         axes, top = places[arm], places[arm].get_ylim()[1]
-        axes.plot(trial["step"], trial["value"], color=scene.looks[arm].color, linewidth=0.9, linestyle=(0, (1, 1)))
+        look = scene.looks[arm]
+        axes.plot(trial["step"], trial["value"], color=look.color, linewidth=0.9, linestyle=(0, (1, 1)), gid=look.key)
         end = min(float(trial["value"].iloc[-1]), top)
-        axes.plot(trial["step"].iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5)
+        axes.plot(trial["step"].iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5, gid=look.key)
     caption = "Mean over finished seeds with its 95 % t band. The first tenth of the steps may leave the frame."
     if len(lost):
         caption += " Diverged trials are drawn one by one and end in × (at the frame's edge where they left it)."
-    return _drawn(figure, places, scene, f"curve_{canvas.slug(metric)}", f"{metric} during training", caption)
+    return _drawn(figure, places, scene, hover, f"curve_{canvas.slug(metric)}", f"{metric} during training", caption)
 
 
 def gap(scene: Scene, metric: str) -> Drawn | None:
@@ -60,13 +61,14 @@ def gap(scene: Scene, metric: str) -> Drawn | None:
     if not gaps:
         return None
     figure, places = panels.panels(list(gaps), scene.looks, "training step", "difference")
-    _fill(places, gaps, scene, context=False)
+    hover = Hover("training step")
+    lines.fill(places, gaps, scene, hover, context=False)
     _frame(next(iter(places.values())), [*gaps.values(), pd.DataFrame([0.0], index=[np.inf])])
     for axes in set(places.values()):
         axes.axhline(0, color=INK, linewidth=1, zorder=1)
     caption = "Mean paired difference with its 95 % t band; the first tenth of the steps may leave the frame."
     title = f"{metric} during training: difference to {scene.baseline}"
-    return _drawn(figure, places, scene, f"gap_{canvas.slug(metric)}", title, caption, context=False)
+    return _drawn(figure, places, scene, hover, f"gap_{canvas.slug(metric)}", title, caption, context=False)
 
 
 def by_length(scene: Scene, base: str, lengths: Mapping[int, str]) -> Drawn | None:
@@ -86,13 +88,14 @@ def by_length(scene: Scene, base: str, lengths: Mapping[int, str]) -> Drawn | No
             axes.set_xscale("log", base=2)
         if trained:
             axes.axvline(trained, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
-    _fill(places, tables, scene, every_marker=True)
+    hover = Hover("length")
+    lines.fill(places, tables, scene, hover, every_marker=True)
     for axes in dict.fromkeys(places.values()):
-        canvas.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if _apart(places) else 9))
+        canvas.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if lines.apart(places) else 9))
     caption = "Mean over finished seeds with its 95 % t band."
     if trained:
         caption += f" The dashed vertical line marks the longest trained length, {trained}."
-    return _drawn(figure, places, scene, f"length_{canvas.slug(base)}", f"{base} against length", caption)
+    return _drawn(figure, places, scene, hover, f"length_{canvas.slug(base)}", f"{base} against length", caption)
 
 
 def _history(scene: Scene, metric: str) -> pd.DataFrame:
@@ -108,30 +111,14 @@ def _tables(history: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _apart(places: Mapping[str, Axes]) -> bool:
-    """Whether each arm has a panel of its own."""
-    return len(set(places.values())) > 1
-
-
-def _fill(
-    places: Mapping[str, Axes], tables: Mapping[str, pd.DataFrame], scene: Scene, context: bool = True,
-    every_marker: bool = False,
-) -> None:  # fmt: skip
-    """Every arm in its panel; where places are apart, the baseline behind it if `context`."""
-    for arm, axes in places.items():
-        if context and _apart(places) and arm != scene.baseline and len(tables.get(scene.baseline, ())):
-            axes.plot(*_mean(tables[scene.baseline]), color=scene.looks[scene.baseline].color, linewidth=0.9, zorder=2)
-        if len(tables[arm]):
-            _draw(axes, tables[arm], scene, arm, every_marker)
-
-
 def _drawn(
-    figure: Figure, places: Mapping[str, Axes], scene: Scene, name: str, title: str, caption: str, context: bool = True
-) -> Drawn:
-    if _apart(places):
+    figure: Figure, places: Mapping[str, Axes], scene: Scene, hover: Hover, name: str, title: str, caption: str,
+    context: bool = True,
+) -> Drawn:  # fmt: skip
+    if lines.apart(places):
         caption += " One panel per arm"
         caption += f"; the thin plain line is the baseline, {scene.baseline}." if context else "."
-    return Drawn(name, title, caption, canvas.to_svg(figure, title))
+    return Drawn(name, title, caption, canvas.to_svg(figure, title), hover.plain())
 
 
 def _length_table(scene: Scene, arm: str, names: Mapping[int, str]) -> pd.DataFrame:
@@ -150,27 +137,6 @@ def _thinned(lengths: Sequence[int], logarithmic: bool, most: int) -> tuple[list
         if not kept or place - places[kept[-1]] >= gap * 0.999:
             kept.append(index)
     return [float(lengths[i]) for i in kept], [str(lengths[i]) for i in kept]
-
-
-def _draw(axes: Axes, table: pd.DataFrame, scene: Scene, arm: str, every_marker: bool) -> None:
-    """One arm's mean and band."""
-    style, (steps, mean) = scene.looks[arm], _mean(table)
-    low, high = _band(table.to_numpy(dtype=float))
-    axes.fill_between(steps, low, high, color=style.color, alpha=0.18, linewidth=0, zorder=2)
-    axes.plot(
-        steps, mean, color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=4.5,
-        markevery=1 if every_marker else max(len(steps) // 6, 1), markeredgewidth=0, zorder=3,
-    )  # fmt: skip
-
-
-def _mean(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-    return table.index.to_numpy(dtype=float), np.nanmean(table.to_numpy(dtype=float), axis=1)
-
-
-def _band(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    limits = np.array([t_interval(row[np.isfinite(row)]) for row in values], dtype=float)
-    limits[~np.isfinite(limits).all(axis=1)] = math.nan  # a single seed has no band
-    return limits[:, 0], limits[:, 1]
 
 
 def _frame(axes: Axes, tables: Sequence[pd.DataFrame]) -> None:

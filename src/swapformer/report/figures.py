@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from swapformer.report import canvas, curves, forest, spread
 from swapformer.report.scene import Drawn, Scene
-from swapformer.report.style import css_variables
 
 
 def families(metrics: Sequence[str], recorded: Sequence[str]) -> dict[str, dict[int, str]]:
@@ -44,13 +44,6 @@ def draw(scene: Scene) -> list[Drawn]:
     return _unique([figure for figure in found if figure is not None])
 
 
-def inlined(scene: Scene, figures: Sequence[Drawn]) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """The figures as page-ready SVG, and the CSS variables they use: name → (light, dark)."""
-    variables = css_variables(scene.looks)
-    pages = [canvas.inline(f.svg, f"f{i}", variables, f"{f.title}. {f.caption}") for i, f in enumerate(figures)]
-    return pages, {name: (light, dark) for name, light, dark in variables.values()}
-
-
 def _unique(figures: Sequence[Drawn]) -> list[Drawn]:
     """Metrics whose names differ only in signs would share a file name; the later ones get a number."""
     taken: dict[str, int] = {}
@@ -58,5 +51,5 @@ def _unique(figures: Sequence[Drawn]) -> list[Drawn]:
     for figure in figures:
         taken[figure.name] = taken.get(figure.name, 0) + 1
         name = figure.name if taken[figure.name] == 1 else f"{figure.name}_{taken[figure.name]}"
-        unique.append(Drawn(name, figure.title, figure.caption, figure.svg))
+        unique.append(replace(figure, name=name))
     return unique

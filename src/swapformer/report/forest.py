@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from swapformer.report import canvas
 from swapformer.report.claims import Claim
+from swapformer.report.hover import Hover
 from swapformer.report.scene import Drawn, Scene
 from swapformer.report.spread import fan, rows
 from swapformer.report.style import INK, SOFT, Style
@@ -30,7 +31,12 @@ def differences(scene: Scene, metric: str) -> Drawn | None:
     for edge in (side * margin for margin in margins for side in (-1, 1)):
         axes.axvline(edge, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     _frame(axes, [comparison for _, comparison in compared], margins)
+    hover = Hover("difference", "point")
     for row, (arm, comparison) in enumerate(compared):
+        hover.add(
+            axes, arm, scene.looks[arm], [comparison.difference], [row],
+            [f"{comparison.text} {comparison.interval_text}"],
+        )  # fmt: skip
         _difference(axes, row, scene.looks[arm], comparison)
     canvas.label(axes, canvas.wrap(f"difference to {scene.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")
@@ -42,17 +48,19 @@ def differences(scene: Scene, metric: str) -> Drawn | None:
     if any(math.isinf(c.lower) or math.isinf(c.upper) for _, c in compared):
         caption += " An arrow is an open end: the mean over survivors would flatter an arm that diverged."
     title = f"{metric}: differences to {scene.baseline}"
-    return Drawn(f"forest_{canvas.slug(metric)}", title, caption, canvas.to_svg(figure, title))
+    return Drawn(f"forest_{canvas.slug(metric)}", title, caption, canvas.to_svg(figure, title), hover.plain())
 
 
 def _difference(axes: Axes, row: int, style: Style, comparison: Comparison) -> None:
     values = comparison.individual.tolist()
-    whole = dict[str, Any](color=style.color, markeredgewidth=0)
+    whole = dict[str, Any](color=style.color, markeredgewidth=0, gid=style.key)
     axes.plot(values, fan(values, row), "o", markersize=2.6, alpha=0.5, zorder=2, **whole)
     left, right = axes.get_xlim()
     low, high = max(comparison.lower, left), min(comparison.upper, right)
     if comparison.pairs > 1:
-        axes.plot([low, high], [row, row], color=style.color, linewidth=2, solid_capstyle="butt", zorder=3)
+        axes.plot(
+            [low, high], [row, row], color=style.color, linewidth=2, solid_capstyle="butt", zorder=3, gid=style.key
+        )
         for edge, limit, head in ((comparison.lower, left, "<"), (comparison.upper, right, ">")):
             if math.isinf(edge):
                 axes.plot([limit], [row], head, markersize=6, clip_on=False, zorder=4, **whole)

@@ -100,6 +100,22 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def seconds(value: float) -> str:
+    """A short time in three significant digits: `12.3 ms`."""
+    if math.isnan(value):
+        return DASH
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 0.9995 or unit == "µs":
+            return f"{value * factor:.3g} {unit}" if value * factor < 1000 else f"{value * factor:.0f} {unit}"
+    raise AssertionError("the last unit takes all")
+
+
+def size(count: float) -> str:
+    """Bytes with a prefix: `1.23 MB`."""
+    text = scaled(count)
+    return text if text == DASH else f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
 def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
     """The range of seeds that would decide, in words; empty where no number of seeds would."""
     if needed is None:

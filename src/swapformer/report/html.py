@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jinja2
 import yaml
-from markupsafe import Markup, escape
 
-from swapformer.report import canvas, design, disclosure, formats, wording
+from swapformer.report import canvas, design, disclosure, page
 from swapformer.report.across import across
 from swapformer.report.cards import card
+from swapformer.report.costs import Costs
 from swapformer.report.everywhere import OUTCOMES, Everywhere
 from swapformer.report.factors import Effects, effects
-from swapformer.report.figures import inlined
 from swapformer.report.records import Records
 from swapformer.report.scene import Drawn
-from swapformer.report.tables import arrow, result_columns
+from swapformer.report.tables import result_columns
 from swapformer.report.view import View
 
 
@@ -46,45 +42,37 @@ def grid(views: Sequence[View]) -> Grid:
 
 
 def render(
-    records: Records, views: Sequence[View], claims: Sequence[Everywhere], whole: Grid, caveats: Sequence[str]
+    records: Records,
+    views: Sequence[View],
+    claims: Sequence[Everywhere],
+    whole: Grid,
+    caveats: Sequence[str],
+    costs: Costs,
 ) -> str:
     """The page."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("swapformer.report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["breakable"] = breakable
-    environment.globals.update(f=formats, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan)
     manifest, cells = records.manifest, records.cells
-    sets = [whole.figures, *(view.figures for view in views)]
-    pages, colors = inlined(views[0].scene, [figure for each in sets for figure in each])
-    inside = iter(zip((figure for each in sets for figure in each), map(Markup, pages), strict=True))
-    overall, *by_view = [[next(inside) for _ in each] for each in sets]
     outcomes = Counter(each.outcome for each in claims)
-    return environment.get_template("report.html.j2").render(
-        manifest=manifest,
-        records=records,
-        views=[(view, figures) for view, figures in zip(views, by_view, strict=True)],
-        grid=whole,
-        overall=overall,
-        cards=[card(claim, views) for claim in claims],
-        counts={outcome: outcomes[outcome] for outcome in OUTCOMES},
-        design=disclosure.design(records, views),
-        fairness=[each for each in manifest.fairness if each.arm != manifest.baseline],
-        matches=[each for each in manifest.fairness if each.match is not None],
-        flops={(each.arm, each.condition): each.flops for each in manifest.fairness},
-        units=design.UNITS,
-        colors=colors,
-        lost=list(cells[cells["status"] != "finished"].itertuples(index=False)),
-        finished=int((cells["status"] == "finished").sum()),
-        environments=cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
-        caveats=caveats,
-        columns=result_columns(manifest),
-        config=yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
-        seconds=float(cells["seconds"].sum()),
-    )
-
-
-def breakable(text: str) -> Markup:
-    """The text, escaped, with places where a long name may break."""
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.,=+-])", text))
+    values = {
+        "manifest": manifest,
+        "records": records,
+        "views": views,
+        "grid": whole,
+        "costs": costs,
+        "cards": [card(claim, views) for claim in claims],
+        "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
+        "design": disclosure.design(records, views),
+        "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],
+        "matches": [each for each in manifest.fairness if each.match is not None],
+        "flops": {(each.arm, each.condition): each.flops for each in manifest.fairness},
+        "units": design.UNITS,
+        "lost": list(cells[cells["status"] != "finished"].itertuples(index=False)),
+        "finished": int((cells["status"] == "finished").sum()),
+        "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
+        "caveats": caveats,
+        "columns": result_columns(manifest),
+        "config": yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
+        "seconds": float(cells["seconds"].sum()),
+        "words": page.words(manifest.arms),
+    }
+    sets = [whole.figures, *(view.figures for view in views)]
+    return page.render("report.html.j2", sets, views[0].scene.looks, values)

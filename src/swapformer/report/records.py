@@ -22,9 +22,12 @@ STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running"
 _RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
 _HEARTBEAT_SECONDS = 120.0
 
+Place = tuple[str, str, int]
+"""Condition, arm and seed."""
+
 CELL_COLUMNS = (
     "condition", "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
-    "total", "non_position", "environment", "commit", "dirty",
+    "total", "non_position", "environment", "commit", "dirty", "data", "epoch",
 )  # fmt: skip
 METRIC_COLUMNS = ("condition", "arm", "seed", "trial", "metric", "value", "standard_error")
 HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "value")
@@ -37,7 +40,8 @@ class Records:
     `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
     seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
     values. `histories`: the study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any.
-    `problems`: files that could not be read, in words.
+    `problems`: files that could not be read, in words. `probes`: what the probes of finished trials hold for figures,
+    by condition, arm and seed, then by probe.
     """
 
     manifest: Manifest
@@ -46,6 +50,7 @@ class Records:
     histories: pd.DataFrame
     directions: Mapping[str, str]
     problems: tuple[str, ...]
+    probes: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """What it holds of one condition of the grid."""
@@ -53,7 +58,9 @@ class Records:
             frame[frame["condition"] == condition].reset_index(drop=True)
             for frame in (self.cells, self.metrics, self.histories)
         )
-        return replace(self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories)
+        probes = {place: data for place, data in self.probes.items() if place[0] == condition}
+        manifest = self.manifest.at(condition)
+        return replace(self, manifest=manifest, cells=cells, metrics=metrics, histories=histories, probes=probes)
 
     def count(self, status: str, arm: str | None = None) -> int:
         """How many cells (of `arm`) have this status."""
@@ -63,12 +70,13 @@ class Records:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; `metrics` only of a finished one."""
+    """What a trial's folder holds; `metrics` and `probes` only of a finished one."""
 
     status: str
     reason: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    probes: dict[str, Any] = field(default_factory=dict)
 
 
 def read(study_dir: Path, runs_dir: Path) -> Records:
@@ -77,11 +85,14 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     directions: dict[str, str] = {}
+    probes: dict[Place, Mapping[str, Any]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles("missing")
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
+        if trial.probes:
+            probes[cell.condition, cell.arm, cell.seed] = trial.probes
         directions |= {k: v for k, v in _mapping(trial.record, "directions").items() if v in ("lower", "higher")}
         if trial.status != "missing":
             history = read_history(directory / "metrics.csv", manifest.metrics, problems)
@@ -95,6 +106,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         _concatenate(histories),
         directions,
         tuple(problems),
+        probes,
     )
 
 
@@ -130,10 +142,13 @@ def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         return TrialFiles("killed", "the record says running, but no process holds the trial", record)
     if status != "finished":
         return TrialFiles(status, reason, record)
-    values = {**_numbers(_mapping(record, "metrics")), **_artifact_metrics(directory / "artifacts", problems)}
+    artifacts = _artifacts(directory / "artifacts", problems)
+    values = _numbers(_mapping(record, "metrics"))
+    for artifact in artifacts.values():
+        values |= _numbers(_mapping(artifact, "metrics"))
     for name in _mapping(record, "metrics").keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    return TrialFiles(status, reason, record, values)
+    return TrialFiles(status, reason, record, values, {name: each.get("data") for name, each in artifacts.items()})
 
 
 def _checked(found: Any, cell: Cell) -> dict[str, Any]:
@@ -174,20 +189,23 @@ def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
 
 
 def environment_class(record: Mapping[str, Any]) -> str:
-    """Device type, torch version, threads and determinism, in words: only trials that share them may be compared."""
+    """Device type and number, torch version, threads and determinism, in words: only equal ones may be compared."""
     environment = _mapping(record, "environment")
     if not environment:
         return "unknown"
     threads = environment.get("threads", "?")
+    several = f"{environment['devices']} × " if "devices" in environment else ""
+    shared = f" · {environment['strategy']}" if "strategy" in environment else ""
     return (
-        f"{environment.get('device', '?')} · torch {environment.get('torch', '?')} · "
+        f"{several}{environment.get('device', '?')}{shared} · torch {environment.get('torch', '?')} · "
         f"{threads} thread{'' if threads == 1 else 's'} · "
         f"{'deterministic' if environment.get('deterministic') else 'not deterministic'}"
     )
 
 
-def _artifact_metrics(directory: Path, problems: list[str]) -> dict[str, float]:
-    metrics: dict[str, float] = {}
+def _artifacts(directory: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
+    """What probes left, by name."""
+    found: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("*.json")):
         try:
             artifact = json.loads(path.read_text(encoding="utf-8"))
@@ -196,8 +214,8 @@ def _artifact_metrics(directory: Path, problems: list[str]) -> dict[str, float]:
         except (OSError, ValueError) as error:
             problems.append(f"{path}: {error}")
             continue
-        metrics |= _numbers(_mapping(artifact, "metrics"))
-    return metrics
+        found[path.stem] = artifact
+    return found
 
 
 def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
@@ -207,6 +225,7 @@ def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
         _number(record.get("steps")), _number(record.get("tokens")), _number(record.get("seconds")),
         _number(parameters.get("total")), _number(parameters.get("non_position")),
         environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
+        str(_mapping(record, "data").get("fingerprint") or ""), str(record.get("results_epoch", "")),
     )  # fmt: skip
 
 

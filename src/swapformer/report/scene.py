@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from swapformer.report.claims import Claim
 from swapformer.report.evidence import Evidence
@@ -15,12 +16,13 @@ from swapformer.report.summaries import ArmRow, Summary
 
 @dataclass(frozen=True)
 class Drawn:
-    """One figure: the file's name without suffix, a title, how to read it, and its SVG."""
+    """One figure: the file's name without suffix, a title, how to read it, SVG, and what its marks say in a page."""
 
     name: str
     title: str
     caption: str
     svg: str
+    hover: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from swapformer.report import canvas, formats
+from swapformer.report.hover import Hover
 from swapformer.report.scene import Drawn, Scene
 from swapformer.report.style import ALARM, INK, SOFT, Style
 from swapformer.report.summaries import Summary
@@ -33,13 +34,17 @@ def along_axis(scene: Scene, metric: str, places: dict[str, float]) -> Drawn | N
     values = np.array([_seed_values(scene, arm, metric) for arm in scene.arms])
     axes.plot(x, values, color=SOFT, linewidth=0.6, alpha=0.45, zorder=2)  # one line per seed: the pairing, visible
     axes.plot(x, [summaries[arm].mean for arm in scene.arms], color=INK, linewidth=1.1, zorder=3)
+    hover = Hover(key, "point")
     for arm, at, row in zip(scene.arms, x, values, strict=True):
-        _marks(axes, scene.looks[arm], [at] * len(row), row, summaries[arm], at)
+        summary = summaries[arm]
+        text = f"{summary.text} {summary.interval_text}"
+        hover.add(axes, arm, scene.looks[arm], [at], [summary.mean], [text], [formats.compact(at)])
+        _marks(axes, scene.looks[arm], [at] * len(row), row, summary, at)
         if scene.diverged(arm):
             side = {min(x): "left", max(x): "right"}.get(at, "center")
             axes.annotate(
                 f"× {scene.diverged(arm)} diverged", (at, 1), xycoords=("data", "axes fraction"), ha=side,
-                va="bottom", fontsize=canvas.FONT - 1.5, color=ALARM,
+                va="bottom", fontsize=canvas.FONT - 1.5, color=ALARM, gid=scene.looks[arm].key,
             )  # fmt: skip
     if len(x) <= 12:
         canvas.ticks_at(axes, x.tolist(), [formats.compact(value) for value in x], rotate=len(x) > 9)
@@ -48,7 +53,7 @@ def along_axis(scene: Scene, metric: str, places: dict[str, float]) -> Drawn | N
         "axis", metric, f"{metric} against {key}",
         "Small dots are single seeds, thin lines join the same seed; large marks are means with 95 % t intervals, "
         "joined by a line.",
-        canvas.to_svg(figure, f"{metric} against {key}"),
+        canvas.to_svg(figure, f"{metric} against {key}"), hover,
     )  # fmt: skip
 
 
@@ -58,16 +63,19 @@ def by_arm(scene: Scene, metric: str) -> Drawn | None:
     if not any(summary.n for summary in summaries.values()):
         return None
     axes, figure = rows(scene.arms, metric)
+    hover = Hover(metric, "point")
     for row, arm in enumerate(scene.arms):
-        values = _seed_values(scene, arm, metric)
-        _marks(axes, scene.looks[arm], values, fan(values, row), summaries[arm], row, across=True)
+        values, summary = _seed_values(scene, arm, metric), summaries[arm]
+        text = f"{summary.text} {summary.interval_text}"
+        hover.add(axes, arm, scene.looks[arm], [summary.mean], [row], [text])
+        _marks(axes, scene.looks[arm], values, fan(values, row), summary, row, across=True)
         if scene.diverged(arm):
-            _note(axes, row, f"× {scene.diverged(arm)} diverged")
+            _note(axes, row, f"× {scene.diverged(arm)} diverged", scene.looks[arm])
     canvas.label(axes, scene.better(metric))
     axes.xaxis.label.set(x=1, ha="right")
     return _drawn(
         "arms", metric, f"{metric} by arm", "Small dots are single seeds; large marks are means with 95 % t intervals.",
-        canvas.to_svg(figure, f"{metric} by arm"),
+        canvas.to_svg(figure, f"{metric} by arm"), hover,
     )  # fmt: skip
 
 
@@ -92,21 +100,21 @@ def _marks(
     axes: Axes, style: Style, x: Sequence[float], y: Sequence[float], summary: Summary, at: float, across: bool = False
 ) -> None:
     """An arm's single seeds, its mean and its interval; `across` lays the interval horizontally."""
-    axes.plot(x, y, "o", color=style.color, markersize=3, alpha=0.5, markeredgewidth=0, zorder=3)
+    axes.plot(x, y, "o", color=style.color, markersize=3, alpha=0.5, markeredgewidth=0, zorder=3, gid=style.key)
     if not summary.n:
         return
     if math.isfinite(summary.lower):
         ends = [summary.lower, summary.upper]
         line = (ends, [at, at]) if across else ([at, at], ends)
-        axes.plot(*line, color=style.color, linewidth=2, solid_capstyle="butt", zorder=4)
+        axes.plot(*line, color=style.color, linewidth=2, solid_capstyle="butt", zorder=4, gid=style.key)
     point = ([summary.mean], [at]) if across else ([at], [summary.mean])
-    axes.plot(*point, style.marker, color=style.color, markersize=7, markeredgewidth=0, zorder=5)
+    axes.plot(*point, style.marker, color=style.color, markersize=7, markeredgewidth=0, zorder=5, gid=style.key)
 
 
-def _note(axes: Axes, row: int, text: str) -> None:
+def _note(axes: Axes, row: int, text: str, style: Style) -> None:
     axes.annotate(
         text, (1, row), xytext=(0, 5), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
-        va="bottom", fontsize=canvas.FONT - 1.5, color=ALARM,
+        va="bottom", fontsize=canvas.FONT - 1.5, color=ALARM, gid=style.key,
     )  # fmt: skip
 
 
@@ -120,5 +128,5 @@ def _seed_values(scene: Scene, arm: str, metric: str) -> list[float]:
     return [float(value) for value in scene.evidence.values.get((arm, metric), nothing)]
 
 
-def _drawn(kind: str, metric: str, title: str, caption: str, svg: str) -> Drawn:
-    return Drawn(f"{kind}_{canvas.slug(metric)}", title, caption, svg)
+def _drawn(kind: str, metric: str, title: str, caption: str, svg: str, hover: Hover) -> Drawn:
+    return Drawn(f"{kind}_{canvas.slug(metric)}", title, caption, svg, hover.plain())

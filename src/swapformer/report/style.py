@@ -8,7 +8,7 @@ from typing import Literal
 
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 
-INK, SOFT, GRID, PAPER, ALARM = "#1f2328", "#6a737d", "#e4e7eb", "#fffffe", "#b3261e"
+INK, SOFT, GRID, PAPER, ALARM = "#1f2328", "#646c76", "#e4e7eb", "#fffffe", "#b3261e"
 #: What the page shows instead, by theme: the colour in an SVG file, the CSS variable, its value in dark.
 THEME = (
     (INK, "ink", "#e6e8eb"),
@@ -36,18 +36,20 @@ _DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1
 
 @dataclass(frozen=True)
 class Style:
-    """One arm's look; `dark` is the colour on dark pages."""
+    """One arm's look; `dark` is the colour on dark pages, `key` names the arm in figures, so that pages can hide it."""
 
     color: str
     dark: str
     marker: str
     dash: Dash
+    key: str
 
 
 def styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style]:
     """A look for every arm. The baseline is drawn in ink; `ordered` arms run along a ramp."""
     others = [arm for arm in arms if arm != baseline]
-    looks = {baseline: Style(INK, THEME[0][2], "o", "-")}
+    keys = {arm: f"arm{index}" for index, arm in enumerate(dict.fromkeys([baseline, *arms]))}
+    looks = {baseline: Style(INK, THEME[0][2], "o", "-", keys[baseline])}
     for index, arm in enumerate(others):
         if ordered:
             place = index / max(len(others) - 1, 1)
@@ -55,7 +57,7 @@ def styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style
         else:
             color, dark = _PALETTE[index % len(_PALETTE)]
         dash = _DASHES[(index // len(_PALETTE) if not ordered else index) % len(_DASHES)]
-        looks[arm] = Style(color, dark, _MARKERS[(index + 1) % len(_MARKERS)], dash)
+        looks[arm] = Style(color, dark, _MARKERS[(index + 1) % len(_MARKERS)], dash, keys[arm])
     return looks
 
 

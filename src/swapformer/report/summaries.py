@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -163,11 +163,15 @@ def summarise(records: Records, evidence: Evidence, metrics: Sequence[str]) -> l
 
 
 def _summary(arm: str, metric: str, baseline: str, evidence: Evidence, evaluation_error: float) -> Summary:
+    compared = arm != baseline and baseline in evidence.arms
+    comparison = compare(arm, baseline, metric, evidence) if compared else None
+    return replace(plain_summary(evidence, arm, metric), evaluation_error=evaluation_error, comparison=comparison)
+
+
+def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
+    """An arm in a metric by itself, compared with nothing."""
     values = evidence.of(arm, metric)
     n = len(values)
     mean = float(values.mean()) if n else math.nan
-    lower, upper = statistics.t_interval(values)
     seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    compared = arm != baseline and baseline in evidence.arms
-    comparison = compare(arm, baseline, metric, evidence) if compared else None
-    return Summary(arm, metric, mean, lower, upper, n, seed_error, evaluation_error, comparison)
+    return Summary(arm, metric, mean, *statistics.t_interval(values), n, seed_error, math.nan, None)

@@ -11,6 +11,7 @@ import numpy as np
 
 from swapformer.report import canvas, formats, panels
 from swapformer.report.design import Chosen, Tried, Tuning
+from swapformer.report.hover import Hover
 from swapformer.report.manifest import Cell, Manifest
 from swapformer.report.records import read_trial
 from swapformer.report.scene import Drawn, Scene
@@ -98,22 +99,26 @@ def _curve(scene: Scene, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> Dr
             axes.set_xscale("log")
         if len(names) <= 12:
             canvas.ticks_at(axes, list(places.values()), names, rotate=len(names) > 7)
+    hover = Hover(key)
     picks = {each.arm: each.chosen for each in tuned if each.chosen is not None}
     for arm, profile in profiles.items():
         axes, look = axes_of[arm], scene.looks[arm]
         for name, outcome in profile.items():
             axes.plot([places[name]] * len(outcome.values), outcome.values, "o", color=look.color, markersize=2.6,
-                      alpha=0.5, markeredgewidth=0, zorder=2)  # fmt: skip
+                      alpha=0.5, markeredgewidth=0, zorder=2, gid=look.key)  # fmt: skip
             if outcome.others:
-                axes.plot([places[name]], [0.97], "x", transform=axes.get_xaxis_transform(), color=ALARM, markersize=5)
+                axes.plot([places[name]], [0.97], "x", transform=axes.get_xaxis_transform(), color=ALARM, markersize=5,
+                          gid=look.key)  # fmt: skip
         means = {places[name]: outcome.mean for name, outcome in profile.items()}
+        shown = [(places[name], each.mean, each.text, name) for name, each in profile.items()]
+        hover.add(axes, arm, look, *map(list, zip(*sorted(shown), strict=True)))
         xs = sorted(means)
         axes.plot(xs, [means[x] for x in xs], look.marker, color=look.color, linestyle=look.dash, linewidth=1.5,
-                  markersize=4.5, markeredgewidth=0, zorder=3)  # fmt: skip
+                  markersize=4.5, markeredgewidth=0, zorder=3, gid=look.key)  # fmt: skip
         if arm in picks:
             at = picks[arm].values[key]
             axes.plot([places[at]], [means[places[at]]], "o", markersize=11, markerfacecolor="none",
-                      markeredgecolor=look.color, markeredgewidth=1.4, zorder=4)  # fmt: skip
+                      markeredgecolor=look.color, markeredgewidth=1.4, zorder=4, gid=look.key)  # fmt: skip
     caption = (
         f"Small dots are the tuning seeds ({', '.join(map(str, tuning.seeds))}), which are not reported; lines join "
         "their means, a ring marks the setting that was chosen. × marks settings with trials that diverged or have no "
@@ -122,7 +127,7 @@ def _curve(scene: Scene, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> Dr
     if len(tuning.keys) > 1:
         caption += " At each value, the best of the other settings."
     title = f"{tuning.metric} against {key}"
-    return Drawn(f"tuning_{canvas.slug(key)}", title, caption, canvas.to_svg(figure, title))
+    return Drawn(f"tuning_{canvas.slug(key)}", title, caption, canvas.to_svg(figure, title), hover.plain())
 
 
 def _profile(tuned: Tuned, key: str, direction: str | None) -> dict[str, Outcome]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from swapformer.report import canvas, figures
+from swapformer.report import canvas, figures, pareto, probed
 from swapformer.report.claims import Claim
+from swapformer.report.costs import Costs
 from swapformer.report.evidence import gather
 from swapformer.report.records import Records
 from swapformer.report.scene import Drawn, Scene
-from swapformer.report.summaries import ArmRow, summarise
+from swapformer.report.summaries import ArmRow, Summary, summarise
 from swapformer.report.tuning import Tuned, sensitivity
 from swapformer.report.verdicts import Verdict
 
@@ -24,6 +25,7 @@ class View:
     verdicts: tuple[Verdict, ...]
     figures: tuple[Drawn, ...] = ()
     tuned: tuple[Tuned, ...] = ()
+    probed: Mapping[str, Mapping[str, Summary]] = field(default_factory=dict)
 
     @property
     def rows(self) -> Sequence[ArmRow]:
@@ -45,7 +47,11 @@ def scenes(records: Records, claims: Sequence[Claim]) -> dict[str, Scene]:
 
 
 def views(
-    records: Records, claims: Sequence[Claim], verdicts: Mapping[str, Sequence[Verdict]], tuned: Sequence[Tuned]
+    records: Records,
+    claims: Sequence[Claim],
+    verdicts: Mapping[str, Sequence[Verdict]],
+    tuned: Sequence[Tuned],
+    costs: Costs,
 ) -> list[View]:
     """One view for each condition, all arms drawn alike in all of them."""
     found = []
@@ -53,9 +59,9 @@ def views(
         prefix = f"{canvas.slug(condition)}_" if condition else ""
         here = tuple(each for each in tuned if each.condition == condition)
         with canvas.settings():
-            curves = sensitivity(scene, here)
-        drawn = (
-            Drawn(prefix + each.name, each.title, each.caption, each.svg) for each in (*figures.draw(scene), *curves)
-        )
-        found.append(View(condition, scene, tuple(verdicts[condition]), tuple(drawn), here))
+            flops = {each.arm: each.flops for each in records.manifest.fairness if each.condition == condition}
+            weighed = pareto.draw(scene, flops, costs.timed(condition))
+            later = [*probed.draw(scene), *sensitivity(scene, here)]
+        drawn = [replace(each, name=prefix + each.name) for each in (*weighed, *figures.draw(scene), *later)]
+        found.append(View(condition, scene, tuple(verdicts[condition]), tuple(drawn), here, probed.measured(scene)))
     return found

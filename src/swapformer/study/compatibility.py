@@ -19,6 +19,7 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.study import execution
 from swapformer.study.rules import (
     depth,
     devices,
@@ -51,6 +52,7 @@ WHOLE_NUMBERS = {
     "log_every": 1,
     "checkpoint_every": 1,
     "trainer.threads": 1,
+    "trainer.devices": 1,
     "trainer.accumulate_grad_batches": 1,
     "model.d_model": 1,
     "model.num_layers": 1,
@@ -59,7 +61,12 @@ WHOLE_NUMBERS = {
 }
 """Keys that hold whole numbers, and the least of each."""
 
-NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "model.dropout": 0.0}
+NUMBERS = {
+    "divergence": 1.0,
+    "trainer.gradient_clip_val": 0.0,
+    "trainer.heartbeat": 2.0,
+    "model.dropout": 0.0,
+}
 """Keys that hold numbers, and the least of each."""
 
 KEYS = {
@@ -70,16 +77,13 @@ KEYS = {
     "model.encoder": ("num_layers", "layers"),
     "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches"),
-    "trainer": ("accelerator", "devices", "precision", "accumulate_grad_batches", "gradient_clip_val",
-                "deterministic", "threads"),
+    "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
+                "gradient_checkpointing", "compile", "gradient_clip_val", "deterministic", "threads", "heartbeat"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
 ALLOWANCES = ("future", "leftovers", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
-
-ACCELERATORS = ("cpu", "gpu")
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 
 
 def check(config: Mapping[str, Any], task: Task) -> None:
@@ -97,7 +101,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    if found := [*_keys(config), *_numbers(config), *_training(config)]:
+    if found := [*_keys(config), *_numbers(config), *execution.settings(config), *_training(config)]:
         return found
     try:
         with torch.device("meta"):
@@ -128,6 +132,7 @@ def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Tas
     for layer in layers:
         yield from layer_rules(layer, task)
     yield from devices(layers, config["trainer"]["accelerator"])
+    yield from execution.parts(config["trainer"], layers)
     for rule in (embeddings, streams, ends, values):
         yield from rule(layers)
     yield from positions(layers, task)
@@ -153,25 +158,13 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _training(config: Mapping[str, Any]) -> Iterator[str]:
-    trainer, optim = config["trainer"], config["optim"]
-    for key, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS)):
-        if trainer[key] not in known:
-            yield f"`trainer.{key}` must be one of {', '.join(known)}, but it is {trainer[key]!r}."
-    flags = (("trainer.deterministic", trainer["deterministic"]), ("optim.fused", optim.get("fused", False)))
-    for name, flag in flags:
-        if not isinstance(flag, bool):
-            yield f"`{name}` must be true or false, but it is {flag!r}."
+    optim = config["optim"]
+    if not isinstance(optim.get("fused", False), bool):
+        yield f"`optim.fused` must be true or false, but it is {optim['fused']!r}."
     if not isinstance(optim["lr"], int | float):
         yield f"`optim.lr` must be a number, but it is {optim['lr']!r}."
     if not isinstance(optim["layer_decay"], int | float) or not 0 < optim["layer_decay"] <= 1:
         yield f"`optim.layer_decay` must lie in (0, 1], but it is {optim['layer_decay']!r}."
-    if trainer["precision"] == "16-mixed" and optim.get("fused"):
-        yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
-    if trainer["devices"] != 1:
-        yield f"a trial runs on one device, but trainer.devices={trainer['devices']}; run trials side by side instead."
-    rows, parts = config["task"].get("batch_size"), trainer["accumulate_grad_batches"]
-    if isinstance(rows, int) and isinstance(parts, int) and parts > rows:
-        yield f"a batch of task.batch_size={rows} cannot be cut into trainer.accumulate_grad_batches={parts} parts."
 
 
 @lru_cache(maxsize=256)

@@ -144,6 +144,18 @@ def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
         "torch": version("torch"),
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
+        **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+    }
+
+
+_OFF = {"strategy": None, "gradient_checkpointing": False, "compile": False}
+"""Settings of a trainer that change nothing unless they are used: a trial without them is what it was before."""
+
+
+def _computed(trainer: Mapping[str, Any]) -> Config:
+    """What of a trainer can change a result, to rounding at least: not how long it waits for a hung process."""
+    return {
+        key: value for key, value in trainer.items() if key != "heartbeat" and not (key in _OFF and value == _OFF[key])
     }
 
 
@@ -154,6 +166,7 @@ def identity(config: Mapping[str, Any]) -> Config:
     start = config["init_from"]
     return {
         **{key: config[key] for key in _CHANGES_RESULT},
+        "trainer": _computed(config["trainer"]),
         "budget": {"steps": config["budget"]["steps"]},  # however it was asked for
         "init_from": None if start is None else start["weights"],
         "task": task,

@@ -19,6 +19,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory
+from swapformer.training.selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -61,15 +62,26 @@ def shapes(config: Mapping[str, Any], task: Task) -> dict[str, tuple[int, ...]]:
 
 
 def measure(
-    config: Mapping[str, Any], asked: Interface | int, batch: int, lengths: Sequence[int], dtype: str
+    config: Mapping[str, Any],
+    asked: Interface | int,
+    batch: int,
+    lengths: Sequence[int],
+    dtype: str,
+    *,
+    checkpointed: bool = False,
 ) -> dict[str, Any]:
     """The costs of a resolved configuration as plain data.
+
+    With `checkpointed` layers are computed again in the backward pass, as trainer.gradient_checkpointing does: the
+    budgets and matches of studies count a model's own operations, and leave it out.
 
     Raises:
         UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
             depends on the data or a device.
     """
     model, plan = _built(config, asked, dtype)
+    for stack in stacks(model).values():
+        stack.checkpointed = checkpointed
     for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(

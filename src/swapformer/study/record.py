@@ -35,7 +35,10 @@ class Record:
         metrics: final values, e.g. `val/loss`; finite numbers only (what is not finite is left out).
         standard_errors: of some metrics, over the evaluation sequences.
         directions: which way each metric is better, `lower` or `higher`.
-        environment: what two trials must share to be compared: device, torch, threads, deterministic.
+        environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
+            strategy where there are several.
+        trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
+            gradient checkpointing, compilation.
         machine: where the newest attempt ran, and with which versions besides.
         seconds: time spent in all attempts together.
         attempts: how many times a process has started or resumed the trial.
@@ -53,6 +56,7 @@ class Record:
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    trainer: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     git: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)

@@ -15,6 +15,7 @@ import yaml
 from swapformer.errors import UsageError
 from swapformer.study import record as records
 from swapformer.study.files import set_aside, write_atomic
+from swapformer.study.machine import computing
 from swapformer.study.provenance import Provenance, machine
 from swapformer.study.record import Record
 from swapformer.study.signals import Interrupted, signals_wait, sigterm_raises
@@ -111,9 +112,11 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
         with sigterm_raises():
             record = store.read(trial.id)
             if record is None or not record.final:
-                record = _train(trial, store, provenance, record, work or training())
+                with computing():
+                    record = _train(trial, store, provenance, record, work or training())
             if record.status == records.FINISHED and missing_probes(trial, store):
-                record = _replay(trial, store, record, work or training())
+                with computing():
+                    record = _replay(trial, store, record, work or training())
             return record
 
 
@@ -183,6 +186,7 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         status=records.RUNNING,
         seed=trial.config.get("seed"),
         environment=dict(trial.environment),
+        trainer=dict(trial.config.get("trainer") or {}),
         machine=machine(),
         git={"commit": provenance.commit, "dirty": provenance.dirty},
         data={"fingerprint": trial.data},

@@ -13,7 +13,7 @@ from swapformer.study.record import STATUSES
 OVERRIDDEN = ("train", "study", "cost", "bench")
 """Verbs that take overrides."""
 OF_STUDIES = ("report", "status", "dashboard")
-"""Verbs that take a study that was run here; `study` takes a shipped one."""
+"""Verbs that take studies that were run here (`cost` does too, beside overrides); `study` takes a shipped one."""
 OF_TRIALS = ("trials", "sample", "export")
 """Verbs that take trials of the store."""
 
@@ -119,6 +119,7 @@ _swapformer() {
         case "$verb" in OVERRIDDEN) choices="$_swapformer_keys" ;; esac
         case "$verb" in
           study) choices="$choices $_swapformer_studies" ;;
+          cost) choices="$choices $(ls "$runs/studies" 2>/dev/null) runs_dir=" ;;
           OF_STUDIES) choices="$(ls "$runs/studies" 2>/dev/null) runs_dir=" ;;
           OF_TRIALS) choices="$(ls "$runs/trials" 2>/dev/null) runs_dir=" ;;
           list) choices="$(echo "$_swapformer_keys" | tr ' ' '\n' | sed -n 's/=$//p')" ;;

@@ -12,6 +12,8 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
 from swapformer.training.history import History
+from swapformer.training.pulse import Pulse
+from swapformer.training.ranks import Ranks
 from swapformer.training.signals import Stop
 
 
@@ -31,20 +33,21 @@ class Watch(Callback):
     the loss of the first step.
 
     Args:
-        path: the history's file.
+        path: the history's file; None where another rank writes it.
         log_every: steps.
         divergence: multiple of the first loss.
     """
 
-    def __init__(self, path: Path, log_every: int, divergence: float, accumulate: int) -> None:
+    def __init__(self, path: Path | None, log_every: int, divergence: float, accumulate: int) -> None:
         self.path, self.log_every, self.divergence, self.accumulate = path, log_every, divergence, accumulate
         self.first: float | None = None
         self.total: Any = 0.0
         self.last_loss = self.rate = math.nan
-        self.history: History
+        self.history: History | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.history = History(self.path, trainer.global_step)
+        if self.path is not None:
+            self.history = History(self.path, trainer.global_step)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)
@@ -66,11 +69,15 @@ class Watch(Callback):
             raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            self.history.write(step, {"train/loss": loss, "train/lr": self.rate})
+            self._write(step, {"train/loss": loss, "train/lr": self.rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            self.history.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+            self._write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+
+    def _write(self, step: int, values: dict[str, float]) -> None:
+        if self.history is not None:
+            self.history.write(step, values)
 
     def state_dict(self) -> dict[str, Any]:
         return {"first": self.first, "total": float(self.total)}
@@ -89,11 +96,18 @@ class Checkpoints(Callback):
         every: steps between checkpoints; the last step always has one.
         evaluate_every: steps between evaluations.
         stop: whether the trial was asked to stop.
+        ranks: the processes that train together; they stop at the same place, and rank 0 keeps the file.
     """
 
-    def __init__(self, path: Path, every: int, evaluate_every: int, stop: Stop) -> None:
+    def __init__(self, path: Path, every: int, evaluate_every: int, stop: Stop, ranks: Ranks) -> None:
         self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
-        self.saved_at = -1
+        self.ranks = ranks
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stop.listen()  # Lightning has put a handler before ours, in which ranks would wait for each other
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stop.listen()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -101,32 +115,47 @@ class Checkpoints(Callback):
         step = trainer.global_step
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if whole and step % self.evaluate_every:
-            if self._due(trainer) or self.stop.requested:
-                self._save(trainer)
-            self._stop_if_asked()
+            self._pause(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.state.fn == "fit" and (self._due(trainer) or self.stop.requested):
-            self._save(trainer)
-        self._stop_if_asked()
+        self._pause(trainer)
 
     def on_validation_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
         if trainer.state.fn != "fit":
-            self._stop_if_asked()
+            self._pause(trainer)
+
+    def _pause(self, trainer: Trainer) -> None:
+        """Save what is due in training, and stop if asked."""
+        stop = self.ranks.any(self.stop.requested is not None)
+        if trainer.state.fn == "fit" and (stop or self._due(trainer)):
+            self._save(trainer)
+        if stop:
+            raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
 
     def _due(self, trainer: Trainer) -> bool:
         return trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps
 
-    def _stop_if_asked(self) -> None:
-        if self.stop.requested:
-            raise Interrupted(f"stopped by {self.stop.requested}")
-
     def _save(self, trainer: Trainer) -> None:
         draft = self.path.with_suffix(".tmp")
         trainer.save_checkpoint(draft)
+        if not self.ranks.first:
+            return
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         draft.replace(self.path)
+
+
+class Batches(Callback):
+    """Counts the batches that have been trained on or evaluated, as a sign of life."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self.pulse = pulse
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.pulse.batches += 1
+
+    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.pulse.batches += 1
 
 
 class Progress(TQDMProgressBar):

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Places, Task, scored
+from swapformer.training.ranks import Ranks
 
 PlacesType = TypeVar("PlacesType", bound=Places)
 
@@ -23,10 +25,12 @@ class Share(NamedTuple):
     Attributes:
         batch: the sequences of this part.
         targets: for each answer, how many targets the whole batch of the step has, whose mean is the step's loss.
+        places: those of the parts that all ranks have at the same time.
     """
 
     batch: Batch
     targets: Mapping[str, int]
+    places: int
 
 
 def split(batch: Batch, parts: int) -> Iterator[Batch]:
@@ -87,13 +91,26 @@ def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
 
 
 class TrainingStream(IterableDataset[Share]):
-    """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked."""
+    """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked.
+
+    Several ranks cut the same batch into so many times more parts and take turns: between them they see all of it.
+
+    Raises:
+        UsageError: for a batch of fewer sequences than parts.
+    """
 
     def __init__(
-        self, task: Task, seed: int, start: int, steps: int, accumulate: int, drawn_from: int | None = None
+        self,
+        task: Task,
+        seed: int,
+        start: int,
+        steps: int,
+        accumulate: int,
+        drawn_from: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.task, self.seed, self.start, self.steps, self.accumulate = task, seed, start, steps, accumulate
-        self.drawn_from = drawn_from
+        self.drawn_from, self.ranks = drawn_from, ranks or Ranks()
 
     def __len__(self) -> int:
         return self.steps * self.accumulate
@@ -102,10 +119,24 @@ class TrainingStream(IterableDataset[Share]):
         for step in range(self.start, self.steps):
             batch = placed(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
             targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
-            if self.accumulate == 1:
-                yield Share(batch, targets)
+            if self.accumulate * self.ranks.count == 1:
+                yield Share(batch, targets, batch.places)
             else:
-                yield from (Share(part, targets) for part in split(batch, self.accumulate))
+                yield from self._parts(batch, targets)
+
+    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[Share]:
+        """This rank's parts of a batch."""
+        count = self.ranks.count
+        if batch.inputs.shape[0] < self.accumulate * count:
+            raise UsageError(
+                f"every one of {count} devices × {self.accumulate} parts must have a sequence, but a batch has "
+                f"{batch.inputs.shape[0]}; raise task.batch_size, or lower trainer.devices or "
+                "trainer.accumulate_grad_batches."
+            )
+        parts = list(split(batch, self.accumulate * count))
+        for first in range(0, len(parts), count):
+            together = parts[first : first + count]
+            yield Share(together[self.ranks.rank], targets, sum(part.places for part in together))
 
 
 class EvaluationStream(IterableDataset[Batch]):

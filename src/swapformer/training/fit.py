@@ -1,30 +1,33 @@
-"""Train one trial in this process."""
+"""Train one trial: in this process, or in one for each of its devices."""
 
 from __future__ import annotations
 
-import logging
 import math
 import pickle
-import sys
-import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from lightning import Callback, Trainer
+from lightning import Callback
 
 from swapformer.errors import UsageError
+from swapformer.task.base import Task
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
-from swapformer.training.callbacks import Checkpoints, Diverged, Interrupted, Progress, Watch
+from swapformer.training.callbacks import Diverged, Interrupted
 from swapformer.training.module import Trial
 from swapformer.training.optimiser import freeze
-from swapformer.training.signals import Stop, stop_on_signals
+from swapformer.training.ranks import Ranks
+from swapformer.training.selection import stacks
+from swapformer.training.signals import stop_on_signals
 from swapformer.training.start import begin
+from swapformer.training.torchrun import run_ranks
+from swapformer.training.trainer import make_trainer, quiet
+
+Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 
 class CorruptCheckpoint(Exception):
@@ -36,7 +39,7 @@ class Outcome:
     """How a training ended.
 
     Attributes:
-        status: finished, diverged or interrupted.
+        status: finished, diverged or interrupted; killed where a process of several died or hung.
         reason: why, unless it finished.
         metrics: final values by name, such as `val/loss` or `val/accuracy@64`.
         standard_errors: of those metrics that are means over evaluation sequences.
@@ -47,7 +50,7 @@ class Outcome:
         notes: what the record should say besides.
     """
 
-    status: Literal["finished", "diverged", "interrupted"]
+    status: Status
     reason: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
@@ -62,39 +65,70 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     """Train, evaluate, and leave `metrics.csv` and `checkpoints/last.ckpt` in `directory`.
 
     Resumes from `checkpoints/last.ckpt` if it is there, and then ends bit-equal to a run that was never interrupted
-    (on the CPU at a fixed number of threads; on CUDA with deterministic algorithms).
+    (on the CPU at a fixed number of threads; on CUDA with deterministic algorithms). A trial on several devices is
+    trained by as many processes, which torchrun starts and this one watches.
 
     Args:
         config: the trial's resolved configuration.
         directory: the trial's folder.
-        callbacks: further watchers, which must not change the training.
+        callbacks: further watchers, which must not change the training, of a trial on one device.
         final: whether to evaluate after training.
 
     Raises:
         CorruptCheckpoint: if that file cannot be read.
-        UsageError: if the trial asks for a GPU and there is none, or its data are no longer what they were.
+        UsageError: if the trial asks for GPUs that are not there, or its data are no longer what they were.
+        RuntimeError: if the training of one of several processes failed.
     """
-    if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
-        raise UsageError("trainer.accelerator=gpu needs a CUDA device, but this machine has none; use trainer=cpu.")
+    _require_devices(config["trainer"])
+    if config["trainer"]["devices"] == 1:
+        return train(config, directory, callbacks, final)
+    if callbacks:
+        raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
+    said = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
+    if "outcome" in said:
+        return Outcome(**{**said["outcome"], "notes": tuple(said["outcome"]["notes"])})
+    raise _ERRORS[said["error"]](said["reason"])
+
+
+_ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCheckpoint, "failed": RuntimeError}
+"""What a rank's error is here."""
+
+
+def _require_devices(trainer: Config) -> None:
+    if trainer["accelerator"] == "gpu" and torch.cuda.device_count() < trainer["devices"]:
+        raise UsageError(
+            f"trainer.accelerator=gpu with trainer.devices={trainer['devices']} needs as many CUDA devices, but there "
+            f"are {torch.cuda.device_count()} here; use fewer, or trainer=cpu."
+        )
+
+
+def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
+    """What `fit` does, in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
+    ranks = Ranks.here(config["trainer"])
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")
     model = build_model(config, task.interface)
     freeze(model, config["optim"])
-    module = Trial(model, task, config)
+    parameters = count_parameters(model)
+    for stack in stacks(model).values():
+        stack.checkpointed = config["trainer"]["gradient_checkpointing"]
+    if config["trainer"]["precision"] == "64-true":
+        model.double()  # now, since Lightning would do so after a checkpoint has been read
+    module = Trial(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
         module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    if (vocabulary := task.vocabulary()) is not None:
+    if ranks.first and (vocabulary := task.vocabulary()) is not None:
         (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
-    with stop_on_signals() as stop, _quiet():
-        trainer = _trainer(config, directory, checkpoint, stop, callbacks)
-        status: Literal["finished", "diverged", "interrupted"] = "finished"
-        reason = None
+    status: Status = "finished"
+    reason = None
+    with stop_on_signals() as stop, quiet():
+        trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
-            resume = _readable(checkpoint) if checkpoint.exists() else None
+            resume = _readable(checkpoint, config) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if final:
                 module.final = True
@@ -105,20 +139,26 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
             status, reason = "diverged", str(error)
         except Interrupted as error:
             status, reason = "interrupted", str(error)
-    results = module.results if status == "finished" else {}
-    directions = {**task.directions, **task.summaries}
-    errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return Outcome(
         status=status,
         reason=reason,
-        metrics={name: value for name, value in results.items() if name not in errors},
-        standard_errors={_meant(name): value for name, value in errors.items()},
-        directions={name: directions[_base(name)] for name in results if _base(name) in directions},
         steps=trainer.global_step,
         tokens=module.tokens_seen,
-        parameters=count_parameters(model),
+        parameters=parameters,
         notes=module.notes,
+        **_measured(module, task) if status == "finished" else {},
     )
+
+
+def _measured(module: Trial, task: Task) -> dict[str, Any]:
+    """The final evaluation's metrics, their standard errors, and which way each is better."""
+    results, directions = module.results, {**task.directions, **task.summaries}
+    errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
+    return {
+        "metrics": {name: value for name, value in results.items() if name not in errors},
+        "standard_errors": {_meant(name): value for name, value in errors.items()},
+        "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
+    }
 
 
 def _base(name: str) -> str:
@@ -132,55 +172,12 @@ def _meant(name: str) -> str:
     return metric.removesuffix("_se") + at + length
 
 
-def _trainer(config: Config, directory: Path, checkpoint: Path, stop: Stop, more: Sequence[Callback]) -> Trainer:
-    settings, evaluation = config["trainer"], config["eval"]
-    accumulate = settings["accumulate_grad_batches"]
-    watch = Watch(directory / "metrics.csv", config["log_every"], config["divergence"], accumulate)
-    callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop), *more]
-    bar = sys.stderr.isatty()
-    return Trainer(
-        accelerator=settings["accelerator"],
-        devices=settings["devices"],
-        precision=settings["precision"],
-        deterministic=settings["deterministic"],
-        gradient_clip_val=settings["gradient_clip_val"] or None,
-        accumulate_grad_batches=accumulate,
-        max_steps=config["budget"]["steps"],
-        val_check_interval=evaluation["every"] * accumulate,
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=bar,
-        use_distributed_sampler=False,
-        default_root_dir=directory,
-        callbacks=[*callbacks, Progress(watch)] if bar else callbacks,
-    )
-
-
-def _readable(checkpoint: Path) -> Path:
+def _readable(checkpoint: Path, config: Config) -> Path:
+    """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
     try:
-        torch.load(checkpoint, map_location="cpu", weights_only=True)
+        held = torch.load(checkpoint, map_location="cpu", weights_only=True)
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise CorruptCheckpoint(f"{checkpoint} cannot be read: {error}") from error
+    if config["trainer"]["strategy"] == "fsdp" != held.get("strategy"):
+        raise UsageError(f"fsdp can go on from its own checkpoints alone, but {checkpoint} was written without it.")
     return checkpoint
-
-
-_UNFIT_ADVICE = (
-    ".*does not have many workers.*",  # batches come ready-made: workers would only cost
-    ".*`IterableDataset` has `__len__` defined.*",
-    ".*your dataloader is not resumable.*",  # its batches are a pure function of the step
-    ".*GPU available but not used.*",
-    ".*LeafSpec.*deprecated.*",  # Lightning's own use of torch
-)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Lightning's advice that does not fit."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        for message in _UNFIT_ADVICE:
-            warnings.filterwarnings("ignore", message=message)
-        yield

@@ -19,13 +19,17 @@ from torchmetrics import MetricCollection
 
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
+from swapformer.model.layers import declare, origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
+from swapformer.training.compiled import compiled
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
 from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
+from swapformer.training.parallel import data_mesh, shard
+from swapformer.training.ranks import Ranks
 from swapformer.training.selection import readout
 from swapformer.training.weights import vocabulary_of
 
@@ -49,22 +53,39 @@ def given(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
     return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
+def _alone(metrics: MetricCollection) -> MetricCollection:
+    """Metrics that are not summed over ranks, each of which has seen everything."""
+    for metric in metrics.values():
+        metric.distributed_available_fn = _not_distributed
+    return metrics
+
+
+def _not_distributed() -> bool:
+    return False
+
+
 class Trial(lightning.LightningModule):
     """Trains `model` on `task` and evaluates it on the task's fixed sets.
 
-    The loss of a step is the mean over all targets of its batch, however the batch is cut, plus what the parts leave as
-    auxiliary losses, averaged over the cuts; what is recorded is the mean over targets alone. Dropout at step s depends
-    on (seed, s) alone, so neither a resumed run nor another arm sees different randomness.
+    The loss of a step is the mean over all targets of its batch, however the batch is cut among parts and devices, plus
+    what the model's parts leave as auxiliary losses, averaged over the cuts; what is recorded is the mean over targets
+    alone. Dropout at step s depends on (seed, s) alone, so neither a resumed run nor another arm sees different
+    randomness; with several devices it depends on the rank too. Every rank evaluates all of every set: the metrics are
+    those of one device.
 
     Args:
         model: what a batch holds → the answers that the task asks for.
         task: batches and metrics.
         config: the trial's resolved configuration.
+        ranks: the processes that train together; None for this one alone.
     """
 
-    def __init__(self, model: Topology, task: Task, config: Config) -> None:
+    def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
         super().__init__()
-        self.model, self.task, self.config = model, task, config
+        self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
+        self.compiled = compiled(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
+        self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
+        self.readout = list(readout(model))
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
@@ -75,18 +96,23 @@ class Trial(lightning.LightningModule):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.model.answers(*given(batch))
 
+    def configure_model(self) -> None:
+        if self.config["trainer"]["strategy"] == "fsdp":
+            shard(self.model, data_mesh(self.device_mesh))
+
     def training_step(self, share: Share, batch_idx: int) -> Tensor:
-        torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx))
-        batch = share.batch
-        answers = self(batch)
-        self.tokens_seen += batch.places
+        own = (self.ranks.rank,) if self.ranks.count > 1 else ()
+        torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
+        answers = (self.compiled or self.model.answers)(*given(share.batch))
+        self.tokens_seen += share.places
         loss = self._loss(answers, share)
-        self.loss_share = loss.detach()
+        self.loss_share = self.ranks.sum(loss.detach())
         for early in self.model.take_early_answers():
             loss = loss + self.model.depth.loss * self._loss(early, share)
-        # Lightning divides by the number of parts; the sum over the parts must be the mean over the whole batch.
+        # Lightning divides by the number of parts, and the strategy by that of ranks; the sum over all of them must be
+        # the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
-        return loss * self.accumulate + (0.0 if auxiliary is None else auxiliary)
+        return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
     def _loss(self, answers: Mapping[str, Tensor], share: Share) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""
@@ -108,7 +134,7 @@ class Trial(lightning.LightningModule):
 
     def on_validation_start(self) -> None:
         self.collections: Sequence[Mapping[str, MetricCollection]] = [
-            {name: self.task.metrics(name).to(self.device) for name in self.task.interface.readouts}
+            {name: _alone(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
             for _ in self.current_evaluations
         ]
 
@@ -134,7 +160,8 @@ class Trial(lightning.LightningModule):
         config = self.config
         start, steps = self.trainer.global_step, config["budget"]["steps"]
         drawn_from = positions_drawn_from(self.model)
-        return loader(TrainingStream(self.task, config["data_seed"], start, steps, self.accumulate, drawn_from))
+        seed, parts = config["data_seed"], self.accumulate
+        return loader(TrainingStream(self.task, seed, start, steps, parts, drawn_from, self.ranks))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
@@ -143,6 +170,8 @@ class Trial(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]
+        for name, parameter in self.model.named_parameters():
+            declare(parameter, self.origins[name])  # those of a sharded model are others
         optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
         schedule, steps = instantiate(self.config["schedule"]), self.config["budget"]["steps"]
         scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
@@ -160,8 +189,9 @@ class Trial(lightning.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["tokens_seen"] = self.tokens_seen
+        checkpoint["strategy"] = self.config["trainer"]["strategy"]
         checkpoint["notes"] = list(self.notes)
-        checkpoint["readout"] = list(readout(self.model))  # what a trial that starts from here may leave out
+        checkpoint["readout"] = self.readout  # what a trial that starts from here may leave out
         checkpoint["vocabulary"] = vocabulary_of(self.task)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -19,7 +19,9 @@ OURS = ("freeze", "layer_decay")
 
 def make_optimiser(optim: Mapping[str, Any]) -> Callable[[Iterable[Any]], Optimizer]:
     """The optimiser that an `optim` node names, to be given its groups of parameters."""
-    made: Callable[[Iterable[Any]], Optimizer] = instantiate({k: v for k, v in optim.items() if k not in OURS})
+    made: Callable[[Iterable[Any]], Optimizer] = instantiate(
+        {**{key: value for key, value in optim.items() if key not in OURS}, "_convert_": "all"}
+    )
     return made
 
 

@@ -14,6 +14,17 @@ class Stop:
 
     requested: str | None = None
 
+    def listen(self) -> None:
+        """Take SIGINT and SIGTERM, from whoever has taken them meanwhile; only the main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number).name
+
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
@@ -26,12 +37,8 @@ def stop_on_signals() -> Iterator[Stop]:
         yield stop
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if stop.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.requested = signal.Signals(number).name
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stop.listen()
     try:
         yield stop
     finally:

@@ -1,0 +1,98 @@
+"""How a trial is computed, and what that cannot go together with: devices, precision, checkpointing, compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer.model.plan import LayerPlan
+from swapformer.training.parallel import STRATEGIES
+
+ACCELERATORS = ("cpu", "gpu")
+_WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
+
+
+def settings(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the `trainer` node by itself."""
+    trainer, optim = config["trainer"], config["optim"]
+    for key, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS), ("strategy", (None, *STRATEGIES))):
+        if trainer[key] not in known:
+            words = ", ".join("null" if value is None else value for value in known)
+            yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
+    for key in ("deterministic", "gradient_checkpointing", "compile"):
+        if not isinstance(trainer[key], bool):
+            yield f"`trainer.{key}` must be true or false, but it is {trainer[key]!r}."
+    if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":
+        yield "torch has no fp16 autocast for training on the CPU; use trainer.precision=bf16-mixed, or trainer=gpu."
+    if trainer["precision"] == "16-mixed" and optim.get("fused"):
+        yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
+    yield from _devices(trainer, optim["_target_"], config["task"].get("batch_size"))
+
+
+def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterator[str]:
+    count, strategy, parts = trainer["devices"], trainer["strategy"], trainer["accumulate_grad_batches"]
+    if not isinstance(count, int) or not isinstance(parts, int):
+        return  # said already
+    if count > 1 and strategy is None:
+        yield (
+            f"trainer.devices={count} must share a trial in some way: add trainer.strategy=ddp, or fsdp for a model "
+            "that is too large for each of them; or run trials side by side, with trainer.devices=1."
+        )
+    if count == 1 and strategy is not None:
+        yield f"trainer.strategy={strategy} shares a trial among devices, but trainer.devices=1; raise it, or use null."
+    if isinstance(rows, int) and count * parts > rows:
+        cut = f"trainer.accumulate_grad_batches={parts} parts" + (f" for trainer.devices={count}" if count > 1 else "")
+        yield f"a batch of task.batch_size={rows} cannot be cut into {cut}."
+    if strategy == "fsdp" and trainer["precision"] == "16-mixed":
+        yield "fsdp has no scaler for fp16 gradients here; use trainer.precision=bf16-mixed, or trainer.strategy=ddp."
+    if strategy == "fsdp" and optimiser in _WHOLE_MATRICES:
+        yield (
+            f"{optimiser.rpartition('.')[-1]} needs whole weights, of which fsdp leaves a part on each device; use "
+            "trainer.strategy=ddp, or optim=adamw, adam, sgd or lion."
+        )
+    if strategy == "fsdp" and trainer["compile"]:
+        yield "fsdp gathers weights between layers, which cannot be compiled here; use trainer.strategy=ddp."
+
+
+def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
+    """What parts cannot take of how they would be computed."""
+    for layer in layers:
+        norm, residual = layer.norm(), layer.residual()
+        if trainer["devices"] > 1 and norm.crosses_places:
+            yield (
+                f"norm {type(norm).__name__} takes its statistics over the whole batch, of which each of "
+                f"trainer.devices={trainer['devices']} would see its own sequences alone; use trainer.devices=1, or "
+                "model/norm=layernorm or rmsnorm."
+            )
+        if trainer["strategy"] == "fsdp" and residual.recomputes:
+            yield (
+                f"residual {type(residual).__name__} goes around the layers that fsdp gathers weights for; use "
+                "trainer.strategy=ddp, or another residual."
+            )
+        if trainer["gradient_checkpointing"]:
+            yield from _checkpointing(type(residual).__name__ if residual.recomputes else None, layer)
+        if trainer["compile"] and residual.recomputes:
+            yield (
+                f"residual {type(residual).__name__} brings a backward of its own, which torch cannot compile; use "
+                "trainer.compile=false, or another residual."
+            )
+
+
+def _checkpointing(reversible: str | None, layer: LayerPlan) -> Iterator[str]:
+    norm, attention = layer.norm(), layer.attention()
+    if reversible is not None:
+        yield (
+            f"residual {reversible} keeps no activations that trainer.gradient_checkpointing could save; set it to "
+            "false, or use another residual."
+        )
+    if attention.shares_values is not None:
+        yield (
+            "trainer.gradient_checkpointing computes each layer again on its own, where the first layer's values of "
+            "model.attention.value_residual are not at hand; set one of them to none."
+        )
+    if norm.crosses_places:
+        yield (
+            "trainer.gradient_checkpointing computes every layer twice, which would count a batch twice in the running "
+            f"averages of {type(norm).__name__}; use model/norm=layernorm or rmsnorm, or set it to false."
+        )

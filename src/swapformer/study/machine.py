@@ -1,0 +1,119 @@
+"""This machine as a place where things are measured: what it is, and who computes on it now.
+
+Every trial that computes holds the machine's lock together with all others; who measures costs holds it alone. The
+kernel gives it back when a process ends, however it ends. It reaches the trials of one user on one machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from swapformer.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+
+def lock_file() -> Path:
+    """The file that is locked."""
+    user = os.getuid() if hasattr(os, "getuid") else os.getpid()
+    return Path(tempfile.gettempdir()) / f"swapformer-{user}.lock"
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """A trial computes here; while somebody measures alone, it waits."""
+    try:
+        descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:  # a trial does not fail for want of a place for locks: measuring will
+        log.warning("the machine's lock %s cannot be opened (%s): costs must not be measured now", lock_file(), error)
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("costs are being measured on this machine, with nothing beside: waiting for that to end")
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """No trial computes here, and none begins.
+
+    Raises:
+        UsageError: while one does, or another process measures.
+    """
+    try:
+        descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"costs are measured under the machine's lock, but {lock_file()} cannot be opened ({error.strerror}); set "
+            "TMPDIR to a folder that can be written"
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "costs are measured with the machine to itself, but trials run on it now (or another measurement "
+                "does); wait until they have ended"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hardware(accelerator: str) -> dict[str, Any]:
+    """What times depend on beside the trial: processor, cores, memory, devices if they are used, and torch.
+
+    `name` says it in words, `key` is 12 hexadecimal digits of it.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "cores": cores,
+        "memory_gib": _memory(),
+        "devices": [] if accelerator == "cpu" else _devices(),
+        "torch": version("torch"),
+    }
+    words = [*found["devices"], found["processor"], f"{cores} core{'' if cores == 1 else 's'}"]
+    words += [f"{found['memory_gib']} GiB", f"torch {found['torch']}"]
+    key = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
+    return {**found, "name": " · ".join(words), "key": key}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory() -> int:
+    """Of the machine, in GiB."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+    except (ValueError, OSError):
+        return 0
+
+
+def _devices() -> list[str]:
+    import torch
+
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -1,0 +1,54 @@
+"""The processes that train one trial together, one for each of its devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass
+class Ranks:
+    """This process among those of its trial.
+
+    Attributes:
+        rank: which one it is, from 0; rank 0 writes the files.
+        count: how many there are.
+    """
+
+    rank: int = 0
+    count: int = 1
+    _group: Any = None
+
+    @classmethod
+    def here(cls, trainer: Mapping[str, Any]) -> Ranks:
+        """As torchrun has told this process; alone for a trial on one device."""
+        if trainer["devices"] == 1:
+            return cls()
+        return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of every rank's value, the same on all of them; all must ask."""
+        if self.count > 1:
+            value = value.clone()
+            distributed.all_reduce(value)
+        return value
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on some rank, the same answer on all of them; all must ask."""
+        if self.count == 1:
+            return flag
+        if self._group is None:  # of its own, on the CPU: a question must not wait for what a GPU has still to do
+            self._group = distributed.new_group(backend="gloo")
+        flags = torch.tensor([flag], dtype=torch.int32)
+        distributed.all_reduce(flags, group=self._group)
+        return bool(flags)

@@ -1,0 +1,190 @@
+"""A trial on several devices: one torchrun for it, and a watch over its ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swapformer.training import pulse
+from swapformer.training.signals import Stop, stop_on_signals
+
+POLL = 0.1
+"""Seconds between looks at the ranks."""
+START = 600.0
+"""Seconds that a rank has for its first batch (imports, the process group, weights), and for one that is compiled."""
+SILENT = 45.0
+"""Seconds that a rank may be silent while it starts: an import may keep the thread that speaks from running."""
+LAST = 10.0
+"""Seconds that the other ranks have once the first has come to an end, or to an error."""
+
+Said = dict[str, Any]
+
+
+def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Said:
+    """Train with one process for each device and return what rank 0 says: an `outcome`, or an `error` and its `reason`.
+
+    A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
+    them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
+    ranks. No process and no file but the trial's own is left behind.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
+        stop_on_signals() as stop,
+        _started(task, Path(name), directory, trainer) as process,
+    ):
+        ranks = [_Rank(Path(name), number) for number in range(trainer["devices"])]
+        return _watched(process, ranks, stop, trainer)
+
+
+@contextmanager
+def _started(
+    task: Mapping[str, Any], place: Path, directory: Path, trainer: Mapping[str, Any]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """torchrun, with its ranks; all of them are gone afterwards."""
+    pulse.write(place / pulse.CONFIG, task)
+    os.mkfifo(place / pulse.PIPE)
+    pipe = os.open(place / pulse.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
+        *(f"--nproc-per-node={trainer['devices']}", "--max-restarts=0", f"--log-dir={place / 'log'}"),
+        *("-m", "swapformer.training.rank", str(place), str(directory.absolute())),
+    ]
+    try:
+        # In a session of its own: a Ctrl-C reaches this process alone, which hands it on.
+        with subprocess.Popen(command, env=_environment(trainer["threads"]), start_new_session=True) as process:
+            try:
+                yield process
+            finally:
+                _kill(process, place, trainer["devices"])
+    finally:
+        os.close(pipe)  # what still starts will find it closed, and end
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Of the ranks: where this process finds its modules, so many threads, and talk within this machine."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    found = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
+    found.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # ddp warns of every model without unused parameters
+    if Path("/sys/class/net/lo").exists():
+        found.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return found
+
+
+def _kill(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
+    """End torchrun and then its ranks, which have sessions of their own."""
+    process.kill()
+    for number in range(count):
+        if (found := pulse.read(pulse.signs(place, number))) is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(found["pid"], signal.SIGKILL)
+
+
+@dataclass
+class _Rank:
+    """What is known of a rank.
+
+    Attributes:
+        pid: of its process; None before its first sign of life.
+        said: what it has come to; None while it runs.
+        beaten, moved: when it last gave a sign of life, and when it had last been through a batch.
+    """
+
+    place: Path
+    number: int
+    pid: int | None = None
+    said: Said | None = None
+    beats: int = -1
+    batches: int = 0
+    beaten: float = field(default_factory=time.monotonic)
+    moved: float = field(default_factory=time.monotonic)
+
+    def look(self) -> None:
+        """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
+        found = pulse.read(pulse.signs(self.place, self.number))
+        if found is not None:
+            self.pid, now = found["pid"], time.monotonic()
+            if found["beats"] != self.beats:
+                self.beats, self.beaten = found["beats"], now
+            if found["batches"] != self.batches:
+                self.batches, self.moved = found["batches"], now
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process is there; not known before its first sign of life."""
+        if self.pid is None:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def complaint(self, limit: float, compiles: bool = False) -> str | None:
+        """Why it is taken for dead or hung by a limit in seconds; None if it is not."""
+        if self.said is not None:
+            return None
+        gone = self.pid is not None and not self.lives
+        self.said = pulse.read(pulse.report(self.place, self.number))
+        if self.said is not None:
+            return None
+        now = time.monotonic()
+        if gone:
+            return f"rank {self.number} (process {self.pid}) died without a word"
+        silent = limit if self.batches else max(limit, SILENT)
+        if self.pid is not None and now - self.beaten > silent:
+            return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
+        if now - self.moved > (limit if self.batches and not compiles else max(limit, START)):
+            return f"rank {self.number} was through no batch for {now - self.moved:.0f} seconds"
+        return None
+
+
+def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, trainer: Mapping[str, Any]) -> Said:
+    """What rank 0 says in the end, or that one of them had to be given up."""
+    limit, compiles = trainer["heartbeat"], trainer["compile"]
+    handed_on = False
+    ending: float | None = None
+    while True:
+        ended = process.poll()
+        for rank in ranks:
+            rank.look()
+        alive = [rank for rank in ranks if rank.lives]
+        complaints = [complaint for rank in ranks if (complaint := rank.complaint(limit, compiles)) is not None]
+        said = [rank.said for rank in ranks if rank.said is not None]
+        if complaints or (ended is not None and len(said) < len(ranks)):
+            return _given_up(stop, "; ".join(complaints) or f"torchrun ended with exit status {ended}")
+        if len(said) == len(ranks) and not alive:
+            return _agreed(said)
+        if said:
+            ending = time.monotonic() if ending is None else ending
+            if time.monotonic() - ending > LAST:
+                return _agreed(said)
+        if stop.requested and not handed_on and all(rank.pid is not None for rank in ranks):
+            handed_on = True
+            for rank in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(rank.pid or 0, signal.Signals[stop.requested])
+        time.sleep(POLL)
+
+
+def _given_up(stop: Stop, why: str) -> Said:
+    """The outcome of a training whose ranks were ended; one that was asked to stop has stopped."""
+    stopped = stop.requested is not None
+    status, reason = (
+        ("interrupted", f"stopped by {stop.requested}") if stopped else ("killed", f"{why}; all were ended")
+    )
+    return {"outcome": {"status": status, "reason": reason, "notes": []}}
+
+
+def _agreed(said: Sequence[Said]) -> Said:
+    """The first error of any rank, which the others' may follow from; else what rank 0 has come to."""
+    errors = [one for one in said if "error" in one]
+    return min(errors, key=lambda one: (one["error"] == "failed", one["at"])) if errors else said[0]

@@ -1,0 +1,91 @@
+"""What quality costs: who is on the front, who is beaten beyond doubt, who is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from report.store import Store
+from swapformer.report.build import Report, build
+from swapformer.report.costs import Measured
+from swapformer.report.prices import Price, Standing, prices, standings
+
+#: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
+ARMS = {
+    "cheap": (100, [2.0, 2.1, 2.2, 2.3]),
+    "good": (200, [1.0, 1.1, 1.21, 1.3]),
+    "beaten": (300, [1.5, 1.6, 1.7, 1.82]),
+    "unclear": (300, [1.4, 0.8, 1.6, 1.0]),
+}
+
+
+def built(root: Path, lost: str = "", directions: Mapping[str, str] | None = None) -> Report:
+    store = Store(root, {arm: [] for arm in ARMS}, "cheap", ["val/loss"], range(4))
+    store.directions = dict(directions if directions is not None else {"val/loss": "lower"})
+    for arm, (size, losses) in ARMS.items():
+        for seed, loss in enumerate(losses):
+            status = "diverged" if arm == lost and seed == 0 else "finished"
+            parameters = {"total": size, "non_position": size}
+            store.write_trial(arm, seed, {"val/loss": loss}, status, parameters=parameters)
+    store.write_manifest()
+    return build(store.study, store.runs)
+
+
+def found(report: Report) -> dict[str, Standing]:
+    scene = report.views[0].scene
+    (price,) = prices(scene, {}, {})
+    return standings(scene, "val/loss", price)
+
+
+def test_the_front_holds_what_nothing_beats_and_doubt_is_not_called_defeat(tmp_path: Path) -> None:
+    assert found(built(tmp_path)) == {"cheap": "front", "good": "front", "beaten": "beaten", "unclear": "open"}
+
+
+def test_where_higher_is_better_the_front_turns(tmp_path: Path) -> None:
+    standing = found(built(tmp_path, directions={"val/loss": "higher"}))
+    assert standing == {"cheap": "front", "good": "beaten", "beaten": "beaten", "unclear": "beaten"}
+
+
+def test_an_arm_that_diverged_is_not_weighed_and_the_caption_says_so(tmp_path: Path) -> None:
+    report = built(tmp_path, lost="good")
+    assert found(report) == {"cheap": "front", "beaten": "open", "unclear": "front"}
+    (figure,) = [each for each in report.views[0].figures if each.name.startswith("pareto")]
+    assert "Left out, since trials diverged: good." in figure.caption
+    assert figure.hover is not None and "good" not in {marks["arm"] for marks in figure.hover["marks"]}
+
+
+def test_a_cost_that_all_share_is_not_drawn(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"])
+    store.fill({"a": 1.0, "b": 1.1}, steps=2)
+    report = build(store.study, store.runs)
+    assert not [each for each in report.views[0].figures if each.name.startswith("pareto")]
+
+
+def test_a_time_is_no_cheaper_than_its_spread(tmp_path: Path) -> None:
+    """Better beyond doubt, and faster by median, but the ranges over rounds overlap: not beaten."""
+    scene = built(tmp_path).views[0].scene
+
+    def timed(*seconds: float) -> Measured:
+        return Measured(seconds, 1, 1, 1, None, 1, "", False)
+
+    apart = {"good": timed(1.0, 1.1), "beaten": timed(2.0, 2.1)}
+    mixed = {"good": timed(1.0, 2.05), "beaten": timed(2.0, 2.1)}
+    for times, standing in ((apart, "beaten"), (mixed, "open")):
+        (price,) = [each for each in prices(scene, {}, times) if each.slug == "time"]
+        assert standings(scene, "val/loss", price) == {"good": "front", "beaten": standing}
+
+
+@pytest.mark.parametrize(("value", "text"), [(100.0, "100"), (300.0, "300")])
+def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: float, text: str) -> None:
+    report = built(tmp_path)
+    (figure,) = [each for each in report.views[0].figures if each.name.startswith("pareto")]
+    assert figure.hover is not None
+    told = {marks["arm"]: (marks["x"], marks["y"], marks["text"][0]) for marks in figure.hover["marks"]}
+    for row in report.rows:
+        summary = row.summaries["val/loss"]
+        x, y, words = told[row.arm]
+        assert (x, y) == ([row.parameters], pytest.approx([summary.mean]))
+        assert words == f"{summary.text} {summary.interval_text}, {row.parameters:.0f} parameters"
+    assert Price("", "", "", {}).values == {} and any(t[0] == [value] and text in t[2] for t in told.values())

@@ -1,0 +1,176 @@
+"""Two studies side by side: what is paired, what is refused and named, and what changed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from report.browser import browsing, needed
+from report.store import ENVIRONMENT, Store
+from swapformer.cli import main
+from swapformer.report.versus import Versus, compare, side
+from swapformer.report.versus_page import plain, render, show
+
+CLAIM = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}}
+
+
+def study(root: Path, name: str, shift: float, extra: Mapping[str, float], seeds: int = 6, **record: Any) -> Store:
+    """Arms a and b at 2 + `shift` + `extra[arm]`, with noise that a seed has in common in both studies."""
+    store = Store(root, {"a": [], "b": ["model.bias=false"]}, "a", ["val/loss"], range(seeds), [dict(CLAIM)], name=name)
+    noise = np.random.default_rng(5).normal(0, 0.3, 6)
+    own = np.random.default_rng(1 if name == "two" else 2).normal(0, 0.01, (2, 6))
+    for row, arm in enumerate(store.arms):
+        for seed in store.seeds:
+            loss = 2 + noise[seed] + own[row, seed] + shift + extra.get(arm, 0.0)
+            place = seed + 1000 * (name == "two")
+            store.write_trial(arm, seed, {"val/loss": loss}, place=place, **record)
+    store.manifest["cells"] = [
+        {"arm": arm, "seed": seed, "trial": store.trial(arm, seed + 1000 * (name == "two"))}
+        for arm in store.arms for seed in store.seeds
+    ]  # fmt: skip
+    store.write_manifest()
+    return store
+
+
+def versus(root: Path, config: Mapping[str, tuple[Any, Any]] | None = None, **record: Any) -> Versus:
+    one = study(root, "one", 0.0, {"b": 0.1})
+    two = study(root, "two", 0.05, {"b": -0.1}, **record)
+    return compare(side("one", one.study, one.runs), side("two", two.study, two.runs), config or {})
+
+
+def test_trials_of_one_seed_are_paired_and_the_interval_is_scipys(tmp_path: Path) -> None:
+    found = versus(tmp_path)
+    difference = {pair.arm: pair.metrics["val/loss"][2] for pair in found.pairs}["a"]
+    values = [
+        side.records.metrics.query("arm == 'a'").sort_values("seed")["value"].to_numpy() for side in (found.a, found.b)
+    ]
+    expected = stats.ttest_rel(values[1], values[0]).confidence_interval()
+    assert difference.n == 6 and (difference.lower, difference.upper) == pytest.approx(tuple(expected))
+    assert difference.upper - difference.lower < 0.1, "the seeds' common noise of 0.3 is gone"
+    assert found.warnings == ()
+
+
+def test_a_verdict_that_changed_is_named(tmp_path: Path) -> None:
+    (claim,) = versus(tmp_path).claims
+    assert (claim.a, claim.b, claim.changed) == ("supported", "refuted", True)
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        ({"environment": ENVIRONMENT | {"torch": "9.9"}}, "environment"),
+        ({"data": {"fingerprint": "cd" * 32}}, "data"),
+        ({"steps": 1}, "budget"),
+        ({"tokens": 1}, "budget"),
+        ({"results_epoch": 7}, "results epoch"),
+    ],
+    ids=["environment", "data", "steps", "tokens", "epoch"],
+)
+def test_what_differs_is_named_and_nothing_is_paired(tmp_path: Path, record: dict[str, Any], named: str) -> None:
+    found = versus(tmp_path, **record)
+    for pair in found.pairs:
+        difference = pair.metrics["val/loss"][2]
+        assert difference.n == 0 and dict(difference.apart) == {named: 6}
+        assert difference.text == f"not paired: other {named}"
+    assert any(warning.startswith(f"Other {named}:") for warning in found.warnings)
+
+
+def test_trials_that_were_measured_on_other_batches_are_not_paired(tmp_path: Path) -> None:
+    found = versus(tmp_path, {"eval.final_batches": (8, 16), "optim.lr": (1, 2)})
+    assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
+    assert found.warnings == ("They measure on different things (eval.final_batches), so no trials are paired.",)
+
+
+def test_a_few_trials_from_elsewhere_are_left_out_and_counted(tmp_path: Path) -> None:
+    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    two.write_trial("a", 3, {"val/loss": 9.0}, place=1003, environment=ENVIRONMENT | {"device": "cuda"})
+    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    difference = found.pairs[0].metrics["val/loss"][2]
+    assert difference.n == 5 and dict(difference.apart) == {"environment": 1}
+    assert abs(difference.value - 0.1) < 0.05, "the value of 9 is not in it"
+
+
+def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
+    one = study(tmp_path, "one", 0.0, {})
+    other = Store(tmp_path, one.arms, "a", ["val/loss"], range(6), name="copy", manifest=one.manifest)
+    other.write_manifest()
+    found = compare(side("one", one.study, one.runs), side("copy", other.study, other.runs), {})
+    difference = found.pairs[0].metrics["val/loss"][2]
+    assert (difference.value, difference.same) == (0.0, 6) and "6 of 6 are the same trial" in difference.text
+
+
+def test_divergence_is_named_since_survivors_flatter(tmp_path: Path) -> None:
+    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    two.write_trial("b", 3, {}, "diverged", place=1003)
+    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    assert found.warnings == ("In two, trials of b diverged: what is over the others flatters.",)
+    assert found.pairs[1].metrics["val/loss"][2].n == 5
+
+
+def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed(tmp_path: Path) -> None:
+    one = study(tmp_path, "one", 0.0, {})
+    other = Store(tmp_path, {"a": [], "b": ["model.bias=true"], "c<i>": []}, "a", ["val/loss"], range(6), name="other")
+    other.write(lambda arm, seed: {"val/loss": 1.0 + seed})
+    found = compare(side("one", one.study, one.runs), side("other", other.study, other.runs), {})
+    assert [pair.alike for pair in found.pairs] == [True, False] and found.only_b == ("c<i>",)
+    assert "Of the same name, but set otherwise: b." in found.warnings
+    page = render(found)
+    assert "c&lt;i&gt;" in page and "<i>" not in page.replace("<i>'", "")
+
+
+def test_the_command_writes_a_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, "one", 0.0, {"b": 0.1})
+    two = study(tmp_path, "two", 0.05, {"b": 0.0})
+    two.manifest["shared_config"] = {"budget": {"steps": 2000}, "optim": {"lr": 0.5}, "seed": 3, "runs_dir": "else"}
+    two.write_manifest()
+    assert main(["report", "one", "two", f"runs_dir={tmp_path / 'runs'}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["config"] == {"optim.lr": ["(absent)", 0.5]}
+    assert found["arms"][0]["metrics"]["val/loss"]["pairs"] == 6
+    page = Path(found["file"])
+    assert page == tmp_path / "runs" / "studies" / "one" / "report" / "against_two.html"
+    assert "optim" in page.read_text() and "http" not in page.read_text().replace("http://www.w3.org", "").replace(
+        "http-equiv", ""
+    )
+    assert main(["report", str(two.study), "one", f"runs_dir={tmp_path / 'runs'}"]) == 0  # a path, and people
+    assert "B − A, paired" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [(["one", "one"], "two different studies"), (["one", "two", "one"], "two compared")]
+)
+def test_wrong_names_are_refused(
+    tmp_path: Path, names: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, "one", 0.0, {})
+    study(tmp_path, "two", 0.0, {})
+    assert main(["report", *names, f"runs_dir={tmp_path / 'runs'}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_terminal_says_why_there_is_no_difference(tmp_path: Path) -> None:
+    out = io.StringIO()
+    show(versus(tmp_path, steps=1), Console(file=out, width=160))
+    assert "not paired: other budget" in out.getvalue() and "2\N{NARROW NO-BREAK SPACE}000 steps" in out.getvalue()
+    json.dumps(plain(versus(tmp_path, steps=1)), allow_nan=False)
+
+
+@needed
+def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(render(versus(tmp_path)))
+    with browsing(tmp_path / "profile") as browser:
+        browser.open(page, width=390)
+        assert browser.run("document.documentElement.scrollWidth") <= 390 and browser.complaints == []
+        browser.run(
+            "document.querySelectorAll('table.sortable')[1].tHead.rows[0].cells[2].querySelector('button').click()"
+        )
+        assert browser.run("document.querySelectorAll('[aria-sort=ascending]').length") == 1

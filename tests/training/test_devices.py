@@ -1,0 +1,207 @@
+"""Several devices of one trial: two ranks do what one does, to rounding, and stop and go on as one."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swapformer.errors import UsageError
+from swapformer.study.config import compose
+from swapformer.training import fit as fit_module
+from swapformer.training.data import Share, TrainingStream
+from swapformer.training.fit import Outcome, fit
+from swapformer.training.module import Trial
+from swapformer.training.ranks import Ranks
+from training.two_ranks import Job, train_on_two_ranks
+
+TINY = [
+    *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=7", "model.d_model=16"),
+    *("model.num_heads=2", "model.num_layers=2", "optim.lr=0.01", "schedule.warmup_steps=1", "log_every=1"),
+    *("budget.steps=6", "eval.every=3", "eval.batches=2", "eval.final_batches=3", "trainer.precision=64-true"),
+]
+"""In float64, with batches of seven sequences of different lengths, which no number of parts divides."""
+ARMS = {
+    "ddp": ["trainer.strategy=ddp"],
+    "fsdp": ["trainer.strategy=fsdp"],
+    "ddp in two parts": ["trainer.strategy=ddp", "trainer.accumulate_grad_batches=2"],
+    "fsdp in two parts": ["trainer.strategy=fsdp", "trainer.accumulate_grad_batches=2"],
+    "fsdp computing layers again": ["trainer.strategy=fsdp", "trainer.gradient_checkpointing=true"],
+    "spoiled": ["trainer.strategy=ddp"],
+    "experts": ["trainer.strategy=ddp", "model/ffn=moe"],
+}
+TWO = "trainer.devices=2"
+DROPOUT = ["model.dropout=0.2", "trainer.precision=32-true"]
+ROUNDING = 1e-12
+
+
+def curve(directory: Path) -> dict[tuple[str, str], float]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        return {(row["step"], row["name"]): float(row["value"]) for row in csv.DictReader(file)}
+
+
+def apart(one: Path, other: Path) -> float:
+    """The largest difference between two histories, which must measure the same at the same steps."""
+    first, second = curve(one), curve(other)
+    assert first.keys() == second.keys()
+    return max(abs(first[key] - second[key]) for key in first)
+
+
+def state(directory: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)[
+        "state_dict"
+    ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two_ranks")
+
+
+@pytest.fixture(scope="module")
+def outcomes(place: Path) -> dict[str, Outcome]:
+    """Every training on two ranks, by name; each has a folder of that name."""
+    jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items()}
+    jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
+    for name in ("ddp", "fsdp"):
+        dropout = compose([*TINY, TWO, *ARMS[name], *DROPOUT])
+        jobs[f"{name} whole"] = Job(dropout, place / f"{name} whole")
+        jobs[f"{name} stopped"] = Job(dropout, place / f"{name} resumed", stop_at=3)
+        jobs[f"{name} resumed"] = Job(dropout, place / f"{name} resumed")
+    jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
+    found = dict(zip(jobs, train_on_two_ranks(list(jobs.values())), strict=True))
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        name: "interrupted" if job.stop_at else "finished" for name, job in jobs.items()
+    }
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(place: Path) -> tuple[Path, Outcome]:
+    """The same trial on one device."""
+    return place / "alone", fit(compose(TINY), place / "alone")
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if name not in ("spoiled", "experts")])
+def test_two_ranks_train_and_measure_what_one_device_does(
+    name: str, outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path
+) -> None:
+    directory, expected = alone
+    outcome = outcomes[name]
+    assert apart(place / name, directory) < ROUNDING
+    assert outcome.metrics == pytest.approx(expected.metrics, rel=ROUNDING, abs=ROUNDING)
+    assert outcome.standard_errors == pytest.approx(expected.standard_errors, rel=ROUNDING, abs=ROUNDING)
+    assert (outcome.tokens, outcome.steps) == (expected.tokens, expected.steps)
+    assert (outcome.parameters, outcome.directions) == (expected.parameters, expected.directions)
+    held = state(place / name)
+    torch.testing.assert_close(held, state(directory), rtol=0, atol=1e-10)
+
+
+def test_a_mean_of_each_ranks_mean_is_found_out(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path
+) -> None:
+    """The planted fault: sequences of a rank with fewer targets would weigh more."""
+    assert outcomes["spoiled"].status == "finished"
+    assert apart(place / "spoiled", alone[0]) > 1e-3
+
+
+def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(
+    outcomes: dict[str, Outcome], place: Path
+) -> None:
+    """The balance of experts is that of each part, so two ranks are one device that cuts the batch in two."""
+    cut = place / "experts cut"
+    fit(compose([*TINY, "model/ffn=moe", "trainer.accumulate_grad_batches=2"]), cut)
+    assert outcomes["experts"].status == "finished"
+    assert apart(place / "experts", cut) < ROUNDING
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_ranks_stop_together_when_one_is_asked_and_go_on_bit_equal(
+    name: str, outcomes: dict[str, Outcome], place: Path
+) -> None:
+    assert 0 < outcomes[f"{name} stopped"].steps < 6
+    assert outcomes[f"{name} resumed"] == outcomes[f"{name} whole"]
+    assert curve(place / f"{name} resumed") == curve(place / f"{name} whole")
+    resumed, whole = state(place / f"{name} resumed"), state(place / f"{name} whole")
+    assert all(torch.equal(resumed[key], whole[key]) for key in whole)
+
+
+def test_one_device_can_go_on_from_what_two_have_left(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path, tmp_path: Path
+) -> None:
+    assert outcomes["fsdp left"].status == "interrupted"
+    shutil.copytree(place / "fsdp left", tmp_path / "alone")
+    outcome = fit(compose(TINY), tmp_path / "alone")
+    assert outcome.steps == 6
+    assert apart(tmp_path / "alone", alone[0]) < ROUNDING
+
+
+def test_fsdp_refuses_a_checkpoint_that_was_written_without_it(alone: tuple[Path, Outcome]) -> None:
+    config = compose([*TINY, TWO, "trainer.strategy=fsdp"])
+    with pytest.raises(UsageError, match="fsdp can go on from its own checkpoints alone"):
+        fit_module._readable(alone[0] / "checkpoints" / "last.ckpt", config)
+
+
+def test_a_checkpoint_of_two_ranks_holds_every_weight_by_its_name(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path
+) -> None:
+    for name in ("ddp", "fsdp"):
+        assert {key: value.shape for key, value in state(place / name).items()} == {
+            key: value.shape for key, value in state(alone[0]).items()
+        }
+
+
+def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[Share]:
+    task = fit_module.build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
+    return list(TrainingStream(task, 0, 2, 3, accumulate, None, ranks))
+
+
+def test_ranks_share_out_the_very_batch_of_one_device() -> None:
+    (whole,) = shares(Ranks(), 1)
+    parts = [shares(Ranks(rank, 3), 2) for rank in range(3)]
+    rows = torch.cat([parts[rank][turn].batch.inputs for turn in range(2) for rank in range(3)])
+    assert torch.equal(rows, whole.batch.inputs)
+    assert all(share.targets == whole.targets for own in parts for share in own)
+    assert [sum(share.places for share in own) for own in parts] == [whole.places] * 3
+
+
+def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:
+    with pytest.raises(UsageError, match="every one of 3 devices × 3 parts must have a sequence"):
+        shares(Ranks(0, 3), 3)
+
+
+def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "sum", lambda self, value: value)
+    config = compose([*TINY, *DROPOUT])
+    task = fit_module.build_task(config)
+    model = fit_module.build_model(config, task.interface)
+    share = next(iter(TrainingStream(task, 0, 0, 1, 1)))
+
+    def loss(*rank: int) -> float:
+        module = Trial(model, task, config, Ranks(*rank))
+        module.training_step(share, 0)
+        return float(module.loss_share)
+
+    assert len({loss(), loss(0, 2), loss(1, 2)}) == 3
+    assert loss(1, 2) == loss(1, 2)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_gpus_train_what_one_does(strategy: str, tmp_path: Path) -> None:
+    gpu = [*TINY, "trainer=gpu", "trainer.precision=32-true"]
+    fit(compose(gpu), tmp_path / "one")
+    fit(compose([*gpu, TWO, f"trainer.strategy={strategy}"]), tmp_path / "two")
+    assert apart(tmp_path / "one", tmp_path / "two") < 1e-5
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are CUDA devices")
+def test_more_gpus_than_there_are_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"trainer.devices=2 needs as many CUDA devices, but there are 0"):
+        fit(compose([*TINY, "trainer=gpu", TWO, "trainer.strategy=ddp"]), tmp_path)

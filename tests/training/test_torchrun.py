@@ -1,0 +1,134 @@
+"""The watch over the ranks of a trial: what it takes for dead or hung, and what it believes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.training import pulse, torchrun
+from swapformer.training.signals import Stop
+
+FOLLOWER = """
+import sys, time
+from pathlib import Path
+from swapformer.training.pulse import Pulse
+Pulse(Path(sys.argv[1]), 0).start()
+print("started", flush=True)
+time.sleep(60)
+"""
+
+
+class Torchrun:
+    """A process that has ended, or not."""
+
+    def __init__(self, status: int | None = None) -> None:
+        self.status = status
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
+    pulse.write(pulse.signs(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches})
+
+
+def says(place: Path, rank: int, **values: Any) -> None:
+    pulse.write(pulse.report(place, rank), values)
+
+
+def watched(place: Path, status: int | None, limit: float = 60, stop: Stop | None = None) -> dict[str, Any]:
+    ranks = [torchrun._Rank(place, number) for number in range(2)]
+    return torchrun._watched(Torchrun(status), ranks, stop or Stop(), {"heartbeat": limit, "compile": False})  # type: ignore[arg-type]
+
+
+def gone() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_rank_that_lives_but_gets_through_no_batch_is_hung(tmp_path: Path) -> None:
+    rank, complaint, beats = torchrun._Rank(tmp_path, 0), None, 0
+    while complaint is None and beats < 40:
+        signs(tmp_path, 0, beats := beats + 1, 3)
+        rank.look()
+        complaint = rank.complaint(0.3)
+        time.sleep(0.02)
+    assert complaint == "rank 0 was through no batch for 0 seconds"
+    assert beats > 10
+
+
+def test_a_rank_that_is_still_starting_has_longer(tmp_path: Path) -> None:
+    rank = torchrun._Rank(tmp_path, 0)
+    signs(tmp_path, 0, 1, 0)
+    rank.look()
+    time.sleep(0.05)
+    assert rank.complaint(0.01) is None
+    signs(tmp_path, 0, 1, 1)
+    rank.look()
+    time.sleep(0.05)
+    assert "gave no sign of life for 0.01 seconds" in (rank.complaint(0.01) or "")
+
+
+def test_a_rank_that_is_gone_without_a_word_ends_the_others(tmp_path: Path) -> None:
+    signs(tmp_path, 0, 1, 1)
+    signs(tmp_path, 1, 1, 1, pid=(lost := gone()))
+    said = watched(tmp_path, None)
+    assert said["outcome"]["status"] == "killed"
+    assert said["outcome"]["reason"] == f"rank 1 (process {lost}) died without a word; all were ended"
+
+
+def test_ranks_that_die_after_a_stop_were_interrupted(tmp_path: Path) -> None:
+    stop = Stop()
+    stop.requested = "SIGTERM"
+    signs(tmp_path, 0, 1, 1, pid=gone())
+    assert watched(tmp_path, None, stop=stop)["outcome"]["status"] == "interrupted"
+
+
+def test_torchrun_that_ends_before_its_ranks_have_said_anything_is_a_killed_trial(tmp_path: Path) -> None:
+    said = watched(tmp_path, 1)
+    assert (said["outcome"]["status"], "torchrun ended with exit status 1" in said["outcome"]["reason"]) == (
+        "killed",
+        True,
+    )
+
+
+def test_the_first_error_is_believed_since_others_follow_from_it(tmp_path: Path) -> None:
+    says(tmp_path, 0, error="failed", reason="connection closed by peer", at=2.0)
+    says(tmp_path, 1, error="failed", reason="out of memory", at=1.0)
+    assert watched(tmp_path, 0)["reason"] == "out of memory"
+    says(tmp_path, 0, error="usage", reason="the data have changed", at=3.0)
+    assert watched(tmp_path, 0)["reason"] == "the data have changed"
+
+
+def test_an_outcome_counts_though_another_rank_does_not_come_to_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torchrun, "LAST", 0.2)
+    signs(tmp_path, 1, 1, 1)
+    says(tmp_path, 0, outcome={"status": "finished"}, at=1.0)
+    assert watched(tmp_path, None) == {"outcome": {"status": "finished"}, "at": 1.0}
+
+
+def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    os.mkfifo(place / pulse.PIPE)
+    pipe = os.open(place / pulse.PIPE, os.O_RDWR)
+    command = [sys.executable, "-c", FOLLOWER, str(place)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"started\n"
+        found = pulse.read(pulse.signs(place, 0))
+        assert found is not None and found["pid"] == process.pid
+        os.close(pipe)
+        assert process.wait(20) == 1
+    assert not place.exists()
