@@ -49,6 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "positions.yaml").write_text(STUDY)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
+        patch.setenv("SWAPFORMER_PACKAGES", "failing")  # the server of trials keeps what it was started with
         assert main(["study", "positions.yaml"]) == 0
     return place
 
@@ -140,6 +141,17 @@ def test_a_study_under_another_launcher_ends_in_the_same_records(
     assert "without it is worse" in capsys.readouterr().out
 
 
+def test_a_plain_sweep_compares_what_is_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(records(place))
+    sweep = ["train", "-m", "model/position=none,rope", *SHARED, "seed=0,1", "hydra.sweeper.name=asked"]
+    assert main([*sweep, "hydra.sweeper.metrics=[val/accuracy,val/loss]"]) == 0
+    assert set(records(place)) == before, "the trials are the other sweep's"
+    rows = (place / "runs/studies/asked/report/results.csv").read_text().splitlines()
+    assert {row.split(",")[3] for row in rows[1:]} == {"val/accuracy", "val/loss"}
+    assert main([*sweep, "hydra.sweeper.metrics=[loss]"]) == 2
+    assert "must be a list of names such as val/loss" in capsys.readouterr().err
+
+
 def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -191,13 +203,26 @@ def test_a_plugin_with_a_launcher_of_the_same_name_is_named_as_what_is_in_the_wa
 
 
 def test_a_probe_that_fails_is_status_one_and_costs_no_training(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = "+probes.broken._target_=swapformer.nowhere.Probe"
+    (place / "failing.py").write_text(
+        "from swapformer.probes.base import Probe\n\n\nclass Failing(Probe):\n"
+        "    def measure(self, model, task):\n        raise RuntimeError('it leads nowhere')\n"
+    )
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "failing")
+    broken = "+probes.broken._target_=failing.Failing"
     found = printed(capsys, "study", "positions.yaml", "seeds=[0]", broken, status=1)
     assert set(found["failed"].values()) == {"failed"} and len(found["failed"]) == 2
     (record,) = printed(capsys, "trials", next(iter(found["failed"])))
     assert record["status"] == "finished" and "nowhere" in record["notes"][0]
+
+
+def test_a_probe_that_is_not_there_is_refused_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = "+probes.broken._target_=swapformer.nowhere.Probe"
+    assert main(["study", "positions.yaml", "seeds=[7]", nowhere]) == 2
+    assert "swapformer.nowhere.Probe" in capsys.readouterr().err
+    assert printed(capsys, "trials", "--config", "seed=7") == []
 
 
 def test_trials_are_listed_filtered_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,12 @@ import torch
 
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
+from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.generate import Prompt, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.generation import Generation
+from swapformer.study.config import check, compose
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
 PROMPTS, ANSWER = (3, 5, 4, 6), 4
@@ -64,3 +66,22 @@ def test_refuses_targets_that_are_not_one_answer(model: Topology) -> None:
 def test_needs_a_batch_and_a_beam() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Generation(batches=0, beams=1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task=maximum", "probes.generation.beams=2"], "answers of Maximum have none; set probes.generation.beams=1"),
+        (["task=mqar"], "AssociativeRecall are not one answer behind a prompt"),
+        (["task=sunspots"], "a model that learns .* does not write; leave out probes=generation"),
+        (["task=copy", "probes.generation.beams=0"], "at least one batch and one beam, but has 4 and 0"),
+    ],
+)
+def test_what_could_not_be_measured_is_refused_before_anything_is_trained(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(compose(["probes=generation", *overrides]))
+
+
+def test_what_can_be_measured_is_not_refused() -> None:
+    check(compose(["probes=generation", "task=sort", "probes.generation.beams=2"]))
+    check(compose(["probes=generation", "task=maximum"]))

@@ -37,3 +37,17 @@ def test_bert_comes_in_the_sizes_of_its_family(size: str) -> None:
     assert isinstance(model, dict)
     assert model["topology"]["_target_"].endswith("Encoder")
     assert model["pattern"]["_target_"].endswith("Full")
+
+
+@pytest.mark.parametrize("preset", ["mqar", "induction"])
+def test_the_depth_of_what_one_layer_cannot_do_can_be_changed(preset: str) -> None:
+    two, one = of(preset), of(preset, "model.num_layers=1")
+    assert two["model"] == {**one["model"], "num_layers": 2}  # type: ignore[dict-item]
+    assert {key: two[key] for key in two if key != "model"} == {key: one[key] for key in one if key != "model"}
+
+
+def test_addition_is_written_either_way_on_the_same_budget() -> None:
+    plain, reversed_ = of("addition"), of("addition", "task=addition_reversed")
+    assert plain["task"] == {**reversed_["task"], "reversed": False}  # type: ignore[dict-item]
+    same = ("model", "budget", "optim", "schedule", "eval")
+    assert [plain[key] for key in same] == [reversed_[key] for key in same]

@@ -197,8 +197,8 @@ def test_arrays_that_have_only_been_touched_are_read_again_and_trusted_again(
     make(words)
     [ids] = own_cache.rglob("*.ids.npy")
     digests: list[int] = []
-    digest = cache._digest
-    monkeypatch.setattr(cache, "_digest", lambda *given: (digests.append(1), digest(*given))[1])
+    digest = cache.digest_of
+    monkeypatch.setattr(cache, "digest_of", lambda *given: (digests.append(1), digest(*given))[1])
     make(words)
     assert digests == [], "what nobody has touched is not read whole"
     os.utime(ids, (1, 1))

@@ -131,7 +131,7 @@ def test_long_documents_are_as_whole_as_short_ones(tmp_path: Path, monkeypatch: 
     texts = ["".join(rows(20, start=20 * number)) for number in range(30)]
     path = table(tmp_path / "a.jsonl", texts)
     expected = documents(make(path, column="text", split=SHARES, block=8))
-    for name, value in (("division.CHUNK", 50), ("source.base.PIECE", 13), ("build._AT_ONCE", 300)):
+    for name, value in (("division.CHUNK", 50), ("source.document.PIECE", 13), ("build._AT_ONCE", 300)):
         monkeypatch.setattr(f"swapformer.task.{name}", value)
     monkeypatch.setenv("SWAPFORMER_CACHE", str(tmp_path / "another"))
     assert documents(make(path, column="text", split=SHARES, block=8)) == expected

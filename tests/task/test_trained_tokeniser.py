@@ -84,3 +84,45 @@ def test_a_trial_is_known_by_what_the_tokeniser_holds_not_by_where_it_lies(tmp_p
     overrides = ["task/source=files", f"task.source.path={inspect.getfile(Files)}", "task/tokeniser=trained"]
     ids = {trial_id(compose([*overrides, f"task.tokeniser.path={path}"])) for path in (trial, moved)}
     assert len(ids) == 1
+
+
+def of_class(trial: Path, name: str) -> Path:
+    """The same file, saying that its tokeniser is of another class."""
+    held = json.loads((trial / VOCABULARY_FILE).read_text(encoding="utf-8"))
+    path = trial / "other.json"
+    path.write_text(json.dumps(held | {"tokeniser": name}), encoding="utf-8")
+    return path
+
+
+def test_a_file_cannot_have_code_run_that_was_not_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
+    (tmp_path / "stranger.py").write_text(
+        "from pathlib import Path\nfrom swapformer.task.tokeniser import Characters\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n\nclass Mine(Characters):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = str(of_class(trial, "stranger.Mine"))
+    with pytest.raises(UsageError, match=r"the tokeniser of .* stranger.Mine; if you trust it: SWAPFORMER_PACKAGES="):
+        Trained(path=path)
+    assert not (tmp_path / "ran").exists(), "it was not imported"
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "stranger")
+    allowed = Trained(path=path)
+    assert (tmp_path / "ran").exists()
+    assert allowed.settings() == Trained(path=str(trial)).settings(), "what it holds is what it is known by"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("subprocess.Popen", "has subprocess.Popen; if you trust it: SWAPFORMER_PACKAGES=subprocess"),
+        ("swapformer.task.tokeniser.Morse", "of a class that can be had: .*'Morse'"),
+        ("swapformer.nowhere.Mine", "of a class that can be had: No module named"),
+        ("swapformer.task.tokeniser.Learned", "must be a Tokeniser, but 'swapformer.task.tokeniser.Learned' is none"),
+        ("Mine", "if you trust it"),
+        (None, "if you trust it"),
+    ],
+)
+def test_a_class_that_is_none_of_ours_is_named(tmp_path: Path, name: str, message: str) -> None:
+    _, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
+    with pytest.raises(UsageError, match=message):
+        Trained(path=str(of_class(trial, name)))

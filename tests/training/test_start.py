@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
+from swapformer.interface import MAIN
 from swapformer.study.config import check, compose, task_of, trial_id
 from swapformer.study.expand import make_trial
 from swapformer.study.provenance import Provenance
@@ -17,6 +19,8 @@ from swapformer.study.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
+from swapformer.training.module import given
+from swapformer.training.selection import readout
 from swapformer.training.start import begin
 from swapformer.training.weights import fingerprint, weights_of, write
 
@@ -192,3 +196,43 @@ def test_a_fingerprint_sees_names_types_and_numbers_and_no_order() -> None:
     assert fingerprint({"a": a, "b": b}) == fingerprint({"b": b, "a": a.clone()})
     others = [{"a": a, "c": b}, {"a": a.half(), "b": b}, {"a": a, "b": b.flatten()}, {"a": a, "b": b * 2}]
     assert len({fingerprint(other) for other in others} | {fingerprint({"a": a, "b": b})}) == 5
+
+
+PAIRS = [
+    *("model/topology=encoder", "model/position=learned", "model.d_model=16", "model.num_heads=2", "model.max_len=24"),
+    *("task/source=files", f"task.source.path={Path(__file__).parents[1]}/study/*.py", "task/tokeniser=characters"),
+    *("task.split=[0.4,0.3,0.3]", "task.block=24", "task.batch_size=4"),
+]
+
+
+@pytest.fixture(scope="module")
+def on_pairs(place: Path) -> Path:
+    """The weights of a model that two segments were embedded for, and whose tables differ from each other."""
+    config = compose(["task=masked_nsp", *PAIRS])
+    task = task_of(config)
+    model = build_model(config, task.interface)
+    path = place / "pairs.safetensors"
+    write(path, model.state_dict(), readout(model), task.tokens)
+    return path
+
+
+def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(on_pairs: Path) -> None:
+    config = compose(["task=masked", *PAIRS, "task.segments=true", f"init_from={on_pairs}"])
+    check(config)
+    task = task_of(config)
+    model = build_model(config, task.interface)
+    found = begin(model, task, config)
+    assert "segments.weight" in found.loaded and not found.fresh
+    both = compose(["task=masked_nsp", *PAIRS])
+    other = build_model(both, task_of(both).interface)
+    other.load_state_dict(weights_of(on_pairs))
+    batch = task.train_batch(0, 0)
+    said, wanted = (one.eval().answers(*given(batch))[MAIN] for one in (model, other))
+    assert torch.equal(said, wanted)
+    without = replace(batch, tags={"segment": torch.ones_like(batch.inputs)})
+    assert not torch.allclose(model.answers(*given(without))[MAIN], wanted), "the tables of the segments differ"
+
+
+def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path) -> None:
+    with pytest.raises(UsageError, match=r"no place for segments\.weight; .* \(task\.segments=true embeds segments\)"):
+        check(compose(["task=masked", *PAIRS, f"init_from={on_pairs}"]))

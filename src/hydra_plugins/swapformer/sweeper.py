@@ -25,6 +25,7 @@ class StudySweeper(BasicSweeper):
         scale: str | None = None,
         seeds: Any = None,
         name: str | None = None,
+        metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         as_json: bool = False,
         max_batch_size: int | None = None,
@@ -32,7 +33,7 @@ class StudySweeper(BasicSweeper):
     ) -> None:
         super().__init__(max_batch_size, params)
         self.study, self.scale, self.seeds, self.name = study, scale, seeds, name
-        self.publish, self.as_json = publish, as_json
+        self.metrics, self.publish, self.as_json = metrics, publish, as_json
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
@@ -72,7 +73,7 @@ class StudySweeper(BasicSweeper):
             return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
-        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name))
+        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "Progress") -> "Launch":
         launcher: Any = self.launcher

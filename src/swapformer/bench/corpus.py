@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import yaml
 from hydra.utils import instantiate
 
 from swapformer.bench.figure import Figure
+from swapformer.bench.peak import peak
 from swapformer.paths import conf_dir
 from swapformer.task.source import Files
 from swapformer.task.text import Text
@@ -72,18 +72,12 @@ def _elsewhere(path: Path, tokeniser: str, cache: Path) -> dict[str, float]:
 def _measure(path: str, tokeniser: str) -> dict[str, float]:
     """Seconds that a task takes to be there, and the megabytes that it and its batches add to this process."""
     node = yaml.safe_load((conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml").read_text(encoding="utf-8"))
-    before, since, used = _peak(), time.perf_counter(), time.process_time()
+    before, since, used = peak(), time.perf_counter(), time.process_time()
     task = Text(source=Files(path=path), tokeniser=instantiate(node))
     seconds, processor = time.perf_counter() - since, time.process_time() - used
     for step in range(_BATCHES):
         task.train_batch(0, step)
-    return {"seconds": seconds, "processor": processor, "megabytes": _peak() - before}
-
-
-def _peak() -> float:
-    """The most megabytes that this process has had in memory; Linux counts in KiB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 10**6 if sys.platform == "darwin" else peak * 1024 / 10**6
+    return {"seconds": seconds, "processor": processor, "megabytes": peak() - before}
 
 
 if __name__ == "__main__":

@@ -32,6 +32,13 @@ class Finding:
 class Probe(ABC):
     """Base: `measure` looks at a model in evaluation mode, under no_grad."""
 
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        """Why nothing could be measured, in words that say what would work; asked before anything is trained.
+
+        Only what is stated of the model may be read: its weights may have no numbers.
+        """
+        return None
+
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
         """What is found on the task's validation data."""

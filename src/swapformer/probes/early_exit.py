@@ -37,11 +37,14 @@ class EarlyExits(Probe):
             raise ValueError(f"`batches` of early_exit must be at least 1, but it is {batches}.")
         self.batches, self.thresholds = batches, list(thresholds)
 
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        if model.depth.exits:
+            return None
+        return "nothing leaves a model of fixed depth; use model/depth=early_exit, or leave out probes=early_exit."
+
     def measure(self, model: Topology, task: Task) -> Finding:
-        if not model.depth.exits:
-            raise ValueError(
-                "nothing leaves a model of fixed depth; use model/depth=early_exit, or leave the probe out."
-            )
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
         metrics, curves = {}, {}
         for item in task.evaluation("val"):
             saved, _, _ = self._at(model, item)

@@ -15,6 +15,8 @@ from swapformer.task.base import Batch, Task, scored
 from swapformer.training.data import draw_positions, placed, positions_drawn_from
 from swapformer.training.module import tokens_of
 
+_PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
+
 
 class Generation(Probe):
     """Free-running accuracy: the model sees the prompt, then its own symbols, as many as the right answer has.
@@ -36,9 +38,22 @@ class Generation(Probe):
             raise ValueError(f"generation needs at least one batch and one beam, but has {batches} and {beams}.")
         self.batches, self.beams = batches, beams
 
-    def measure(self, model: Topology, task: Task) -> Finding:
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        name = type(task).__name__
         if not task.predicts_next or task.interface.readouts[MAIN].kind != "symbols":
-            raise ValueError(f"a model that learns {type(task).__name__} does not write; leave out probes=generation.")
+            return f"a model that learns {name} does not write; leave out probes=generation."
+        if not all(_spans(item.batch(0).targets)[2] for item in task.evaluation("val")):
+            return _PIECES.format(name)
+        if self.beams > 1 and task.end_token is None:
+            return (
+                f"beams search for an answer up to the symbol that ends it, but the answers of {name} have none; set "
+                f"probes.generation.beams=1, not {self.beams}."
+            )
+        return None
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
         metrics = {}
         for item in task.evaluation("val"):
             count = self.batches if item.batches is None else min(self.batches, item.batches)
@@ -50,23 +65,27 @@ class Generation(Probe):
 
     def _answered(self, model: Topology, task: Task, batch: Batch, name: str, index: int) -> tuple[Tensor, Tensor]:
         """For each row, how many symbols of its answer were right, and how many it has, [B] each."""
-        there = scored(batch.targets)
-        sizes, first = there.sum(1), there.long().argmax(1)
-        place = torch.arange(there.shape[1])
-        if not torch.equal(there, (place >= first[:, None]) & (place < (first + sizes)[:, None])):
-            raise ValueError(
-                f"the targets of {type(task).__name__} are not one answer behind a prompt, so none is written."
-            )
+        first, sizes, whole = _spans(batch.targets)
+        if not whole:
+            raise ValueError(_PIECES.format(type(task).__name__))
         steps = int(sizes.max())
         prompt = _prompt(model, batch, first + 1, steps, (name, index))
         if self.beams == 1:
             written = complete(model, prompt, steps, greedy)
         else:
-            assert task.end_token is not None, "a task with answers has a token that ends them"
+            assert task.end_token is not None, "an unsuited task has been refused"
             written, _ = beam_search(model, prompt, steps, width=self.beams, stop=task.end_token)
         offset = torch.arange(written.shape[1])
-        right = batch.targets.gather(1, (first[:, None] + offset).clamp(max=there.shape[1] - 1))
+        right = batch.targets.gather(1, (first[:, None] + offset).clamp(max=batch.targets.shape[1] - 1))
         return ((written == right) & (offset < sizes[:, None])).sum(1), sizes
+
+
+def _spans(targets: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Where the answer of each row begins and how many symbols it has, [B] each; whether each is in one piece."""
+    there = scored(targets)
+    sizes, first = there.sum(1), there.long().argmax(1)
+    place = torch.arange(there.shape[1])
+    return first, sizes, torch.equal(there, (place >= first[:, None]) & (place < (first + sizes)[:, None]))
 
 
 def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Sequence[object]) -> Prompt:

@@ -38,13 +38,18 @@ class LossByPosition(Probe):
             raise ValueError(f"`batches` of loss_by_position must be at least 1, but it is {batches}.")
         self.batches = batches
 
-    def measure(self, model: Topology, task: Task) -> Finding:
+    def unsuited(self, model: Topology, task: Task) -> str | None:
         asked = task.interface.readouts[MAIN]
-        if asked.per != "place" or asked.kind == "values":
-            raise ValueError(
-                f"{type(task).__name__} asks for {asked.kind} of a {asked.per}, so there is no loss by position; leave "
-                "out probes=loss_by_position."
-            )
+        if asked.per == "place" and asked.kind != "values":
+            return None
+        return (
+            f"{type(task).__name__} asks for {asked.kind} of a {asked.per}, so there is no loss by position; leave out "
+            "probes=loss_by_position."
+        )
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
         metrics: dict[str, float] = {}
         data: dict[str, Any] = {"trained": task.train_length}
         for item in task.evaluation("val"):

@@ -20,7 +20,7 @@ from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
 from swapformer.study.provenance import Provenance
 from swapformer.study.run import RETRIES, Launch, run, status
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, metric_names
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 from swapformer.study.tune import choose
@@ -134,7 +134,7 @@ def decidable(spec: Spec) -> str:
     return f"if true differences lie two standard deviations off their margins, {planned}"
 
 
-def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None) -> Spec:
+def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics: Sequence[str] = ("val/loss",)) -> Spec:
     """The study that a plain Hydra sweep amounts to: its arms are the overrides that differ, apart from the seed."""
     seeds = list(dict.fromkeys(_seed(job) for job in jobs))
     settings = [tuple(override for override in job if texts.key(override) != "seed") for job in jobs]
@@ -150,7 +150,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None) -> Spec:
         arms=arms,
         overrides=shared,
         seeds=tuple(seeds),
-        metrics=("val/loss",),
+        metrics=metric_names(metrics),
         claims=(),
         axis=None,
         published=None,

@@ -120,6 +120,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             found += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
             if not found:
                 _start(config, plan, task)
+                found += _probes(config, plan, task)
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -199,6 +200,17 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
         match(model, source(Path(config["init_from"]["path"])), task, config)
     elif config["init_fresh"]:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
+
+
+def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+    """Probes that could measure nothing when the training is over."""
+    if not config["probes"]:
+        return
+    model: Topology = factory(config["model"]["topology"])(plan)
+    with torch.device("cpu"):
+        for node in config["probes"].values():
+            if problem := instantiate(node).unsuited(model, task):
+                yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:

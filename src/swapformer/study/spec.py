@@ -127,7 +127,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     baseline = raw.get("baseline", next(iter(arms)))
     if baseline not in arms:
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
-    metrics = _metrics(raw.get("metrics", ["val/loss"]))
+    metrics = metric_names(raw.get("metrics", ["val/loss"]))
     own = {**raw, **section}
     seeds, looks = parse_seeds(own.get("seeds", 5))
     spec = Spec(
@@ -201,8 +201,13 @@ def _arms(raw: object) -> dict[str, tuple[str, ...]]:
     return arms
 
 
-def _metrics(raw: object) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not raw or not all(isinstance(metric, str) and "/" in metric for metric in raw):
+def metric_names(raw: object) -> tuple[str, ...]:
+    """`raw` as the metrics of a report; UsageError unless they are different names."""
+    if (
+        not isinstance(raw, list | tuple)
+        or not raw
+        or not all(isinstance(metric, str) and "/" in metric for metric in raw)
+    ):
         raise UsageError(f"`metrics` must be a list of names such as val/loss or probe/head_similarity, not {raw!r}")
     if len(set(raw)) != len(raw):
         raise UsageError(f"`metrics` must differ, but are {', '.join(raw)}")

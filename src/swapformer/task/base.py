@@ -110,6 +110,7 @@ class Task(ABC):
     `tokens`: how each id is written, and `separator` what stands between two of them.
     `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
     `predicts_next`: whether a target is the next token, which no place may see.
+    `left_out`: how many examples of a split are not evaluated since training has them too; of a task that counts them.
     """
 
     vocab_size: int
@@ -124,6 +125,11 @@ class Task(ABC):
     start_token: int | None = None
     end_token: int | None = None
     predicts_next: bool = True
+
+    @property
+    def left_out(self) -> Mapping[Split, int]:
+        """None of any split, unless a task says otherwise."""
+        return {}
 
     @property
     def interface(self) -> Interface:

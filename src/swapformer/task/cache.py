@@ -13,45 +13,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from swapformer.errors import UsageError
+from swapformer.task.aside import UNFINISHED, Make, written_aside
+from swapformer.task.mapped import Mapped, digest_of
 
 _SETTLED = 2 * 10**9
 """Nanoseconds after a change of a file before its signature is trusted: a second change might leave the same times."""
-_ABANDONED = 24 * 3600
-"""Seconds after which a folder that was written in is nobody's any more."""
-_UNFINISHED = ".swapformer-unfinished-"
-_READ = 1 << 20
-
-Make = Callable[[Path], Mapping[str, Any]]
-"""Writes `<name>.npy` for every name into a folder, and returns the header: JSON that belongs to them."""
-
-
-class Mapped:
-    """An array in a file, `array`, of which only what has been read is in memory."""
-
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            shape, dtype = _form(file)
-            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.array: NDArray[Any] = np.ndarray(shape, dtype, self._mapping, offset=file.tell())
-
-    def release(self) -> None:
-        """Give back the memory of what has been read; the system keeps what it has room for."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +43,14 @@ def cache_dir() -> Path:
     return Path(os.environ.get("SWAPFORMER_CACHE") or Path("~/.cache/swapformer").expanduser()) / "corpora"
 
 
+def _places() -> list[Path]:
+    """Where arrays may be written: beside the cache's files where that can be."""
+    places = [Path(tempfile.gettempdir())]
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        places.insert(0, cache_dir())
+    return places
+
+
 def kept(facts: Sequence[Any], changed: int, names: Sequence[str], make: Make) -> Kept:
     """What `make` makes, from the cache where that has been made of the same `facts` before.
 
@@ -78,10 +61,10 @@ def kept(facts: Sequence[Any], changed: int, names: Sequence[str], make: Make) -
     found = _load(signature, names)
     if found is not None:
         return found
-    folder, header = _made(make)
+    folder, header = written_aside(make, _places())
     try:
         paths = {name: folder / f"{name}.npy" for name in names}
-        fingerprint = _digest(header, paths.values())
+        fingerprint = digest_of(header, paths.values())
         if time.time_ns() - changed >= _SETTLED and folder.parent == cache_dir():
             with contextlib.suppress(OSError):
                 for name in names:
@@ -109,30 +92,12 @@ def _load(signature: str, names: Sequence[str]) -> Kept | None:
         header, fingerprint = entry["header"], entry["fingerprint"]
         paths = {name: cache_dir() / f"{fingerprint}.{name}.npy" for name in names}
         if _seals(paths) != entry["seals"]:
-            if _digest(header, paths.values()) != fingerprint:
+            if digest_of(header, paths.values()) != fingerprint:
                 return None
             _write_entry(signature, header, fingerprint, paths)
         return Kept(header, {name: Mapped(path) for name, path in paths.items()}, fingerprint)
     except Exception:  # damage has no end of forms, and each means the same
         return None
-
-
-def _form(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array in a file, which then stands at its first byte."""
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    return shape, dtype
-
-
-def _digest(header: Mapping[str, Any], paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for path in paths:
-        with path.open("rb") as file:
-            shape, dtype = _form(file)
-            digest.update(json.dumps([shape, dtype.str]).encode())
-            while part := file.read(_READ):
-                digest.update(part)
-    return digest.hexdigest()
 
 
 def _seals(paths: Mapping[str, Path]) -> dict[str, list[int]]:
@@ -142,39 +107,6 @@ def _seals(paths: Mapping[str, Path]) -> dict[str, list[int]]:
 
 def _checksum(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
-
-
-def _made(make: Make) -> tuple[Path, dict[str, Any]]:
-    """The folder in which `make` has written its arrays, beside the cache's files where that can be; and the header."""
-    places = []
-    with contextlib.suppress(RuntimeError):  # nobody's home
-        places.append(cache_dir())
-    failure = None
-    for place in [*places, Path(tempfile.gettempdir())]:
-        folder = None
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            _sweep(place)
-            folder = Path(tempfile.mkdtemp(dir=place, prefix=_UNFINISHED))
-            return folder, json.loads(json.dumps(make(folder)))
-        except BaseException as error:
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-            if not isinstance(error, OSError):
-                raise
-            failure = error
-    raise UsageError(
-        f"a tokenised text must be written somewhere, but that failed: {failure}; make room, or set SWAPFORMER_CACHE "
-        "to a folder that has some"
-    )
-
-
-def _sweep(place: Path) -> None:
-    """Remove what processes left behind that were killed."""
-    for path in place.glob(f"{_UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _publish(path: Path, name: str) -> Path:
@@ -188,7 +120,7 @@ def _publish(path: Path, name: str) -> Path:
 def _write_entry(signature: str, header: Mapping[str, Any], fingerprint: str, paths: Mapping[str, Path]) -> None:
     entry = {"header": header, "fingerprint": fingerprint, "seals": _seals(paths)}
     entry["checksum"] = _checksum(entry)
-    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=cache_dir(), prefix=_UNFINISHED) as folder:
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=cache_dir(), prefix=UNFINISHED) as folder:
         path = Path(folder, "entry")
         path.write_text(json.dumps(entry), encoding="utf-8")
         os.replace(path, cache_dir() / f"{signature}.json")

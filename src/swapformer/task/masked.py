@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from swapformer.interface import Interface
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Split
+from swapformer.task.base import Batch, EvaluationSet, Split, presence
 from swapformer.task.masking import MaskedTask
 from swapformer.task.source import Source
 from swapformer.task.text_task import Packing
@@ -21,8 +22,9 @@ from swapformer.task.tokeniser import CLASSIFY, SEPARATE, Tokeniser
 class Masked(MaskedTask):
     """Say what the chosen tokens of `[CLS] text [SEP]` were. A sequence has `block` places, these two included.
 
-    `packing`, `reset_positions`: as in Text; [CLS] and [SEP] belong to the documents beside them. Evaluation goes
-    through a split as Text does.
+    `packing`, `reset_positions`: as in Text; [CLS] and [SEP] belong to the documents beside them. `segments`: whether
+    the text is the first of two segments, which an encoder embeds, as models have that were trained on pairs.
+    Evaluation goes through a split as Text does.
     """
 
     around = 2
@@ -41,12 +43,19 @@ class Masked(MaskedTask):
         random: float = 0.1,
         packing: Packing = "blocks",
         reset_positions: bool = False,
+        segments: bool = False,
     ) -> None:
+        self.segments = 2 if presence("segments", segments) else 0
+        self.tags = ("segment",) if self.segments else ()
         super().__init__(
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
             batch_size=batch_size, rate=rate, masked=masked, random=random, packing=packing,
             reset_positions=reset_positions,
         )  # fmt: skip
+
+    @property
+    def interface(self) -> Interface:
+        return Interface(self.vocab_size, segments=self.segments)
 
     def train_batch(self, seed: int, step: int) -> Batch:
         generator = stream("train", int(seed), int(step))
@@ -70,8 +79,9 @@ class Masked(MaskedTask):
         text = self.windows(split, places, length)
         ids = pad(pad(text, (1, 0), value=special[CLASSIFY]), (0, 1), value=special[SEPARATE])
         inputs, targets = self.hide(ids, generator)
+        tags = {name: torch.zeros_like(inputs) for name in self.tags}
         if self.packing == "blocks":
-            return Batch(inputs=inputs, targets=targets)
+            return Batch(inputs=inputs, targets=targets, tags=tags)
         document = self.documents(split, places, length)
         document = torch.cat([document[:, :1], document, document[:, -1:]], dim=1)
-        return Batch(inputs=inputs, targets=targets, document=document, position=self.positions(document))
+        return Batch(inputs=inputs, targets=targets, document=document, position=self.positions(document), tags=tags)

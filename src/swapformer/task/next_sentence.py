@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
@@ -20,6 +18,7 @@ from swapformer.task.class_metrics import DIRECTIONS, class_metrics
 from swapformer.task.division import SPLITS
 from swapformer.task.masking import METRICS, MaskedTask
 from swapformer.task.metrics import directions_of
+from swapformer.task.pairs import Segments
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
 
@@ -29,15 +28,6 @@ FOLLOWS, ELSEWHERE = 0, 1
 
 
 _DIRECTIONS = {f"{NEXT_SENTENCE}_{name}": direction for name, direction in DIRECTIONS.items()}
-
-
-class Pairs(NamedTuple):
-    """Places [B] of a split: first segments are `length` tokens up to `end`, second ones `more` tokens from `start`."""
-
-    end: Tensor
-    length: Tensor
-    start: Tensor
-    more: Tensor
 
 
 class MaskedNSP(MaskedTask):
@@ -105,7 +95,7 @@ class MaskedNSP(MaskedTask):
 
     def _batch(self, split: Split, length: int, rows: int, generator: torch.Generator) -> Batch:
         follows = torch.rand(rows, generator=generator) < 0.5
-        pairs = self._draw(split, length - self.around, follows, generator)
+        pairs = self._segments[split].draw(length - self.around, follows, generator)
         place = torch.arange(length)
         first, more = pairs.length.unsqueeze(1), pairs.more.unsqueeze(1)
         second = place > first + 1
@@ -128,46 +118,9 @@ class MaskedNSP(MaskedTask):
             labels={NEXT_SENTENCE: torch.where(follows, FOLLOWS, ELSEWHERE)},
         )
 
-    def _draw(self, split: Split, room: int, follows: Tensor, generator: torch.Generator) -> Pairs:
-        """Pairs that fit in `room` places."""
-        begins, inner = self.begins[split], self._inner[split]
-        rows = len(follows)
-        number = _below(np.full(rows, inner[-1]), generator)
-        document = np.searchsorted(inner, number, side="right") - 1
-        end = begins[document] + 1 + number - inner[document]
-        # All inner places but those of the document itself; beyond it they are as many further.
-        own = inner[document + 1] - inner[document]
-        other = _below(inner[-1] - own, generator)
-        other += np.where(other >= inner[document], own, 0)
-        elsewhere = np.searchsorted(inner, other, side="right") - 1
-        start = np.where(follows.numpy(), end, begins[elsewhere] + 1 + other - inner[elsewhere])
-        last = begins[np.where(follows.numpy(), document, elsewhere) + 1]
-        wanted = torch.randint(1, room + 1, (2, rows), generator=generator).numpy()
-        length, more = truncated(
-            np.minimum(end - begins[document], wanted[0]), np.minimum(last - start, wanted[1]), room
-        )
-        return Pairs(*(torch.from_numpy(part) for part in (end, length, start, more)))
-
     @cached_property
-    def _inner(self) -> dict[Split, NDArray[np.int64]]:
-        """How many places before each document [d+1] do not begin one: those where a second segment may begin."""
-        return {name: begins - np.arange(len(begins)) for name, begins in self.begins.items()}
+    def _segments(self) -> dict[Split, Segments]:
+        return {name: Segments(begins) for name, begins in self.begins.items()}
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return super().metrics() if answer == MAIN else class_metrics(2)
-
-
-def truncated(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Lengths of pairs after the longer of each, the second where they are equal, has lost tokens until both fit."""
-    excess = np.maximum(first + second - room, 0)
-    alone = np.minimum(excess, np.abs(first - second))
-    both = excess - alone
-    return first - np.where(first > second, alone, 0) - both // 2, second - np.where(first > second, 0, alone) - -(
-        -both // 2
-    )
-
-
-def _below(limits: NDArray[np.int64], generator: torch.Generator) -> NDArray[np.int64]:
-    """A random whole number below each limit."""
-    drawn = torch.rand(len(limits), generator=generator, dtype=torch.float64).numpy()
-    return np.minimum((drawn * limits).astype(np.int64), limits - 1)

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
 from swapformer.task.annotated import Arrays, annotations_of
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, presence
 from swapformer.task.class_metrics import DIRECTIONS, class_metrics
 from swapformer.task.code import ROLES, Parsed, roles
 from swapformer.task.division import shares
@@ -32,7 +33,7 @@ class Roles(TextTask):
     `source` holds Python files. Python's tokens are not the tokeniser's: the answer is asked for where a token of
     Python begins, at the tokeniser's token that holds its first character (where several begin in one, for the first of
     them), and nowhere else. A batch is `batch_size` blocks of `block` tokens at random places of the training text;
-    evaluation cuts a split into blocks as Text does.
+    evaluation cuts a split into blocks as Text does. `segments`: as in Masked.
     UsageError: a file that is no Python source, with its line.
     """
 
@@ -49,7 +50,10 @@ class Roles(TextTask):
         block: int = 64,
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
+        segments: bool = False,
     ) -> None:
+        self.segments = 2 if presence("segments", segments) else 0
+        self.tags = ("segment",) if self.segments else ()
         super().__init__(
             source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
             batch_size=batch_size,
@@ -58,7 +62,9 @@ class Roles(TextTask):
 
     @property
     def interface(self) -> Interface:
-        return Interface(self.vocab_size, readouts={MAIN: Readout(len(ROLES), "classes", "place")})
+        return Interface(
+            self.vocab_size, segments=self.segments, readouts={MAIN: Readout(len(ROLES), "classes", "place")}
+        )
 
     def needs(self, length: int) -> int:
         return length
@@ -81,7 +87,11 @@ class Roles(TextTask):
 
     def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
         labels = self.said.take(split, "role", places, length)
-        return Batch(inputs=self.windows(split, places, length), targets=labels.masked_fill(labels == _NONE, IGNORE))
+        return Batch(
+            inputs=self.windows(split, places, length),
+            targets=labels.masked_fill(labels == _NONE, IGNORE),
+            tags={name: torch.zeros_like(labels) for name in self.tags},
+        )
 
     def fingerprint(self) -> str:
         """SHA-256 of the corpus and of the roles of its tokens."""

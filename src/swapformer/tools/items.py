@@ -35,6 +35,8 @@ def describe(task: Task) -> Iterator[str]:
     for split in SPLITS:
         if task.evaluation(split):
             yield f"overlap: {overlap(task, split)}"
+    for left, count in task.left_out.items():
+        yield f"left out: {count} {left} items that training has too"
 
 
 def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:

@@ -17,6 +17,8 @@ from swapformer.training.weights import Source, source, vocabulary_of, weights_o
 
 _SHOWN = 5
 """How many tensors an error names."""
+_SEGMENTS = "segments.weight"
+"""What an encoder has that was trained on pairs."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,12 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
     fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
     problems = list(_misfits(sorted(fresh - chosen - set(readout(model))), held.shapes, shapes))
     if (unplaced := left - held.readout) and "leftovers" not in config["allow"]:
+        known = (
+            " (task.segments=true embeds segments)" if _SEGMENTS in unplaced and "segments" in config["task"] else ""
+        )
         problems.append(
             f"the model has no place for {_names(unplaced)}; choose the parts and sizes that the weights were trained "
-            "with, or add allow=[leftovers]"
+            f"with{known}, or add allow=[leftovers]"
         )
     read = select(model, ["token_embedding"], "init_fresh") - chosen
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:

@@ -52,7 +52,9 @@ class Classification(Reading):
         )  # fmt: skip
         self.balanced = presence("balanced", balanced)
         self.classes = self.examples.classes
-        self._members = {split: self._by_class(split) for split in SPLITS}
+        self._members = {"train": self._by_class(np.array(self.examples.rows("train")))} | {
+            split: self._by_class(rows) for split, rows in self.judged.items()
+        }
         if self.balanced:
             self._require_all_classes()
 
@@ -70,11 +72,10 @@ class Classification(Reading):
                         f"{name!r}; give more rows, leave the class out, or choose another task.split"
                     )
 
-    def _by_class(self, split: Split) -> list[Tensor]:
-        """The examples of each class."""
-        rows = self.examples.rows(split)
-        answers = np.asarray(self.examples.answers[rows.start : rows.stop])
-        return [rows.start + torch.from_numpy(np.flatnonzero(answers == kind)) for kind in range(len(self.classes))]
+    def _by_class(self, rows: Rows) -> list[Tensor]:
+        """Those of some examples that are of each class."""
+        answers = np.asarray(self.examples.answers[rows])
+        return [torch.from_numpy(rows[answers == kind]) for kind in range(len(self.classes))]
 
     def draw(self, generator: torch.Generator) -> Rows:
         if not self.balanced:

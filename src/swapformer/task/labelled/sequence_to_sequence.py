@@ -55,27 +55,30 @@ class SequenceToSequence(Labelled):
     def interface(self) -> Interface:
         return Interface(self.vocab_size, source=True)
 
-    def batch(self, rows: Rows) -> Batch:
+    def places(self, rows: Rows) -> Places:
+        """The source of the examples with these numbers [B]: [B,block]."""
         every, none = np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64)
         source = self.filler(len(rows), self.block)
         read = np.minimum(self.lengths(rows, 0), self.block - 1)
         self.put(source, rows, 0, none, read)
         source[every, read] = self.id_of(END)
+        padding = np.arange(self.block) > read[:, None]
+        return Places(inputs=torch.from_numpy(source), padding=torch.from_numpy(padding))
+
+    def batch(self, rows: Rows) -> Batch:
+        every, one = np.arange(len(rows)), np.ones(len(rows), dtype=np.int64)
         # One place more than is kept: of an answer that is cut, the end lies there.
         written = np.minimum(self.lengths(rows, 1), self.answer)
         whole = self.filler(len(rows), self.answer + 2)
-        self.put(whole, rows, 1, none + 1, written)
+        self.put(whole, rows, 1, one, written)
         whole[every, written + 1] = self.id_of(END)
         padding = np.arange(self.answer) > written[:, None]
+        read = np.where(padding, self.id_of(PAD), whole[:, : self.answer])
         return Batch(
-            inputs=torch.from_numpy(whole[:, : self.answer].copy()).masked_fill(
-                torch.from_numpy(padding), self.id_of(PAD)
-            ),
+            inputs=torch.from_numpy(read),
             targets=torch.from_numpy(np.where(padding, IGNORE, whole[:, 1 : self.answer + 1])),
             padding=torch.from_numpy(padding),
-            source=Places(
-                inputs=torch.from_numpy(source), padding=torch.from_numpy(np.arange(self.block) > read[:, None])
-            ),
+            source=self.places(rows),
         )
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:

@@ -1,6 +1,7 @@
 """Where the texts of a corpus come from."""
 
-from swapformer.task.source.base import Document, Row, Source
+from swapformer.task.source.base import Source
+from swapformer.task.source.document import Document, Row
 from swapformer.task.source.files import Files, text_of
 from swapformer.task.source.functions import Functions
 from swapformer.task.source.huggingface import HuggingFace

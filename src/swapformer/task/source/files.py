@@ -9,17 +9,8 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.task.base import presence
-from swapformer.task.source.base import (
-    Document,
-    Joined,
-    Row,
-    Source,
-    Stamp,
-    TextFile,
-    missing_column,
-    no_columns,
-    stamp_of_files,
-)
+from swapformer.task.source.base import Source, Stamp, missing_column, no_columns, stamp_of_files
+from swapformer.task.source.document import Document, Joined, Row, TextFile
 from swapformer.task.source.tables import TABLES
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from swapformer.task.code import Parsed, functions
-from swapformer.task.source.base import Document, Row, Source, Stamp, TextFile, missing_column, stamp_of_files
+from swapformer.task.source.base import Source, Stamp, missing_column, stamp_of_files
+from swapformer.task.source.document import Document, Row, TextFile
 from swapformer.task.source.library import Library
 
 COLUMNS = ("name",)

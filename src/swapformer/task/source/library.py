@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
-from swapformer.task.source.base import Document, Source, Stamp, TextFile, no_columns, stamp_of_files
+from swapformer.task.source.base import Source, Stamp, no_columns, stamp_of_files
+from swapformer.task.source.document import Document, TextFile
 
 _NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"}
 

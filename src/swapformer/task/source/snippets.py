@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from swapformer.task.base import whole_number
-from swapformer.task.source.base import Document, Row, Source, Stamp, TextFile, missing_column, stamp_of_files
+from swapformer.task.source.base import Source, Stamp, missing_column, stamp_of_files
+from swapformer.task.source.document import Document, Row, TextFile
 from swapformer.task.source.library import Library, package_of
 
 COLUMNS = ("package",)
@@ -15,8 +16,7 @@ class Snippets(Source):
     """Pieces of `lines` lines of the standard library's source; the column `package` says which package each is from.
 
     Pieces do not overlap, and those of white space are left out. All of a file are in one split, decided by the file's
-    name as Library does: a test share of x holds no file that another task on the library trains on, if its training
-    share is 1 − x or less.
+    name as Library does: what one task on the library is judged on, no other one with the same task.split trains on.
     `packages`: those that are told apart.
     UsageError: a package that this Python's library does not have.
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from swapformer.errors import UsageError
+from swapformer.targets import require_known
 from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, Learned, Tokeniser, Written
 
 
@@ -18,7 +19,9 @@ class Trained(Tokeniser):
     """The tokeniser of a trial with all that it has learned, so that its symbols are those that a model was trained on.
 
     `path`: the trial's folder (the beginning of its name will do), or a file such as the one that lies in it.
-    UsageError: there is none, or it lacks a special token that the task needs.
+    The file names a class, and may come from anyone: it is one of swapformer's or of a package that you allow
+    (SWAPFORMER_PACKAGES), and nothing else is imported.
+    UsageError: there is none, it is of another package, or it lacks a special token that the task needs.
     """
 
     def __init__(self, *, path: str) -> None:
@@ -26,8 +29,7 @@ class Trained(Tokeniser):
         self.path = str(path)
         held = _read(_file(Path(self.path).expanduser()), self.path)
         self._known = Learned(**{name: _plain(value) for name, value in held["learned"].items()})
-        module, _, name = held["tokeniser"].rpartition(".")
-        self._tokeniser: Tokeniser = getattr(import_module(module), name)(**held["settings"])
+        self._tokeniser = _class(held["tokeniser"], self.path)(**held["settings"])
         self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
         self.any_bytes = self._tokeniser.any_bytes
 
@@ -79,6 +81,19 @@ def _read(file: Path, path: str) -> dict[str, Any]:
             "task.tokeniser.path must be the folder of a trial whose task is written by a tokeniser, but there is none "
             f"in {path!r} ({type(error).__name__}); name one, such as runs/trials/0123456789abcdef"
         ) from None
+
+
+def _class(name: object, path: str) -> type[Tokeniser]:
+    """The class that a file names: swapformer's own, or of a package that is allowed."""
+    try:
+        require_known({"_target_": str(name)})
+        module, _, last = str(name).rpartition(".")
+        found = getattr(import_module(module), last)
+    except (UsageError, ImportError, AttributeError) as error:
+        raise UsageError(f"the tokeniser of {path!r} must be of a class that can be had: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Tokeniser)):
+        raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
+    return found
 
 
 def _plain(value: Any) -> Any:
