@@ -155,7 +155,8 @@ def test_a_plain_sweep_compares_what_is_asked_for(place: Path, capsys: pytest.Ca
 def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.001", "--slots", "1", "seeds=[5]", status=1)
+    endless = ["seeds=[5]", "budget.steps=1000000"]
+    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.001", "--slots", "1", *endless, status=1)
     assert set(found["failed"].values()) == {"interrupted"} and len(found["failed"]) == 2
     for record in printed(capsys, "trials", *found["failed"]):
         assert record["reason"] == "it ran into the time limit of 0.001 minutes"
