@@ -13,6 +13,11 @@ VARIABLE = "SWAPFORMER_PACKAGES"
 """The environment variable that names further ones, with commas between. No file can: it must be the user's word."""
 
 
+def allowed() -> str:
+    """What the user allows besides, for processes that do not have this one's environment."""
+    return os.environ.get(VARIABLE, "")
+
+
 def targets(node: object) -> Iterator[str]:
     """Every `_target_` in a configuration."""
     if isinstance(node, Mapping):
@@ -31,9 +36,9 @@ def require_known(node: object) -> None:
     Raises:
         UsageError: for the first such name.
     """
-    allowed = [*KNOWN, *(name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip())]
+    packages = [*KNOWN, *(name.strip() for name in allowed().split(",") if name.strip())]
     for target in targets(node):
-        if not any(target.startswith(f"{package}.") for package in allowed):
+        if not any(target.startswith(f"{package}.") for package in packages):
             package = target.split(".")[0]
             raise UsageError(
                 f"`_target_` must name a class of {', '.join(KNOWN)} or of a package that you allow, but the "

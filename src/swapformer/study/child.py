@@ -22,6 +22,7 @@ from swapformer.study.signals import Interrupted, hear_stops
 from swapformer.study.slots import Slot, threads_of
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, execute, missing_probes
+from swapformer.targets import VARIABLE
 
 GRACE = 60.0
 """Seconds that a trial which was asked to stop has for its checkpoint and its record."""
@@ -98,8 +99,11 @@ class Child:
         return record.but(status=status, reason=reason, ended=records.now())
 
 
-def live(trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: Work | None, tied: bool) -> None:
+def live(
+    trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: Work | None, tied: bool, packages: str
+) -> None:
     """The life of a trial's process. Threads, session, devices and output come first, before anything computes."""
+    os.environ[VARIABLE] = packages  # the fork server has the environment of when it began
     with suppress(PermissionError):
         os.setsid()
     slot.occupy()

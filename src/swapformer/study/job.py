@@ -5,6 +5,7 @@ So a trial has a process of its own, a time limit, and somebody to record its de
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from swapformer.study.launcher import LocalLauncher
 from swapformer.study.provenance import Provenance
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work
+from swapformer.targets import VARIABLE, allowed
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Job:
         work: what a trial does, for tests; None: train.
         path: where to look for modules besides: parts of the user's own.
         grace: seconds that a trial has for its checkpoint when the job has to end.
+        packages: whose classes the user allows configurations to name.
     """
 
     runs_dir: str
@@ -37,6 +40,7 @@ class Job:
     work: Work | None = None
     path: Sequence[str] = field(default_factory=lambda: tuple(sys.path))
     grace: float = GRACE
+    packages: str = field(default_factory=allowed)
     local: LocalLauncher | None = field(default=None, init=False, repr=False)
 
     def __call__(self, trial: Trial) -> None:
@@ -46,6 +50,7 @@ class Job:
             UsageError: where the store is not to be seen.
             KeyboardInterrupt: when it was stopped.
         """
+        os.environ[VARIABLE] = self.packages
         sys.path += [entry for entry in self.path if entry not in sys.path]
         store = Store(self.runs_dir)
         if not store.trials.is_dir():

@@ -23,6 +23,7 @@ from swapformer.study.signals import collected_stops, stops_blocked
 from swapformer.study.slots import Slot, make_slots, pinned_threads
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, is_complete
+from swapformer.targets import allowed
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,9 @@ class LocalLauncher:
         self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
         slot = free.pop()
         process = context.Process(  # type: ignore[attr-defined]
-            target=live, args=(trial, self.store.runs_dir, slot, self.provenance, self.work, self.tied), name=trial.id
+            target=live,
+            args=(trial, self.store.runs_dir, slot, self.provenance, self.work, self.tied, allowed()),
+            name=trial.id,
         )
         try:
             with pinned_threads(1), stops_blocked():

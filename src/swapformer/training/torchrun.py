@@ -128,8 +128,11 @@ class _Rank:
             return False
         return True
 
-    def complaint(self, limit: float, compiles: bool = False) -> str | None:
-        """Why it is taken for dead or hung by a limit in seconds; None if it is not."""
+    def complaint(self, limit: float, compiles: bool = False, begun: bool = False) -> str | None:
+        """Why it is taken for dead or hung by a limit in seconds; None if it is not.
+
+        `begun` says that some rank has been through a batch, and so all have.
+        """
         if self.said is not None:
             return None
         gone = self.pid is not None and not self.lives
@@ -139,10 +142,11 @@ class _Rank:
         now = time.monotonic()
         if gone:
             return f"rank {self.number} (process {self.pid}) died without a word"
-        silent = limit if self.batches else max(limit, SILENT)
+        silent = limit if self.batches or begun else max(limit, SILENT)
         if self.pid is not None and now - self.beaten > silent:
             return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
-        if now - self.moved > (limit if self.batches and not compiles else max(limit, START)):
+        patience = limit if self.batches and not compiles else max(limit, START)
+        if now - self.moved > patience + 2 * pulse.PERIOD:  # a rank that stopped stops the others: it is named first
             return f"rank {self.number} was through no batch for {now - self.moved:.0f} seconds"
         return None
 
@@ -157,7 +161,9 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
         for rank in ranks:
             rank.look()
         alive = [rank for rank in ranks if rank.lives]
-        complaints = [complaint for rank in ranks if (complaint := rank.complaint(limit, compiles)) is not None]
+        begun = any(rank.batches for rank in ranks)
+        found = [rank.complaint(limit, compiles, begun) for rank in ranks]
+        complaints = [complaint for complaint in found if complaint is not None]
         said = [rank.said for rank in ranks if rank.said is not None]
         if complaints or (ended is not None and len(said) < len(ranks)):
             return _given_up(stop, "; ".join(complaints) or f"torchrun ended with exit status {ended}")
