@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from swapformer.study.record import Record
 from swapformer.study.run import status
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
@@ -36,6 +37,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def read(store: Store, trial: str) -> Record:
+    found = store.read(trial)
+    assert found is not None
+    return found
 
 
 def statuses(trials: Sequence[Trial], store: Store) -> list[str]:

@@ -20,18 +20,6 @@ from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "runs")
-    found.prepare()
-    return found
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def launcher(store: Store, slots: int = 2) -> LocalLauncher:
     return LocalLauncher(store, fakes.PROVENANCE, slots, fakes.WORK)
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from study import fakes
-from study.parents import statuses
+from study.parents import read, statuses
 from swapformer.errors import UsageError
 from swapformer.study.launcher import LocalLauncher
-from swapformer.study.record import Record
 from swapformer.study.run import run
 from swapformer.study.store import Store
 
@@ -21,26 +20,8 @@ SECOND = 1 / 60
 """In minutes."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "runs")
-    found.prepare()
-    return found
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def launcher(store: Store, time_limit: float | None = None) -> LocalLauncher:
     return LocalLauncher(store, fakes.PROVENANCE, 2, fakes.WORK, time_limit=time_limit)
-
-
-def read(store: Store, trial: str) -> Record:
-    found = store.read(trial)
-    assert found is not None
-    return found
 
 
 def test_a_trial_that_runs_into_the_limit_is_interrupted_once_and_goes_on_when_asked_again(

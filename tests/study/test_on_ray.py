@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from study import fakes
-from study.parents import PATH, parent, statuses, wait_until
+from study.parents import PATH, parent, read, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.study.on_ray import RayLauncher
-from swapformer.study.record import Record
 from swapformer.study.run import run
 from swapformer.study.store import Store
 
@@ -52,26 +51,8 @@ def _path() -> Iterator[None]:
         ray.shutdown()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "runs")
-    found.prepare()
-    return found
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def launcher(store: Store, **settings: Any) -> RayLauncher:
     return RayLauncher(store, fakes.PROVENANCE, **{"work": fakes.WORK, **settings})
-
-
-def read(store: Store, trial: str) -> Record:
-    found = store.read(trial)
-    assert found is not None
-    return found
 
 
 def worker(trial: str) -> int:

@@ -51,18 +51,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     wait_until(lambda: not list((folder / "queue").iterdir()), 60)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "runs")
-    found.prepare()
-    return found
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def launcher(store: Store, **settings: Any) -> SlurmLauncher:
     return SlurmLauncher(store, fakes.PROVENANCE, **{"poll": 0.2, "work": fakes.WORK, **settings})
 

@@ -22,11 +22,6 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "runs")
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def run(trial: Trial, store: Store) -> str:
     record = execute(trial, store, fakes.PROVENANCE, fakes.WORK)
     assert record is not None
