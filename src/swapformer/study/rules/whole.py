@@ -1,0 +1,142 @@
+"""Rules of a whole model: its topology, its task, its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer.interface import MAIN
+from swapformer.model.init import Init
+from swapformer.model.plan import LayerPlan, ModelPlan
+from swapformer.model.residual import Residual
+from swapformer.model.topology import Topology
+from swapformer.task.base import Task
+
+
+def _places(layer: LayerPlan) -> bool:
+    """Whether norms would stand elsewhere than the default has them."""
+    placement = layer.placement()
+    return placement.embed or placement.inside or placement.after or not placement.before
+
+
+def depth(plan: ModelPlan) -> Iterator[str]:
+    """What places that leave early take for granted."""
+    part, main = plan.depth(plan.dims), plan.interface.readouts[MAIN]
+    if not part.exits:
+        return
+    name = type(part).__name__
+    if main.per != "place" or main.kind == "values":
+        yield (
+            f"depth {name} reads how certain the answer of a place is, but the task asks for {main.kind} of a "
+            f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each place."
+        )
+    for residual in (layer.residual() for layer in plan.layers):
+        if residual.keeps != Residual.keeps:
+            yield (
+                f"depth {name} keeps the stream of a place that has left as it is, which must be one tensor, but "
+                f"{type(residual).__name__} keeps {residual.keeps}; use model/residual=add, rezero or another one of "
+                "one tensor, or model/depth=fixed."
+            )
+
+
+def initialisation(
+    init: Init, layers: Sequence[LayerPlan], topology: type[Topology], settings: Mapping[str, Any], silent: bool
+) -> Iterator[str]:
+    """What a scheme of initialisation takes for granted; `silent` says whether it starts every update at zero."""
+    name = type(init).__name__
+    norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().rescales}
+    if init.without_norm and norms:
+        yield (
+            f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
+            "or model/init=gpt2, xavier or deepnorm."
+        )
+    if silent and (lost := [part for part in (layer.residual() for layer in layers) if not part.carries]):
+        yield (
+            f"init {name} starts what a branch computes at zero, and residual {type(lost[0]).__name__} lets nothing "
+            "else past a branch, so nothing would reach the end of the stack; use model/residual=add, gated or "
+            "rezero, or model/init=gpt2, xavier or small."
+        )
+    if init.without_norm and any(_places(layer) and not layer.norm().normalises for layer in layers):
+        yield (
+            f"init {name} is for models without a norm, where a placement has nothing to place; use "
+            "model/placement=pre, or another init with a norm."
+        )
+    if init.zero_head and settings.get("tie_embeddings"):
+        yield (
+            f"init {name} starts the head at zero, so the topology {topology.__name__} cannot have it for the "
+            "embedding table; set model.topology.tie_embeddings=false, or use model/init=gpt2, xavier or small."
+        )
+
+
+def exchange(topology: type[Topology], plan: ModelPlan, task: Task, encoder: Mapping[str, Any]) -> Iterator[str]:
+    """What a task hands over and what a topology takes."""
+    name, asked = topology.__name__, plan.interface
+    if asked.source and not topology.reads_source:
+        yield (
+            f"the task {type(task).__name__} has a source that is read first, but the topology {name} reads none; use "
+            "model/topology=encoder_decoder, or another task."
+        )
+    if topology.reads_source and not asked.source:
+        yield (
+            f"the topology {name} reads a source before it answers, but the task {type(task).__name__} has none; use "
+            "model/topology=decoder or encoder, or a task with a source."
+        )
+    if asked.segments and not topology.reads_segments:
+        yield (
+            f"the task {type(task).__name__} tells {asked.segments} segments apart, but the topology {name} embeds "
+            "none; use model/topology=encoder."
+        )
+    if not topology.reads_source and (encoder["num_layers"] is not None or encoder["layers"]):
+        yield f"`model.encoder` is read by model/topology=encoder_decoder alone, not by {name}; leave it as it is."
+
+
+def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
+    """What attention must be able to do where a source is read."""
+    for layer in plan.layers if plan.encoder else ():
+        kind = layer.kind("attention")
+        if not kind.crosses or not layer.cross_attention().crosses:
+            yield (
+                f"attention {kind.__name__} mixes the places of one sequence, so it cannot read the source that the "
+                f"topology {topology.__name__} hands it; use model/attention=mha, gqa, linear or performer, or "
+                "model/topology=decoder."
+            )
+
+
+def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequence[str]) -> Iterator[str]:
+    """Where the next token is predicted, no place sees a later one."""
+    if not task.predicts_next or "future" in allowed:
+        return
+    start = (
+        f"the task {type(task).__name__} predicts each next token, so no place of the topology {topology.__name__} may "
+        "see a later one, but "
+    )
+    for layer in plan.layers:
+        kind, pattern = layer.kind("attention"), layer.pattern()
+        if not kind.causal_safe:
+            plain = pattern.full or pattern.plain_causal
+            yield (
+                f"{start}attention {kind.__name__} mixes all places of a row before any of them asks; use "
+                f"model/attention={'linear, performer or mha' if plain else 'mha'}, or a task whose answers are no "
+                f"next tokens{'; to study the leak, add allow=[future]' if plain else ''}."
+            )
+        elif not pattern.causal:
+            yield (
+                f"{start}the pattern {type(pattern).__name__} lets it; use model/pattern=causal, or window with "
+                "after=0; to study the leak, add allow=[future]."
+            )
+
+
+def placed(
+    problems: Iterable[str], layers: Sequence[LayerPlan], plan: ModelPlan, topology: type[Topology]
+) -> Iterator[str]:
+    """Problems of one stack's layers, with the stack's name where there are two."""
+    if not plan.encoder:
+        yield from problems
+        return
+    for problem in problems:
+        if layers is not plan.encoder:
+            yield f"in the decoder of {topology.__name__}, {problem}"
+            continue
+        changed = problem.replace("model/pattern=", "pattern=")
+        where = "" if changed == problem else " An encoder's patterns are chosen in model.encoder.layers."
+        yield f"in the encoder of {topology.__name__}, {changed}{where}"
