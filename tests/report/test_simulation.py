@@ -9,7 +9,9 @@ diverge, ask for more seeds than a study of normal ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +22,10 @@ from report.test_verdicts import evidence
 from swapformer.report.claims import Claim, parse
 from swapformer.report.estimates import FloatArray
 from swapformer.report.power import plan
-from swapformer.report.records import read
+from swapformer.report.records import Records, read
 from swapformer.report.sequential import judge_all
 from swapformer.report.statistics import t_interval
-from swapformer.report.verdicts import judge, judge_family
+from swapformer.report.verdicts import judge
 
 SAMPLES = 20_000
 BORDER = 0.1
@@ -111,29 +113,36 @@ def test_three_looks_together_err_with_5_percent_at_most() -> None:
     assert looked(looks, 0.05, seed=3) > 0.08, "uncorrected looks err more often, so the correction does something"
 
 
-def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most() -> None:
+def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most(tmp_path: Path) -> None:
     """The whole procedure, claims that are decided leaving the family: two are true and clear, three at the border."""
-    looks, claims, studies = (5, 8, 11), family(5), 400
+    looks, claims, studies = [5, 8, 11], family(5), 400
+    store = Store(tmp_path, {"b": [], **{f"a{i}": [] for i in range(5)}}, "b", ["val/loss"], range(looks[-1]))
+    store.manifest = {"looks": looks}
+    store.write(lambda arm, seed: {"val/loss": 0.0})
+    records = read(store.study, store.runs)
     generator = np.random.default_rng(5)
     truth = np.array([BORDER, BORDER, BORDER, 3.0, 0.5])
-    wrong = 0
+    wrong, at_once = 0, 0
     for _ in range(studies):
-        rows = {f"a{i}": truth[i] + generator.normal(0, 0.1, looks[-1]) for i in range(5)}
-        seen = evidence({"b": np.zeros(looks[-1]), **rows})
-        pending = list(claims)
-        for seeds in looks:
-            verdicts = judge_family([(claim, seen.among(range(seeds))) for claim in pending], 0.05 / len(looks))
-            wrong += any(v.outcome != "undecided" and int(v.claim.text) < 3 for v in verdicts)
-            pending = [v.claim for v in verdicts if v.outcome == "undecided"]
-            if len(pending) < 3 or not pending:
-                break
+        values = {f"a{i}": truth[i] + generator.normal(0, 0.1, looks[-1]) for i in range(5)}
+        verdicts = judge_all(claims, measured(records, {"b": np.zeros(looks[-1]), **values}))[""]
+        wrong += any(verdict.outcome != "undecided" for verdict in verdicts[:3])
+        at_once += verdicts[3].outcome == "supported" and verdicts[3].look == looks[0]
     assert wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert at_once == studies, "what is clear leaves the family at the first look"
+
+
+def measured(records: Records, values: Mapping[str, FloatArray]) -> Records:
+    """The same study with other results: `values[arm][seed]`."""
+    found = records.metrics.copy()
+    found["value"] = [values[arm][seed] for arm, seed in zip(found["arm"], found["seed"], strict=True)]
+    return replace(records, metrics=found)
 
 
 @pytest.fixture
-def sequential(tmp_path: object) -> Callable[..., Store]:
+def sequential(tmp_path: Path) -> Callable[..., Store]:
     def make(**more: object) -> Store:
-        store = Store(tmp_path, {"b": [], "clear": [], "near": []}, "b", ["val/loss"], seeds=range(12))  # type: ignore[arg-type]
+        store = Store(tmp_path, {"b": [], "clear": [], "near": []}, "b", ["val/loss"], seeds=range(12))
         store.manifest = {"looks": [4, 8, 12], **more}
         store.claims = [
             {"text": arm, "worse": {"arm": arm, "than": "b", "metric": "val/loss", "margin": BORDER}}

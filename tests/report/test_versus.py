@@ -89,6 +89,15 @@ def test_trials_that_were_measured_on_other_batches_are_not_paired(tmp_path: Pat
     assert found.warnings == ("They measure on different things (eval.final_batches), so no trials are paired.",)
 
 
+def test_an_arm_that_was_set_to_be_measured_otherwise_is_not_paired_either(tmp_path: Path) -> None:
+    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    two.manifest["arms"] = {"a": [], "b": ["model.bias=false", "eval.final_batches=16"]}
+    two.write_manifest()
+    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
+    assert "They measure on different things (eval.final_batches), so no trials are paired." in found.warnings
+
+
 def test_a_few_trials_from_elsewhere_are_left_out_and_counted(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.write_trial("a", 3, {"val/loss": 9.0}, place=1003, environment=ENVIRONMENT | {"device": "cuda"})

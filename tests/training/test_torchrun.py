@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,20 @@ def test_an_outcome_counts_though_another_rank_does_not_come_to_an_end(
     signs(tmp_path, 1, 1, 1)
     says(tmp_path, 0, outcome={"status": "finished"}, at=1.0)
     assert watched(tmp_path, None) == {"outcome": {"status": "finished"}, "at": 1.0}
+
+
+def test_rank_0_may_write_its_files_for_longer_than_another_rank_takes_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torchrun, "LAST", 0.2)
+    signs(tmp_path, 0, 1, 1)
+    says(tmp_path, 1, outcome={"status": "interrupted"}, at=1.0)
+    late = threading.Timer(0.8, lambda: says(tmp_path, 0, outcome={"status": "finished"}, at=2.0))
+    late.start()
+    assert watched(tmp_path, None)["outcome"]["status"] == "finished"
+    (tmp_path / "report-0.json").unlink()
+    said = watched(tmp_path, None, limit=0.5)
+    assert said["outcome"]["status"] == "killed" and "rank 0" in said["outcome"]["reason"]
 
 
 def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:

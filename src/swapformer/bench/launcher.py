@@ -11,23 +11,13 @@ from pathlib import Path
 from statistics import median
 
 from swapformer.bench.ratio import Ratio, compare, in_turn
-from swapformer.study.config import check, compose
-from swapformer.study.expand import make_trial
+from swapformer.bench.trials import one_of_each_seed
 from swapformer.study.launcher import LocalLauncher
 from swapformer.study.provenance import here
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 
 _NANO = ["model/size=nano", "task=text", "eval.every=200", "eval.batches=2", "eval.final_batches=8"]
-
-
-def _trials(count: int, *overrides: str) -> list[Trial]:
-    made = []
-    for seed in range(count):
-        config = compose([*_NANO, *overrides, f"seed={seed}"])
-        check(config)
-        made.append(make_trial(config))
-    return made
 
 
 def _launch(trials: list[Trial], slots: int | None = None) -> float:
@@ -72,7 +62,7 @@ def _require_finished(store: Store, trials: list[Trial]) -> None:
 def throughput(count: int, steps: int, rounds: int) -> Ratio:
     """Trials per second through the launcher over trials per second of cold commands in sequence."""
     length = [f"budget.steps={steps}", f"schedule.warmup_steps={min(50, steps // 4)}"]
-    trials = _trials(count, *length)
+    trials = one_of_each_seed([*_NANO, *length], count)
     pairs = in_turn(lambda: count / _launch(trials), lambda: count / _cold(trials, *length), rounds)
     each = 2 / median(ours for ours, _ in pairs)
     goal = 2.3 if each < 6 else 1.5
@@ -84,7 +74,7 @@ def fixed_cost(rounds: int) -> Ratio:
     """What a trial costs beside its steps, after the first, against the first: trials of one step, one at a time."""
     few, many = 1, 11
     short = ["budget.steps=1", "schedule.warmup_steps=0", "eval.final_batches=1"]
-    trials = _trials(many, *short)
+    trials = one_of_each_seed([*_NANO, *short], many)
     _launch(trials[:few], slots=1)  # the fork server starts once
     pairs = []
     for _ in range(rounds):

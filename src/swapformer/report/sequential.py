@@ -3,7 +3,7 @@
 A sequential study is judged at `looks` numbers of seeds, at α over their number each, so that all looks together err
 with probability α at most, whatever the test (Bonferroni). A decided claim keeps its verdict. The claims that are still
 undecided share a look's error by Holm's procedure: as long as no wrong verdict has been given, every claim on which one
-could be given is among them, and has its seeds.
+could be given is among them, or was rightly decided the other way, and has its seeds.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def side(label: str, study_dir: Path, runs_dir: Path) -> Side:
 def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
     """All that can be said of two studies; `config` as in `Versus`."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    measured = [key for key in config if key.startswith(MEASURED_ON)]
+    measured = [key for key in dict.fromkeys([*config, *_set_apart(a, b)]) if key.startswith(MEASURED_ON)]
     places = [place for place in a.rows if place in b.rows]
     together = joined(a.records, b.records, bool(measured))
     pairs = [
@@ -109,6 +109,14 @@ def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
     return Versus(
         a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, _warnings(together, a, b, measured)
     )
+
+
+def _set_apart(a: Side, b: Side) -> list[str]:
+    """The keys that an arm sets in one study, and not, or otherwise, in the other; a group of the task as `task.`."""
+    arms, others = a.manifest.arms, b.manifest.arms
+    apart = [text for arm in arms if arm in others for text in sorted(set(arms[arm]) ^ set(others[arm]))]
+    keys = [text.lstrip("+").partition("=")[0].replace("/", ".") for text in apart]
+    return [f"{key}." if key == "task" else key for key in keys]
 
 
 def _claims(a: Side, b: Side) -> tuple[ClaimPair, ...]:

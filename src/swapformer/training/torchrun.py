@@ -171,8 +171,8 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
             return _agreed(said)
         if said:
             ending = time.monotonic() if ending is None else ending
-            if time.monotonic() - ending > LAST:
-                return _agreed(said)
+            if time.monotonic() - ending > LAST and (ranks[0].said is not None or any("error" in one for one in said)):
+                return _agreed(said)  # rank 0 alone writes files: while it may still do so, its limits decide
         if stop.requested and not handed_on and all(rank.pid is not None for rank in ranks):
             handed_on = True
             for rank in ranks:

@@ -1,4 +1,4 @@
-"""What a store survives, tried out on real trials: every figure but the two of size is a count that must be zero."""
+"""What a store survives, tried out on real trials: nearly every figure is a count of what went wrong."""
 
 from __future__ import annotations
 

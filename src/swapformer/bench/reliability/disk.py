@@ -21,6 +21,8 @@ from swapformer.study.store import Store
 STEPS = 20
 SIZE = 4 * 2**20
 """Bytes of the disk."""
+UNMOUNTED = 77
+"""Exit status where the disk cannot be mounted."""
 MOST = 3
 """Room at the most, in sizes of what a trial leaves: a checkpoint is written beside the one that it replaces."""
 
@@ -30,19 +32,22 @@ def full(fillings: int) -> list[Figure]:
 
     Raises:
         UsageError: where no disk of one's own can be mounted.
+        RuntimeError: if the store did not get over it.
     """
+    if shutil.which("unshare") is None:
+        raise UsageError("a full disk is tried out in a mount namespace of its own, which needs Linux's `unshare`")
     with tempfile.TemporaryDirectory() as folder:
         inner = [sys.executable, "-m", "swapformer.bench.reliability.disk", folder, str(fillings)]
-        script = f'mount -t tmpfs -o size={SIZE} none "$0" && exec "$@"'
+        script = f'mount -t tmpfs -o size={SIZE} none "$0" || exit {UNMOUNTED}; exec "$@"'
         done = subprocess.run(
             ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, folder, *inner],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode:
-        raise UsageError(
-            "a full disk is tried out on a tmpfs in a namespace of its own, but that failed here: "
-            f"{done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
-        )
+        last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else str(done.returncode)
+        if done.returncode == UNMOUNTED or last.startswith("unshare:"):
+            raise UsageError(f"a full disk is tried out on a tmpfs in a namespace of its own, but that failed: {last}")
+        raise RuntimeError(f"the store did not get over a full disk: {last}")
     return [Figure(**figure) for figure in json.loads(done.stdout.splitlines()[-1])]
 
 

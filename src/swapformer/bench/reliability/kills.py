@@ -28,6 +28,8 @@ ARMS = {"one": ["model.num_heads=1"], "two": ["model.num_heads=2"]}
 STEPS = 300
 MORE = 10
 """Seeds of each arm to begin with, and that are added when all are finished before the last kill."""
+VAIN = 5
+"""How often the parent is started without any kill before the study is taken for one that cannot go on."""
 WEIGHTS = {"trial": 7, "server": 2, "parent": 1}
 """How often each is the victim: a parent takes as long to start as a few trials take."""
 PAUSE = (0.05, 1.2)
@@ -39,10 +41,11 @@ def survived(kills: int, seed: int) -> list[Figure]:
     generator, victims = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         study, store = _write(Path(folder)), Store(Path(folder) / "runs")
-        seeds, parent = MORE, None
-        while victims.total() < kills:
+        seeds, parent, vain = MORE, None, 0
+        while victims.total() < kills and vain < VAIN:
             if parent is None or parent.poll() is not None:
                 seeds += MORE if parent is not None and parent.returncode == 0 else 0
+                vain += 1
                 parent = _start(study, store, seeds)
             kind = generator.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             while not _holders(store) and parent.poll() is None:
@@ -50,6 +53,7 @@ def survived(kills: int, seed: int) -> list[Figure]:
             time.sleep(generator.uniform(*PAUSE))
             if _kill(kind, parent, store, generator):
                 victims[kind] += 1
+                vain = 0
         if parent is not None:
             parent.wait()
         status = 1
@@ -62,14 +66,22 @@ def survived(kills: int, seed: int) -> list[Figure]:
 
 def _delivered(victims: Counter[str], kills: int, seed: int) -> Figure:
     parts = ", ".join(f"{victims[kind]} of a {kind}" for kind in WEIGHTS)
-    return Figure(f"SIGKILLs delivered with --seed {seed}: {parts}", victims.total(), "kills", f"{kills}", True)
+    return Figure(
+        f"SIGKILLs delivered with --seed {seed}: {parts}",
+        victims.total(),
+        "kills",
+        f"{kills}",
+        victims.total() >= kills,
+    )
 
 
 def _state(study: Path, store: Store, seeds: int, status: int) -> list[Figure]:
     wanted = [_trial(arm, seed) for arm in ARMS for seed in range(seeds)]
     report = store.studies / study.stem / "report" / "results.csv"
-    with report.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "val/loss"]
+    rows = []
+    if report.is_file():
+        with report.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["metric"] == "val/loss"]
     places = Counter((row["arm"], row["seed"]) for row in rows)
     lost = [(arm, str(seed)) for arm in ARMS for seed in range(seeds) if not places[arm, str(seed)]]
     with undisturbed(wanted) as expected:

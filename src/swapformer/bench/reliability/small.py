@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from swapformer.study.config import check, compose
-from swapformer.study.expand import make_trial
+from swapformer.bench.trials import one_of_each_seed
 from swapformer.study.launcher import LocalLauncher
 from swapformer.study.provenance import here
 from swapformer.study.run import run
@@ -37,12 +36,7 @@ class Result:
 
 def trials(count: int, *overrides: str) -> list[Trial]:
     """One small trial for each seed."""
-    made = []
-    for seed in range(count):
-        config = compose([*SMALL, *overrides, f"seed={seed}"])
-        check(config)
-        made.append(make_trial(config))
-    return made
+    return one_of_each_seed([*SMALL, *overrides], count)
 
 
 def launch(wanted: Sequence[Trial], store: Store) -> None:
