@@ -32,7 +32,7 @@ types: install-dev
 	$(BIN)/mypy
 
 pytest: install-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 clean:
 	rm -rf $(VENV)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 
 from swapformer.bench.attention import blocked, kernels, linear, memory
-from swapformer.bench.command import GROUPS
 from swapformer.bench.decoder import bf16, decoder
 from swapformer.bench.norms import norms
 from swapformer.bench.ratio import Ratio
@@ -32,13 +31,14 @@ def measure(groups: Sequence[str], device: str | None, rounds: int) -> Iterator[
         UsageError: for a group that does not exist, or a device that is not there.
     """
     for group in groups:
-        if group not in GROUPS:
-            raise UsageError(f"`bench parts` measures {', '.join(GROUPS)}, but not {group!r}{suggest(group, GROUPS)}")
+        if group not in MEASURED:
+            known = tuple(MEASURED)
+            raise UsageError(f"`bench parts` measures {', '.join(known)}, but not {group!r}{suggest(group, known)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda needs a CUDA device, but this machine has none; leave the option out.")
     devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     torch.set_num_threads(min(2, os.cpu_count() or 1))
     for where in devices:
-        for group in groups or GROUPS:
+        for group in groups or MEASURED:
             if where == "cpu" or group in ON_CUDA:
                 yield from MEASURED[group](rounds, where)
