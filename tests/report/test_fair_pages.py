@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from report.store import Store
 from report.test_build import Tags
 from swapformer.report.build import Report, build
+from swapformer.report.power import plan
 
 SETTINGS = ("1e-3", "3e-3", "1e-2")
 SIZES = ("nano", "micro")
@@ -125,3 +128,48 @@ def test_pairing_is_measured_against_welchs_interval(tmp_path: Path) -> None:
     assert sentence == (
         f"Pairing by seed made intervals in val/loss {1 - comparison.narrowed:.2f} times as wide as unpaired ones."
     )
+
+
+def looking(root: Path, **more: Any) -> Report:
+    """A sequential study with two claims, the first of which is decided at its first look."""
+    claims = [
+        {"text": arm, "worse": {"arm": arm, "than": "a", "metric": "val/loss", "margin": 0.1}} for arm in ("b", "c")
+    ]
+    store = Store(root, {"a": [], "b": [], "c": []}, "a", ["val/loss"], range(8), claims)
+    store.manifest = {"looks": [4, 8], **more}
+    noise = np.random.default_rng(1).normal(0, 0.05, (2, 8))
+    store.write(lambda arm, seed: {"val/loss": {"a": 1.0, "b": 3 + noise[0, seed], "c": 1.1 + noise[1, seed]}[arm]})
+    return build(store.study, store.runs)
+
+
+def test_what_seeds_could_decide_is_planned_at_the_error_of_one_look(tmp_path: Path) -> None:
+    report = looking(tmp_path)
+    claims = [verdict.claim for verdict in report.views[0].verdicts]
+    planned, careless = (plan(claims, 8, alpha=alpha) for alpha in (0.025, 0.05))
+    assert str(planned) != str(careless)
+    assert any(str(planned) in sentence for sentence in report.as_dict()["design"])
+
+
+def test_the_terminal_says_at_how_many_seeds_a_verdict_was_given(tmp_path: Path) -> None:
+    text = io.StringIO()
+    looking(tmp_path).render(Console(file=text, width=200))
+    assert "(98.75 %, at 4 seeds)" in text.getvalue() and "(97.5 %, at 8 seeds)" in text.getvalue()
+
+
+def test_a_difference_without_spread_says_nothing_of_pairing(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"])
+    noise = np.random.default_rng(1).normal(0, 0.3, 8)
+    store.write(lambda arm, seed: {"val/loss": 2 + noise[seed]})
+    report = build(store.study, store.runs)
+    assert not any("Pairing" in each for each in report.as_dict()["design"])
+    assert any("same number with every seed" in each for each in report.caveats) is False, "no claim rests on it"
+
+
+def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy"], range(4))
+    store.write(
+        lambda arm, seed: {"val/loss": 2.0 + seed, **({"val/accuracy": 0.5} if (arm, seed) != ("b", 2) else {})}
+    )
+    caveats = build(store.study, store.runs).caveats
+    assert any("fewer than 5 seeds" in each for each in caveats)
+    assert any(each.startswith("b has no finite val/accuracy in 1 of its 4 finished trials") for each in caveats)

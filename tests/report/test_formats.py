@@ -48,6 +48,14 @@ def test_short_times(value: float, text: str) -> None:
     assert formats.seconds(value) == text
 
 
+def test_ticks_of_a_narrow_range_are_told_apart() -> None:
+    low, high = 3768.0, 3774.0
+    digits = formats.digits_for(low, high)
+    ticks = [formats.scaled(value, digits) for value in (3768, 3770, 3772, 3774)]
+    assert len(set(ticks)) == 4 and ticks[0] == "3.768 k"
+    assert formats.digits_for(1.0, 900.0) == formats.digits_for(5.0, 5.0) == 3
+
+
 @pytest.mark.parametrize(("count", "text"), [(512, "512 B"), (46_200_000, "46.2 MB"), (math.nan, "–")])
 def test_sizes(count: float, text: str) -> None:
     assert formats.size(count) == text

@@ -52,7 +52,7 @@ def test_an_arm_that_diverged_is_not_weighed_and_the_caption_says_so(tmp_path: P
     report = built(tmp_path, lost="good")
     assert found(report) == {"cheap": "front", "beaten": "open", "unclear": "front"}
     (figure,) = [each for each in report.views[0].figures if each.name.startswith("pareto")]
-    assert "Left out, since trials diverged: good." in figure.caption
+    assert "Left out, since trials diverged or have no finite value: good." in figure.caption
     assert figure.hover is not None and "good" not in {marks["arm"] for marks in figure.hover["marks"]}
 
 

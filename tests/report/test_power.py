@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from statsmodels.stats.power import TTestPower
 
 from swapformer.report.claims import parse
@@ -65,3 +65,47 @@ def test_a_plan_names_the_seeds_that_would_do() -> None:
     assert plan(CLAIMS, short.needed, effect=0.03, sd=0.02).decidable == 4
     assert str(short.needed) in str(short)
     assert power(short.detectable, 1.0, 3, 0.05 / 4) == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_claim_against_many_or_with_two_edges_needs_more_than_one_with_one() -> None:
+    """The power that is promised is reached in simulation: all arms are equal, the margin is 2 sd."""
+    arms = [f"a{i}" for i in range(10)]
+    best, pair = (
+        parse([{"text": "t", "within": {"arm": "a0", "of": other, "metric": "m", "margin": 2.0}}], arms, "m")
+        for other in ("best", "a1")
+    )
+    for claims, others, edges in ((best, 9, 1), (pair, 1, 2)):
+        seeds = plan(claims, 5).needed if plan(claims, 5).needed else 0
+        assert seeds and plan(claims, seeds).decidable == 1 and plan(claims, seeds - 1).decidable == 0
+        samples = np.random.default_rng(1).normal(0, 1, (4000, others, seeds))
+        half = stats.t.ppf(0.975, seeds - 1) * samples.std(axis=2, ddof=1) / math.sqrt(seeds)
+        inside = samples.mean(axis=2) + half < 2.0
+        if edges == 2:
+            inside &= samples.mean(axis=2) - half > -2.0
+        assert np.mean(inside.all(axis=1)) >= 0.79
+
+
+def test_rates_are_planned_by_their_exact_test() -> None:
+    """Always against never: 2^(1 - n) / 1 is McNemar's p of n seeds that all differ, and 6 are the first below 5 %."""
+    claims = parse([{"text": "t", "diverges": {"arm": "a", "than": "b", "margin": 0}}], "ab", [])
+    assert [plan(claims, seeds).decidable for seeds in (5, 6)] == [0, 1]
+    assert plan(claims, 2).needed == 6
+
+
+def test_claims_share_the_error_by_holms_steps() -> None:
+    """Power .8 at α/4 is not needed of the claims that come later: they are tested at α/3, α/2, α."""
+    seeds, m = 6, 4
+    borders = [distance for alpha in (0.05 / 4, 0.05 / 3, 0.05 / 2, 0.05) for distance in [least(alpha, seeds)]]
+    names = [f"m{i}" for i in range(m)]
+    claims = parse(
+        [{"text": n, "worse": {"arm": "a", "than": "b", "metric": n, "margin": 0.1}} for n in names], "ab", names
+    )
+    exact = dict(zip(names, (border * 1.001 for border in borders), strict=True))
+    assert plan(claims, seeds, effect=exact).decidable == m
+    assert plan(claims, seeds, effect={**exact, "m0": borders[0] * 0.99}).decidable == 0
+    assert plan(claims, seeds, effect={**exact, "m1": borders[1] * 0.99}).decidable == 1
+
+
+def least(alpha: float, seeds: int) -> float:
+    """The distance that is found with power 0.8."""
+    return float(optimize.brentq(lambda distance: power(distance, 1.0, seeds, alpha) - 0.8, 0.1, 50))

@@ -117,8 +117,9 @@ def test_undecodable_bytes_are_damage_too(store: Store) -> None:
     assert statuses(store)["a", 0] == "corrupt"
 
 
-def test_a_metric_that_is_no_finite_number_is_left_out_and_named(store: Store) -> None:
-    store.write_trial("a", 0, {"val/loss": math.nan, "val/accuracy": 0.5})
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
+def test_a_metric_that_is_no_finite_number_is_left_out_and_named(store: Store, value: float) -> None:
+    store.write_trial("a", 0, {"val/loss": value, "val/accuracy": 0.5})
     store.write_manifest()
     records = read(store.study, store.runs)
     assert list(records.metrics["metric"]) == ["val/accuracy"]

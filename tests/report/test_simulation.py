@@ -3,7 +3,9 @@
 What was measured here (20 000 samples each): the paired 95 % t interval covers 95 % at n = 5, 8, 10 and 30 when
 differences are normal. When they are as skewed as an exponential law (skewness 2), it covers 88 % at n = 5, 90 % at
 n = 8, 90 % at n = 10 and 93 % at n = 30: strongly skewed differences, such as those of runs that now and then nearly
-diverge, ask for more seeds than a study of normal ones.
+diverge, ask for more seeds than a study of normal ones. When one run in ten fails and the others are all alike, an
+equivalence that does not hold is claimed in under 5 % of studies, since arms that are alike with every seed are not
+taken for equal; a t interval over the same values, with noise too small to matter, claims it in 36 % at n = 10.
 """
 
 from __future__ import annotations
@@ -97,6 +99,22 @@ def test_equivalence_can_be_shown_and_is_rarely_claimed_of_what_lies_at_the_marg
         assert least <= outcomes.count("supported") / len(runs) <= most
 
 
+def test_rare_failures_are_not_taken_for_equality() -> None:
+    """An arm scores 1 with every seed, another 0.5 with one seed in ten: a difference of 0.05, a margin of 0.02."""
+    claim = parse(
+        [{"text": "same", "within": {"arm": "a", "of": "b", "metric": "val/accuracy", "margin": 0.02}}],
+        "ab", ["val/accuracy"],
+    )  # fmt: skip
+    generator = np.random.default_rng(8)
+    for n in (6, 10, 20):
+        runs = np.where(generator.random((400, n)) < 0.1, 0.5, 1.0)
+        outcomes = [judge(claim, evidence({"a": np.ones(n), "b": run}, "val/accuracy"))[0].outcome for run in runs]
+        assert outcomes.count("supported") / len(runs) <= 0.05
+    noisy = np.where(generator.random((SAMPLES, 10)) < 0.1, 0.5, 1.0) + generator.normal(0, 1e-6, (SAMPLES, 10))
+    low, high = intervals(1 - noisy)
+    assert np.mean((low > -0.02) & (high < 0.02)) == pytest.approx(0.36, abs=0.02)
+
+
 def looked(looks: tuple[int, ...], alpha: float, seed: int) -> float:
     """How often a single claim at its border is decided at any of several looks at growing data."""
     samples = np.random.default_rng(seed).normal(BORDER, 0.1, (SAMPLES, looks[-1]))
@@ -168,6 +186,29 @@ def test_the_report_judges_look_by_look_as_the_simulation_does(sequential: Calla
     assert (clear.outcome, clear.look, clear.pairs) == ("supported", 4, 4)
     assert (near.outcome, near.look, near.pairs) == ("undecided", 12, 12)
     assert near.level == pytest.approx(0.05 / 3)
+
+
+def test_a_claim_that_favours_an_arm_which_diverges_later_is_undecided_again(
+    sequential: Callable[..., Store],
+) -> None:
+    store = sequential()
+    noise = np.random.default_rng(6).normal(0, 0.05, 12)
+    store.claims[0] = {"text": "good", "better": {"arm": "clear", "than": "b", "metric": "val/loss", "margin": 0.0}}
+    for seed in range(12):
+        store.write_trial("b", seed, {"val/loss": 1.0})
+        store.write_trial("clear", seed, {"val/loss": 0.5 + noise[seed]}, "finished" if seed < 8 else "diverged")
+        store.write_trial("near", seed, {"val/loss": 1.0 + BORDER + noise[::-1][seed]})
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    claims = parse(records.manifest.claims, tuple(store.arms), store.metrics)
+    good = judge_all(claims, records)[""][0]
+    assert (good.outcome, good.look, good.p) == ("undecided", 4, 1.0)
+    assert "clear diverged with 4 of 12 seeds: not favoured" in good.notes
+    store.claims[0] = {"text": "bad", "worse": {"arm": "clear", "than": "b", "metric": "val/loss", "margin": 0.0}}
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    bad = judge_all(parse(records.manifest.claims, tuple(store.arms), store.metrics), records)[""][0]
+    assert bad.outcome == "undecided", "that the survivors are better refutes nothing of an arm that diverges"
 
 
 def test_a_look_is_judged_only_when_its_trials_have_ended(sequential: Callable[..., Store]) -> None:

@@ -11,7 +11,15 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from swapformer.report import statistics
-from swapformer.report.estimates import IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown, mean_estimate
+from swapformer.report.estimates import (
+    Both,
+    IdenticalEstimate,
+    MeanEstimate,
+    Opened,
+    RateEstimate,
+    Unknown,
+    mean_estimate,
+)
 
 
 def paired(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +68,8 @@ def test_a_single_seed_has_no_interval() -> None:
     [
         MeanEstimate(0.3, 6, 0.11),
         IdenticalEstimate(0.5, 6),
+        IdenticalEstimate(0.5, 6, -1.0, 1.0),
+        Both(MeanEstimate(0.3, 6, 0.11), IdenticalEstimate(0.3, 6, -1.0, 1.0)),
         RateEstimate(5, 8),
         RateEstimate(-3, 8),
         RateEstimate(8, 8),
@@ -81,6 +91,17 @@ def test_identical_differences_are_judged_by_the_sign_test() -> None:
     assert eight.p_above(0) == pytest.approx(oracle)
     assert eight.lower(0.025) == 0.4
     assert two.lower(0.025) == -math.inf  # two equal numbers prove nothing
+
+
+def test_identical_differences_of_shares_allow_for_what_is_too_rare_to_have_been_seen() -> None:
+    """A share q of other seeds escapes n of them with probability (1 - q)^n, and may lie at either bound."""
+    estimate = mean_estimate(np.full(8, 0.4), (-1.0, 1.0))
+    share = 1 - 0.025 ** (1 / 8)
+    assert stats.binom.pmf(0, 8, share) == pytest.approx(0.025)
+    assert estimate.lower(0.025) == pytest.approx((1 - share) * 0.4 + share * -1)
+    assert estimate.upper(0.025) == pytest.approx((1 - share) * 0.4 + share * 1)
+    assert estimate.p_above(-1.5) == 0.0 and estimate.p_above(0.4) == 1.0
+    assert IdenticalEstimate(-1.0, 4, -1.0, 1.0).lower(0.025) == -1.0
 
 
 def enumerated_tail(n: int, total: int, plus: float, minus: float) -> float:

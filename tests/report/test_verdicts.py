@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import stats
 
 from swapformer.report import verdicts
 from swapformer.report.claims import parse
+from swapformer.report.estimates import RateEstimate
 from swapformer.report.evidence import Evidence
 from swapformer.report.verdicts import Verdict, judge
 
@@ -150,6 +152,19 @@ def test_a_mean_claim_never_favours_an_arm_that_diverged() -> None:
     assert one(apart(0.0, diverged={"b": [2]}), within=within).outcome == "undecided"
 
 
+def test_a_finished_trial_without_a_finite_value_counts_like_one_that_diverged() -> None:
+    values = np.where(np.arange(8) < 4, math.nan, 0.2 + NOISE)
+    seen = replace(evidence({"a": values, "b": np.ones(8)}), finished=dict.fromkeys("ab", np.ones(8, dtype=bool)))
+    verdict = one(seen, better=settings())
+    assert (verdict.outcome, verdict.pairs) == ("undecided", 4)
+    assert verdict.notes == ("a has no finite val/loss with 4 of 8 seeds: not favoured",)
+    assert one(seen, worse=settings()).outcome == "undecided"
+    poor = replace(seen, values={**seen.values, ("a", "val/loss"): 3 * values + 1})
+    assert one(poor, worse=settings()).outcome == "supported", "even its survivors are worse"
+    unknown = replace(seen, values={})
+    assert one(unknown, better=settings()).notes == (), "an arm may lack a metric altogether"
+
+
 def test_the_rule_about_diverged_arms_follows_the_metrics_direction() -> None:
     body = settings(metric="val/accuracy")
     high = apart(0.5, metric="val/accuracy", diverged={"a": [2]})
@@ -209,6 +224,45 @@ def test_the_relative_margin_pays_for_the_uncertainty_of_its_reference() -> None
     expected = stats.ttest_1samp(x - y - 0.5 * y, 0).confidence_interval(0.95).high
     assert relative.upper - 0.5 == pytest.approx(expected)
     assert fixed.upper < relative.upper
+
+
+def test_a_relative_margin_proves_nothing_from_two_equal_differences() -> None:
+    body = {"arm": "a", "of": "b", "metric": "val/loss", "relative": 0.05}
+    for n, outcome in ((2, "undecided"), (8, "supported")):
+        reference = 3.28 + 0.02 * (np.arange(n) % 2)
+        assert one(evidence({"a": reference, "b": reference}), within=body).outcome == outcome
+
+
+def test_arms_that_saturate_are_not_taken_for_equal_before_rare_failures_are_ruled_out() -> None:
+    body = {"arm": "a", "of": "b", "metric": "val/accuracy", "margin": 0.02}
+    verdict = one(evidence({"a": np.ones(8), "b": np.ones(8)}, "val/accuracy"), within=body)
+    fewest = math.ceil(math.log(0.025) / math.log(0.98))  # (1 - 0.02)^n ≤ 0.025
+    assert (verdict.outcome, verdict.needed) == ("undecided", (fewest, fewest))
+    many = one(evidence({"a": np.ones(fewest), "b": np.ones(fewest)}, "val/accuracy"), within=body)
+    assert many.outcome == "supported"
+
+
+def test_equal_arms_never_leave_the_edge_of_a_claim_and_no_seeds_are_asked_for() -> None:
+    verdict = one(evidence({"a": 2 + NOISE, "b": 2 + NOISE}), worse=settings(margin=0.0))
+    assert (verdict.outcome, verdict.needed) == ("undecided", None)
+
+
+def test_no_range_of_seeds_promises_a_rate_that_they_could_not_decide() -> None:
+    seen = evidence({"a": np.full(4, math.nan), "b": np.ones(4)}, diverged={"a": range(4)})
+    verdict = one(seen, diverges={"arm": "a", "than": "b", "margin": 0.0})
+    assert verdict.outcome == "undecided" and verdict.needed is not None and verdict.needed[0] is not None
+    enough = verdict.needed[0]
+    assert 2 * RateEstimate(enough, enough).p_above(0) <= 0.05 < 2 * RateEstimate(enough - 1, enough - 1).p_above(0)
+
+
+def test_divergence_is_compared_within_one_environment_class_too() -> None:
+    lost = {"a": range(8)}
+    seen = evidence({"a": np.full(8, math.nan), "b": np.ones(8)}, diverged=lost)
+    apart_ = evidence(
+        {"a": np.full(8, math.nan), "b": np.ones(8)}, diverged=lost, classes={"a": ["gpu"] * 8, "b": ["cpu"] * 8}
+    )
+    outcomes = [one(each, diverges={"arm": "a", "than": "b", "margin": 0.0}).outcome for each in (seen, apart_)]
+    assert outcomes == ["supported", "undecided"]
 
 
 def test_more_seeds_of_the_predicted_number_decide() -> None:

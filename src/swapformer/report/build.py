@@ -98,7 +98,8 @@ class Report:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=_COLORS[verdict.outcome]))
                 for contrast in verdict.contrasts:
                     console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
-                console.print(Text(f"  {wording.verdict_text(verdict)}", style="dim"))
+                level = formats.percent(1 - verdict.level) + (f", at {verdict.look} seeds" if verdict.look else "")
+                console.print(Text(f"  {wording.verdict_text(verdict)} ({level})", style="dim"))
         for view in self.views:
             if view.condition:
                 console.print(Text(f"\n{view.condition}", style="bold"))

@@ -84,22 +84,40 @@ class MeanEstimate(Estimate):
 @dataclass(frozen=True)
 class IdenticalEstimate(Estimate):
     """All n differences are the same number. A t interval would have no width, which would claim certainty from two
-    seeds; the sign test is asked instead: n values on one side of x have probability 2^-n by chance."""
+    seeds.
+
+    Differences that cannot leave [`least`, `most`] are those of a metric that saturates: a rare other value, of which
+    these seeds show none, moves the mean. A share q of them stays unseen with probability (1 - q)^n, so at a tail the
+    share is up to 1 - tail^(1/n), and the mean as far away as that share at `least` or `most` takes it. Differences
+    without bounds agree to the last digit only where two arms compute the same; the sign test is asked of them: n
+    values on one side of x have probability 2^-n by chance.
+    """
 
     value: float
     n: int
+    least: float = -math.inf
+    most: float = math.inf
 
     def p_above(self, x: float) -> float:
-        return 2.0**-self.n if self.value > x else 1.0
+        if not self.value > x:
+            return 1.0
+        if self.least == -math.inf:
+            return 2.0**-self.n
+        return ((x - self.least) / (self.value - self.least)) ** self.n if x > self.least else 0.0
 
     def p_below(self, x: float) -> float:
-        return 2.0**-self.n if self.value < x else 1.0
+        return self._mirrored().p_above(-x)
 
     def lower(self, tail: float) -> float:
-        return self.value if 2.0**-self.n <= tail else -math.inf
+        if self.least == -math.inf:
+            return self.value if 2.0**-self.n <= tail else -math.inf
+        return self.least + (self.value - self.least) * tail ** (1 / self.n)
 
     def upper(self, tail: float) -> float:
-        return self.value if 2.0**-self.n <= tail else math.inf
+        return -self._mirrored().lower(tail)
+
+    def _mirrored(self) -> IdenticalEstimate:
+        return IdenticalEstimate(-self.value, self.n, -self.most, -self.least)
 
 
 @dataclass(frozen=True)
@@ -131,6 +149,34 @@ class RateEstimate(Estimate):
 
 
 @dataclass(frozen=True)
+class Both(Estimate):
+    """What two estimates of one difference both say: the larger p-values, the wider limits."""
+
+    first: Estimate
+    second: Estimate
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return self.first.value
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return self.first.n
+
+    def p_above(self, x: float) -> float:
+        return max(self.first.p_above(x), self.second.p_above(x))
+
+    def p_below(self, x: float) -> float:
+        return max(self.first.p_below(x), self.second.p_below(x))
+
+    def lower(self, tail: float) -> float:
+        return min(self.first.lower(tail), self.second.lower(tail))
+
+    def upper(self, tail: float) -> float:
+        return max(self.first.upper(tail), self.second.upper(tail))
+
+
+@dataclass(frozen=True)
 class Opened(Estimate):
     """An estimate whose limit below, above or on both sides is given up (see `evidence.mean_difference`)."""
 
@@ -159,15 +205,14 @@ class Opened(Estimate):
         return math.inf if self.above else self.inner.upper(tail)
 
 
-def mean_estimate(differences: FloatArray, standard_error: float | None = None) -> Estimate:
-    """The estimate of the mean of paired differences; `standard_error` replaces their own where it is given."""
+def mean_estimate(differences: FloatArray, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
+    """The estimate of the mean of paired differences, none of which can lie outside `bounds`."""
     n = len(differences)
     if n < 2:
         return Unknown(float(differences[0]) if n else math.nan, n)
-    value = float(differences.mean())
-    error = float(differences.std(ddof=1)) / math.sqrt(n) if standard_error is None else standard_error
+    value, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
     if error <= 1e-12 * max(float(np.abs(differences).max()), 1e-300):
-        return IdenticalEstimate(value, n)
+        return IdenticalEstimate(value, n, *bounds)
     return MeanEstimate(value, n, error)
 
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from swapformer.report.estimates import Estimate, FloatArray, Opened, RateEstimate, Unknown, mean_estimate
+from swapformer.report.estimates import (
+    Both,
+    Estimate,
+    FloatArray,
+    MeanEstimate,
+    Opened,
+    RateEstimate,
+    Unknown,
+    mean_estimate,
+)
 from swapformer.report.records import Records
 
 BoolArray = NDArray[np.bool_]
@@ -24,12 +33,19 @@ class Pairs:
     seeds: tuple[int, ...]
     apart: tuple[int, ...]
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What no difference can leave: values that all lie in [0, 1] are taken for those of a share or a rate."""
+        share = all(((values >= 0) & (values <= 1)).all() for values in (self.x, self.y))
+        return (-1.0, 1.0) if share else (-math.inf, math.inf)
+
 
 @dataclass(frozen=True)
 class Evidence:
     """Everything that verdicts look at; all arrays run over `seeds`.
 
-    `values[arm, metric]` is nan where the trial did not finish or the metric is not there. `classes[arm]` names the
+    `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
+    that an arm does not have. `classes[arm]` names the
     environment class of each trial (one class everywhere where it is not given).
     """
 
@@ -69,26 +85,42 @@ class Evidence:
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
         """The estimate of mean(arm - than), paired by seed.
 
-        **Diverged trials.** The mean over the survivors flatters an arm that diverged, so the limit on its flattering
-        side is given up: with a metric that is better when lower, a diverged `arm` opens the limit above, a diverged
-        `than` the one below; without a good direction both open. A mean claim can therefore never favour an arm that
-        diverged. With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the
-        larger of those of `arm - than ± r·than`.
+        The limits that `flattered` names are given up, so that a mean claim can never favour an arm that lost trials.
+        With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
+        of `arm - than ± r·than`.
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
-        error = None
-        if relative and len(difference) > 1:
+        estimate = mean_estimate(difference, pairs.bounds)
+        if relative and not isinstance(estimate, Unknown):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
-            error = max(spreads) / math.sqrt(len(difference))
-        estimate = mean_estimate(difference, error)
-        arm_diverged, than_diverged = self.has_diverged(arm), self.has_diverged(than)
-        if not (arm_diverged or than_diverged):
-            return estimate
-        direction = self.directions.get(metric)
-        above = {"lower": arm_diverged, "higher": than_diverged}.get(direction or "", True)
-        below = {"lower": than_diverged, "higher": arm_diverged}.get(direction or "", True)
-        return Opened(estimate, below, above)
+            moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
+            if moving.standard_error > 0:
+                estimate = moving if isinstance(estimate, MeanEstimate) else Both(estimate, moving)
+        below, above = self.flattered(arm, than, metric)
+        return Opened(estimate, below, above) if below or above else estimate
+
+    def flattered(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
+        """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
+
+        With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
+        below; without a good direction both are open.
+        """
+        here, there = bool(self.lost(arm, metric).any()), bool(self.lost(than, metric).any())
+        direction = self.directions.get(metric) or ""
+        below = {"lower": there, "higher": here}.get(direction, here or there)
+        above = {"lower": here, "higher": there}.get(direction, here or there)
+        return below, above
+
+    def lost(self, arm: str, metric: str) -> BoolArray:
+        """The seeds whose trial came to no number: it diverged, or it finished without a finite value."""
+        return self.diverged.get(arm, self._nowhere) | self.unmeasured(arm, metric)
+
+    def unmeasured(self, arm: str, metric: str) -> BoolArray:
+        """The seeds whose trial finished without a finite value of a metric that the arm has."""
+        if (arm, metric) not in self.values:
+            return self._nowhere
+        return self.finished.get(arm, self._nowhere) & ~np.isfinite(self._values(arm, metric))
 
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
@@ -98,23 +130,22 @@ class Evidence:
             return Unknown(n=n)
         return RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
 
-    def has_diverged(self, arm: str) -> bool:
-        """Whether any trial of the arm diverged."""
-        return arm in self.diverged and bool(self.diverged[arm].any())
-
     def never_finished(self, arm: str) -> bool:
         """Whether trials of the arm diverged and none finished: it is out of the race for the best."""
-        return self.has_diverged(arm) and not bool(self.finished[arm].any())
+        return bool(self.diverged[arm].any()) and not bool(self.finished[arm].any())
 
     def _values(self, arm: str, metric: str) -> FloatArray:
         return self.values.get((arm, metric), np.full(len(self.seeds), math.nan))
+
+    @property
+    def _nowhere(self) -> BoolArray:
+        return np.zeros(len(self.seeds), dtype=bool)
 
     def _named(self, chosen: BoolArray) -> tuple[int, ...]:
         return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
 
     def _ended(self, arm: str) -> BoolArray:
-        nowhere = np.zeros(len(self.seeds), dtype=bool)
-        return self.finished.get(arm, nowhere) | self.diverged.get(arm, nowhere)
+        return self.finished.get(arm, self._nowhere) | self.diverged.get(arm, self._nowhere)
 
     def _same_class(self, arm: str, than: str) -> BoolArray:
         everywhere = np.full(len(self.seeds), "", dtype=object)
@@ -126,7 +157,7 @@ def gather(records: Records) -> Evidence:
     arms = records.manifest.possible
     seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
     place = {seed: index for index, seed in enumerate(seeds)}
-    values: dict[tuple[str, str], FloatArray] = {}
+    values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
     for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
         values.setdefault((arm, metric), np.full(len(seeds), math.nan))[place[seed]] = value
     finished = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}

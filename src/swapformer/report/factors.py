@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
 
 import numpy as np
-import pandas as pd
+from scipy import linalg, stats
 
 from swapformer.report import formats
 from swapformer.report.design import Values
-from swapformer.report.estimates import FloatArray
-from swapformer.report.evidence import Evidence
-from swapformer.report.statistics import t_interval
+from swapformer.report.estimates import FloatArray, Opened, mean_estimate
+from swapformer.report.evidence import BoolArray, Evidence
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A mean over seeds with its 95 % t interval, not corrected for several comparisons."""
+    """A mean over seeds with its 95 % interval, not corrected for several comparisons, and open on a side that would
+    flatter an arm that lost trials."""
 
     value: float
     lower: float
@@ -48,22 +49,31 @@ class ArmEffects:
 
 @dataclass(frozen=True)
 class Term:
-    """A line of the analysis of variance: an effect (or the interaction of several) against its error over seeds."""
+    """A line of the analysis of variance: an effect (or the interaction of several) against its error over seeds.
+
+    `freedom` and `p` are corrected by `epsilon`, for variances that differ between the contrasts of a term.
+    """
 
     name: str
     f: float
     freedom: tuple[float, float]
     p: float
+    epsilon: float
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What the factors of a grid do to one metric; `seeds` stand behind `terms`."""
+    """What the factors of a grid do to one metric; `seeds` stand behind `terms`.
+
+    `impossible`: the arms that cannot be built in some condition. `few`: those with too few seeds for `terms`.
+    """
 
     metric: str
     contrasts: tuple[str, ...]
     arms: tuple[ArmEffects, ...]
+    impossible: tuple[str, ...]
     terms: tuple[Term, ...]
+    few: tuple[str, ...]
     seeds: int
 
 
@@ -71,30 +81,38 @@ def effects(
     metric: str, baseline: str, conditions: Mapping[str, Values], evidence: Mapping[str, Evidence]
 ) -> Effects | None:
     """Main effects and interactions of one metric; None where no arm has its values in all conditions."""
-    arms = [arm for arm in next(iter(evidence.values())).arms if all(arm in each.arms for each in evidence.values())]
+    known = list(dict.fromkeys(arm for each in evidence.values() for arm in each.arms))
+    arms = [arm for arm in known if all(arm in each.arms for each in evidence.values())]
     if baseline not in arms or len(arms) < 2:
         return None
-    factors = list(next(iter(conditions.values())))
-    levels = {factor: list(dict.fromkeys(values[factor] for values in conditions.values())) for factor in factors}
-    contrasts = [(factor, level) for factor in factors for level in levels[factor][1:]]
+    levels = _levels(conditions)
+    contrasts = [(factor, level) for factor, of in levels.items() for level in of[1:]]
+    at = {
+        (factor, level): np.array([values[factor] == level for values in conditions.values()])
+        for factor, of in levels.items()
+        for level in of
+    }
     rows = []
     for arm in arms:
         if arm == baseline:
             continue
         differences = _differences(arm, baseline, metric, evidence)
-        inner = []
-        for factor, level in contrasts:
-            at, first = (
-                np.array([values[factor] == one for values in conditions.values()])
-                for one in (level, levels[factor][0])
-            )
-            inner.append(_effect(differences[:, at].mean(axis=1) - differences[:, first].mean(axis=1)))
-        rows.append(ArmEffects(arm, _effect(differences.mean(axis=1)), tuple(inner)))
+        sides = np.array([each.flattered(arm, baseline, metric) for each in evidence.values()])
+        over, first = np.ones(len(evidence), dtype=bool), np.zeros(len(evidence), dtype=bool)
+        inner = [_effect(differences, sides, at[each], at[each[0], levels[each[0]][0]]) for each in contrasts]
+        rows.append(ArmEffects(arm, _effect(differences, sides, over, first), tuple(inner)))
     if not any(row.main.n for row in rows):
         return None
-    terms, seeds = _anova(arms, metric, conditions, evidence)
+    terms, few, seeds = _anova(arms, metric, conditions, evidence)
     names = tuple(f"{factor}: {level} − {levels[factor][0]}" for factor, level in contrasts)
-    return Effects(metric, names, tuple(rows), terms, seeds)
+    impossible = tuple(arm for arm in known if arm not in arms)
+    return Effects(metric, names, tuple(rows), impossible, terms, few, seeds)
+
+
+def _levels(conditions: Mapping[str, Values]) -> dict[str, list[str]]:
+    """Factor → its levels, both in the order of the study file."""
+    factors = next(iter(conditions.values()))
+    return {factor: list(dict.fromkeys(values[factor] for values in conditions.values())) for factor in factors}
 
 
 def _differences(arm: str, baseline: str, metric: str, evidence: Mapping[str, Evidence]) -> FloatArray:
@@ -107,38 +125,65 @@ def _differences(arm: str, baseline: str, metric: str, evidence: Mapping[str, Ev
     return np.array([[column[seed] for column in columns] for seed in seeds], dtype=float).reshape(-1, len(columns))
 
 
-def _effect(values: FloatArray) -> Effect:
-    value = float(values.mean()) if len(values) else math.nan
-    return Effect(value, *t_interval(values), len(values))
+def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: BoolArray) -> Effect:
+    """The mean difference in the conditions `here`, less that in those `there`, if any.
+
+    `sides` [conditions, 2]: whether the limits below and above are open in a condition.
+    """
+    values = differences[:, here].mean(axis=1) - (differences[:, there].mean(axis=1) if there.any() else 0.0)
+    below, above = (sides[here, side].any() or sides[there, 1 - side].any() for side in (0, 1))
+    estimate = Opened(mean_estimate(values), bool(below), bool(above))
+    return Effect(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(values))
 
 
 def _anova(
     arms: Sequence[str], metric: str, conditions: Mapping[str, Values], evidence: Mapping[str, Evidence]
-) -> tuple[tuple[Term, ...], int]:
-    """The analysis of variance with repeated measures (every factor varies within a seed), and how many seeds it had.
+) -> tuple[tuple[Term, ...], tuple[str, ...], int]:
+    """The analysis of variance with repeated measures (every factor varies within a seed), the arms that had too few
+    seeds for it, and how many seeds it had.
 
-    Seeds that lack a value anywhere are left out; with fewer than two there is nothing to analyse.
+    A seed counts that has its values everywhere, in one environment class; an arm that has fewer than two such seeds by
+    itself is left out. F = n·|m|² / tr S, for the means m and the covariance S over n seeds of a term's k orthonormal
+    contrasts; its degrees of freedom are εk and εk(n - 1), with ε = (tr S)² / (k tr S²) of Greenhouse and Geisser 1959
+    (doi 10.1007/BF02289823), where ε = 1 says that all contrasts vary alike.
     """
-    factors = list(next(iter(conditions.values())))
-    frames = []
-    for condition, each in evidence.items():
-        for arm in arms:
-            values = each.values.get((arm, metric), np.full(len(each.seeds), math.nan))
-            frame = pd.DataFrame({"value": values, "seed": each.seeds, "f0": arm})
-            frames.append(frame.assign(**{f"f{i}": conditions[condition][key] for i, key in enumerate(factors, 1)}))
-    data = pd.concat(frames, ignore_index=True)
-    whole = data.groupby("seed")["value"].apply(lambda values: bool(np.isfinite(values).all()))
-    seeds = [seed for seed, fine in whole.items() if fine]
-    if len(seeds) < 2:
-        return (), len(seeds)
-    from statsmodels.stats.anova import AnovaRM  # late: it takes a second, and few studies have a grid
-
-    names = {f"f{i}": name for i, name in enumerate(["arm", *factors])}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of divisions where all seeds agree
-        table = AnovaRM(data[data["seed"].isin(seeds)], "value", "seed", within=list(names)).fit().anova_table
+    kept = [arm for arm in arms if _whole([arm], metric, evidence).sum() >= 2]
+    few = tuple(arm for arm in arms if arm not in kept)
+    whole = _whole(kept, metric, evidence)
+    if len(kept) < 2 or whole.sum() < 2:
+        return (), few, int(whole.sum())
+    levels = {"arm": kept, **_levels(conditions)}
+    order = sorted(
+        conditions, key=lambda name: [levels[factor].index(value) for factor, value in conditions[name].items()]
+    )
+    cells = [evidence[name].values[arm, metric][whole] for arm in kept for name in order]
+    values = np.stack(cells, axis=1)
     terms = [
-        Term(" × ".join(names[part] for part in str(key).split(":")), float(f), (float(over), float(under)), float(p))
-        for key, f, over, under, p in table.itertuples()
+        _term(" × ".join(names), values, [(len(of), name in names) for name, of in levels.items()])
+        for size in range(1, len(levels) + 1)
+        for names in combinations(levels, size)
     ]
-    return tuple(terms), len(seeds)
+    return tuple(terms), few, int(whole.sum())
+
+
+def _whole(arms: Sequence[str], metric: str, evidence: Mapping[str, Evidence]) -> BoolArray:
+    """The seeds with a value of every arm in every condition, all in one environment class."""
+    nothing = np.full(len(next(iter(evidence.values())).seeds), math.nan)
+    rows = [each.values.get((arm, metric), nothing) for each in evidence.values() for arm in arms]
+    classes = [each.classes.get(arm, np.full(len(nothing), "")) for each in evidence.values() for arm in arms]
+    alike = np.array([len(set(column)) == 1 for column in zip(*classes, strict=True)], dtype=bool)
+    return np.asarray(np.isfinite(rows).all(axis=0) & alike, dtype=bool)
+
+
+def _term(name: str, values: FloatArray, factors: Sequence[tuple[int, bool]]) -> Term:
+    """A line for values [seeds, cells]; the cells are the product of `factors`: (levels, whether the term has it)."""
+    parts = [linalg.helmert(levels) if inside else np.full((1, levels), levels**-0.5) for levels, inside in factors]
+    contrasts = values @ reduce(np.kron, parts).T
+    n, k = contrasts.shape
+    means, spread = contrasts.mean(axis=0), np.atleast_2d(np.cov(contrasts, rowvar=False))
+    trace = float(np.trace(spread))
+    if trace <= 1e-24 * max(float((values**2).max()), 1e-300):
+        return Term(name, math.nan, (k, k * (n - 1)), math.nan, 1.0)  # every seed says exactly the same
+    epsilon = trace**2 / (k * float((spread**2).sum()))
+    f, freedom = n * float(means @ means) / trace, (epsilon * k, epsilon * k * (n - 1))
+    return Term(name, f, freedom, float(stats.f.sf(f, *freedom)), epsilon)

@@ -71,15 +71,15 @@ def large(value: float) -> str:
     return DASH if math.isnan(value) else f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-def scaled(value: float) -> str:
-    """A large number in three significant digits with a prefix: `1.23 T`."""
+def scaled(value: float, digits: int = 3) -> str:
+    """A large number in so many significant digits (at least 3) with a prefix: `1.23 T`."""
     if math.isnan(value):
         return DASH
     for prefix in ("", " k", " M", " G", " T", " P"):
         if abs(value) < 999.5:
-            return f"{value:.3g}{prefix}"
+            return f"{value:.{digits}g}{prefix}"
         value /= 1000
-    return f"{value:.3g} E"
+    return f"{value:.{digits}g} E"
 
 
 def signed_percent(share: float) -> str:
@@ -100,13 +100,20 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
-def seconds(value: float) -> str:
-    """A short time in three significant digits: `12.3 ms`."""
+def digits_for(low: float, high: float) -> int:
+    """Significant digits, three at least, that tell apart numbers that are a twentieth of the range apart."""
+    if not 0 < abs(high - low) < math.inf:
+        return 3
+    return max(3, 1 + math.ceil(math.log10(20 * max(abs(low), abs(high)) / abs(high - low))))
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """A short time in so many significant digits (at least 3): `12.3 ms`."""
     if math.isnan(value):
         return DASH
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
         if value * factor >= 0.9995 or unit == "µs":
-            return f"{value * factor:.3g} {unit}" if value * factor < 1000 else f"{value * factor:.0f} {unit}"
+            return f"{value * factor:.{digits}g} {unit}" if value * factor < 1000 else f"{value * factor:.0f} {unit}"
     raise AssertionError("the last unit takes all")
 
 

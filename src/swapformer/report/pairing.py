@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from swapformer.report import formats
+from swapformer.report.estimates import mean_estimate
 from swapformer.report.hover import interval_text
 from swapformer.report.records import Records
-from swapformer.report.statistics import t_interval
 
 SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
 """What two trials must share to be paired: column of the cells → in words."""
@@ -74,4 +74,5 @@ def difference(together: pd.DataFrame, arm: str, condition: str, metric: str) ->
     paired = values.to_numpy(dtype=float)[fit]
     apart = Counter(words for each in rows["apart"][~fit] for words in each)
     same = int((rows["trial_a"] == rows["trial_b"])[fit].sum())
-    return Difference(float(paired.mean()) if len(paired) else np.nan, *t_interval(paired), len(paired), apart, same)
+    estimate = mean_estimate(paired)
+    return Difference(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(paired), apart, same)

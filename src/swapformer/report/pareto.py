@@ -48,8 +48,8 @@ def _figure(scene: Scene, metric: str, price: Price) -> Drawn | None:
         + ". Ringed, joined by the line: no arm is as cheap and better. Hollow: an arm that costs no more is better "
         "beyond doubt (paired 95 % t interval)."
     )
-    if lost := [arm for arm in scene.arms if scene.diverged(arm)]:
-        caption += f" Left out, since trials diverged: {', '.join(lost)}."
+    if lost := [arm for arm in scene.arms if scene.evidence.lost(arm, metric).any()]:
+        caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."
     title = f"{metric} against {price.name}"
     svg = canvas.to_svg(figure, title)
     return Drawn(f"pareto_{price.slug}_{canvas.slug(metric)}", title, caption, svg, hover.plain())
@@ -89,7 +89,8 @@ def _scale(axes: Axes, price: Price, values: Sequence[tuple[float, float, float]
         pad = 0.08 * (high - low)
         axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(price, value)))
+    digits = formats.digits_for(low, high)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(price, value, digits)))
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -99,10 +100,8 @@ def _decades(low: float, high: float) -> list[float]:
     return [step * 10.0**power for power in powers for step in steps]
 
 
-def _short(price: Price, value: float) -> str:
-    if price.slug == "time":
-        return formats.seconds(value)
-    return formats.scaled(value)
+def _short(price: Price, value: float, digits: int) -> str:
+    return formats.seconds(value, digits) if price.slug == "time" else formats.scaled(value, digits)
 
 
 def _said(price: Price, ends: tuple[float, float, float]) -> str:

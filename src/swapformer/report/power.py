@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from scipy import special
 
 from swapformer.report.claims import Claim
+from swapformer.report.estimates import RateEstimate
 
 MOST_SEEDS = 1000
 
@@ -32,7 +34,7 @@ def power(distance: float, sd: float, seeds: int, alpha: float = 0.05) -> float:
 
 def seeds_to_decide(distance: float, sd: float, alpha: float = 0.05, wanted: float = 0.8) -> int | None:
     """The fewest seeds with power `wanted`; None for more than `MOST_SEEDS`."""
-    return _fewest(lambda seeds: power(distance, sd, seeds, alpha) >= wanted)
+    return fewest(lambda seeds: power(distance, sd, seeds, alpha) >= wanted)
 
 
 def seeds_range(
@@ -49,7 +51,8 @@ def seeds_range(
     return (None if low is None else max(low, seeds + 1)), (None if high is None else max(high, seeds + 1))
 
 
-def _fewest(enough: Callable[[int], bool]) -> int | None:
+def fewest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of seeds that is enough, where more are enough too; None for more than `MOST_SEEDS`."""
     high = 2
     while not enough(high):
         if high >= MOST_SEEDS:
@@ -101,22 +104,38 @@ def plan(
     """What `seeds` seeds could decide, before anything is run.
 
     `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
-    standard deviation of the paired differences; each is one number, or one per metric (claims about divergence:
-    `"diverged"`). With the default `sd=1`, `effect` counts in standard deviations. Claims are tested as Holm would:
-    the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
+    standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
+    `effect` counts in standard deviations. Of arms that are said to diverge, the one is taken to diverge always and the
+    other never. Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
     """
-    sizes = sorted((_assumed(effect, claim) / max(_assumed(sd, claim), 1e-300) for claim in claims), reverse=True)
-    m = len(sizes)
+    m = len(claims)
+    powers = [
+        partial(_decides, claim, None if claim.metric is None else _size(effect, sd, claim.metric)) for claim in claims
+    ]
+    powers.sort(key=lambda of: of(seeds, alpha / m), reverse=True)
     decidable = 0
-    while decidable < m and power(sizes[decidable], 1.0, seeds, alpha / (m - decidable)) >= wanted:
+    while decidable < m and powers[decidable](seeds, alpha / (m - decidable)) >= wanted:
         decidable += 1
-    each = [seeds_to_decide(size, 1.0, alpha / (m - rank), wanted) for rank, size in enumerate(sizes)]
-    needed = None if None in each else max((fewest for fewest in each if fewest), default=2)
+    each = [_needs(of, alpha / (m - rank), wanted) for rank, of in enumerate(powers)]
+    needed = None if None in each else max((one for one in each if one), default=2)
     return Plan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
 
 
-def _assumed(value: float | Mapping[str, float], claim: Claim) -> float:
-    return value if isinstance(value, int | float) else value[claim.metric or "diverged"]
+def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
+    far, spread = (value if isinstance(value, int | float) else value[metric] for value in (effect, sd))
+    return far / max(spread, 1e-300)
+
+
+def _decides(claim: Claim, size: float | None, seeds: int, alpha: float) -> float:
+    """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
+    if size is None:
+        return float(seeds > 1 and 2 * RateEstimate(seeds, seeds).p_above(claim.margin) <= alpha)
+    edges = 2 if claim.kind == "within" and not claim.of_best else 1
+    return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, alpha))
+
+
+def _needs(of: Callable[[int, float], float], alpha: float, wanted: float) -> int | None:
+    return fewest(lambda seeds: of(seeds, alpha) >= wanted)
 
 
 def _detectable(seeds: int, alpha: float, wanted: float) -> float:

@@ -41,13 +41,14 @@ def prices(scene: Scene, flops: Mapping[str, float], timed: Mapping[str, Measure
 
 
 def standings(scene: Scene, metric: str, price: Price) -> dict[str, Standing]:
-    """Where each arm stands. Only arms whose trials all ended well are weighed: survivors of a divergence flatter.
+    """Where each arm stands. Only arms that lost no trial are weighed: survivors flatter.
 
     `front`: no arm is as cheap and better on average, or cheaper and as good. `beaten`: one is no dearer beyond its
     spread, and better beyond doubt (paired 95 % t interval, uncorrected). `open`: beaten on average only.
     """
     summaries = scene.summaries(metric)
-    arms = [arm for arm in scene.arms if arm in price.values and summaries[arm].n and not scene.diverged(arm)]
+    lost = {arm for arm in scene.arms if scene.evidence.lost(arm, metric).any()}
+    arms = [arm for arm in scene.arms if arm in price.values and summaries[arm].n and arm not in lost]
     sign = 1 if scene.evidence.directions[metric] == "higher" else -1
     found: dict[str, Standing] = {}
     for arm in arms:

@@ -19,6 +19,8 @@ from swapformer.report.manifest import Cell, Manifest, read_manifest
 from swapformer.schema import upgraded
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
+LARGEST = 1e150
+"""Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
 _RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
 _HEARTBEAT_SECONDS = 120.0
 
@@ -39,9 +41,10 @@ class Records:
 
     `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
     seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
-    values. `histories`: the study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any.
-    `problems`: files that could not be read, in words. `probes`: what the probes of finished trials hold for figures,
-    by condition, arm and seed, then by probe.
+    values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
+    study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
+    could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
+    seed, then by probe.
     """
 
     manifest: Manifest
@@ -51,6 +54,7 @@ class Records:
     directions: Mapping[str, str]
     problems: tuple[str, ...]
     probes: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
+    infinite: frozenset[tuple[str, str, str]] = frozenset()
 
     def at(self, condition: str) -> Records:
         """What it holds of one condition of the grid."""
@@ -59,8 +63,11 @@ class Records:
             for frame in (self.cells, self.metrics, self.histories)
         )
         probes = {place: data for place, data in self.probes.items() if place[0] == condition}
-        manifest = self.manifest.at(condition)
-        return replace(self, manifest=manifest, cells=cells, metrics=metrics, histories=histories, probes=probes)
+        infinite = frozenset(place for place in self.infinite if place[0] == condition)
+        return replace(
+            self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
+            probes=probes, infinite=infinite,
+        )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
         """How many cells (of `arm`) have this status."""
@@ -70,13 +77,14 @@ class Records:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; `metrics` and `probes` only of a finished one."""
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
 
     status: str
     reason: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     probes: dict[str, Any] = field(default_factory=dict)
+    infinite: frozenset[str] = frozenset()
 
 
 def read(study_dir: Path, runs_dir: Path) -> Records:
@@ -86,11 +94,13 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     cells, metrics, histories = [], [], []
     directions: dict[str, str] = {}
     probes: dict[Place, Mapping[str, Any]] = {}
+    infinite: set[tuple[str, str, str]] = set()
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles("missing")
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
+        infinite |= {(cell.condition, cell.arm, name) for name in trial.infinite}
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
         directions |= {k: v for k, v in _mapping(trial.record, "directions").items() if v in ("lower", "higher")}
@@ -107,6 +117,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         directions,
         tuple(problems),
         probes,
+        frozenset(infinite),
     )
 
 
@@ -148,7 +159,9 @@ def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         values |= _numbers(_mapping(artifact, "metrics"))
     for name in _mapping(record, "metrics").keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    return TrialFiles(status, reason, record, values, {name: each.get("data") for name, each in artifacts.items()})
+    probes = {name: each.get("data") for name, each in artifacts.items()}
+    infinite = frozenset(_mapping(record, "metrics").keys() | _mapping(record, "directions").keys()) - values.keys()
+    return TrialFiles(status, reason, record, values, probes, infinite)
 
 
 def _checked(found: Any, cell: Cell) -> dict[str, Any]:
@@ -247,7 +260,7 @@ def _number(value: Any) -> float:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _number(value) for name, value in values.items() if math.isfinite(_number(value))}
+    return {name: _number(value) for name, value in values.items() if abs(_number(value)) < LARGEST}
 
 
 def _concatenate(histories: list[pd.DataFrame]) -> pd.DataFrame:

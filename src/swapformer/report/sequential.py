@@ -1,7 +1,8 @@
 """Judging all claims in all conditions, once or look by look.
 
 A sequential study is judged at `looks` numbers of seeds, at α over their number each, so that all looks together err
-with probability α at most, whatever the test (Bonferroni). A decided claim keeps its verdict. The claims that are still
+with probability α at most, whatever the test (Bonferroni). A decided claim keeps its verdict, unless an arm that it
+favours loses trials with the seeds of later looks: then it is undecided again. The claims that are still
 undecided share a look's error by Holm's procedure: as long as no wrong verdict has been given, every claim on which one
 could be given is among them, or was rightly decided the other way, and has its seeds.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from swapformer.report.claims import Claim, parse
 from swapformer.report.evidence import gather
 from swapformer.report.records import Records, read
-from swapformer.report.verdicts import ALPHA, Verdict, judge_family
+from swapformer.report.verdicts import ALPHA, Verdict, judge_family, reconsidered
 
 _OPEN = ("missing", "running", "interrupted")
 
@@ -38,7 +39,10 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         verdicts = judge_family([(claims[index], seen[condition]) for condition, index in pending], alpha / len(looks))
         for unit, verdict in zip(pending, verdicts, strict=True):
             found[unit] = replace(verdict, look=seeds, p_adjusted=min(1.0, verdict.p_adjusted * len(looks)))
-    return {condition: [found[condition, index] for index in range(len(claims))] for condition in evidence}
+    return {
+        condition: [reconsidered(found[condition, index], seen) for index in range(len(claims))]
+        for condition, seen in evidence.items()
+    }
 
 
 def undecided(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:

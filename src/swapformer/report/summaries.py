@@ -10,15 +10,16 @@ import numpy as np
 
 from swapformer.report import formats, statistics
 from swapformer.report.estimates import FloatArray
-from swapformer.report.evidence import Evidence, Pairs
+from swapformer.report.evidence import Evidence
 from swapformer.report.records import Records
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """arm - baseline in one metric. `lower`, `upper`: paired 95 % t interval, uncorrected, open on a side that would
-    flatter a diverged arm. Beside it: BCa bootstrap interval, sign-flip p, probability of improvement, and `narrowed`,
-    the share of the unpaired (Welch) interval's width that pairing saved."""
+    """arm - baseline in one metric. `lower`, `upper`: paired 95 % interval, uncorrected (Student's t, but where all
+    differences are the same), open on a side that would flatter an arm that lost trials. Beside it: BCa bootstrap
+    interval, sign-flip p, probability of improvement, and `narrowed`, the share of the unpaired (Welch) interval's
+    width that pairing saved; nan where there is nothing to narrow."""
 
     metric: str
     difference: float
@@ -104,35 +105,35 @@ class ArmRow:
 def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     """All that stands in the table about `arm - than`.
 
-    Bootstrap and permutation speak of finished runs only, so they are left out where an arm diverged.
+    Bootstrap and permutation speak of finished runs only, so they are left out where an arm lost trials.
     Each comparison has its own generator with a fixed seed, so adding an arm changes no other arm's numbers.
     """
     pairs = evidence.pairs(arm, than, metric)
     difference = pairs.x - pairs.y
     estimate = evidence.mean_difference(arm, than, metric)
     low, high = statistics.t_interval(difference)
-    welch = statistics.welch_width(pairs.x, pairs.y)
+    width, welch = high - low, statistics.welch_width(pairs.x, pairs.y)
     direction = evidence.directions.get(metric)
-    survivors_only = evidence.has_diverged(arm) or evidence.has_diverged(than)
-    resample = len(difference) > 1 and not survivors_only
+    resample = len(difference) > 1 and not any(evidence.flattered(arm, than, metric))
     return Comparison(
         metric,
         estimate.value,
-        low if math.isfinite(estimate.lower(0.5)) else -math.inf,
-        high if math.isfinite(estimate.upper(0.5)) else math.inf,
+        estimate.lower(0.025),
+        estimate.upper(0.025),
         len(difference),
         statistics.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
         statistics.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
-        _improvement(arm, than, pairs, direction, evidence) if direction else math.nan,
-        1 - (high - low) / welch if welch > 0 and math.isfinite(high - low) else math.nan,
+        _improvement(arm, than, metric, direction, evidence) if direction else math.nan,
+        1 - width / welch if welch > 0 and 0 < width < math.inf else math.nan,
         difference,
     )
 
 
-def _improvement(arm: str, than: str, pairs: Pairs, direction: str, evidence: Evidence) -> float:
-    """The probability of improvement, a diverged run counting as worse than any that finished."""
+def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
+    """The probability of improvement, a lost run counting as worse than any that has a value."""
+    pairs = evidence.pairs(arm, than, metric)
     worst = -math.inf if direction == "higher" else math.inf
-    lost = [np.full(int(evidence.diverged[name].sum()), worst) for name in (arm, than)]
+    lost = [np.full(int(evidence.lost(name, metric).sum()), worst) for name in (arm, than)]
     x, y = np.concatenate([pairs.x, lost[0]]), np.concatenate([pairs.y, lost[1]])
     return statistics.probability_of_improvement(x, y, direction)
 

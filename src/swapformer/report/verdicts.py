@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from swapformer.report.claims import Claim
-from swapformer.report.estimates import Estimate, IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown
+from swapformer.report.estimates import Both, Estimate, IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown
 from swapformer.report.evidence import Evidence
-from swapformer.report.power import seeds_range
+from swapformer.report.power import fewest, seeds_range
 from swapformer.report.statistics import holm_adjusted, holm_levels
 
 Outcome = Literal["supported", "refuted", "undecided"]
@@ -98,14 +98,16 @@ class _Case:
             Contrast(self.claim.arm, than, estimate, region, *_limits(estimate, region, level, len(self.than)))
             for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True)
         )
-        outcomes = {contrast.outcome for contrast in contrasts}
-        outcome: Outcome = "undecided"
-        if "refuted" in outcomes:
-            outcome = "refuted"
-        elif outcomes == {"supported"}:
-            outcome = "supported"
+        outcome = _outcome(contrasts)
         needed = _needed(contrasts, level) if outcome == "undecided" else None
         return Verdict(self.claim, outcome, contrasts, level, self.p(), p_adjusted, needed, self.notes)
+
+
+def _outcome(contrasts: Sequence[Contrast]) -> Outcome:
+    outcomes = {contrast.outcome for contrast in contrasts}
+    if "refuted" in outcomes:
+        return "refuted"
+    return "supported" if outcomes == {"supported"} else "undecided"
 
 
 def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> list[Verdict]:
@@ -119,6 +121,30 @@ def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA)
     p_values = [case.p() for case in cases]
     levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
     return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]
+
+
+def reconsidered(verdict: Verdict, later: Evidence) -> Verdict:
+    """A verdict in the light of later seeds: one that favours an arm which lost trials there is undecided again.
+
+    Limits are only given up, so that this adds no error.
+    """
+    metric = verdict.claim.metric
+    if metric is None or verdict.outcome == "undecided":
+        return verdict
+    contrasts = tuple(
+        _opened(contrast, *later.flattered(contrast.arm, contrast.than, metric)) for contrast in verdict.contrasts
+    )
+    notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
+    if (outcome := _outcome(contrasts)) == verdict.outcome:
+        return replace(verdict, notes=notes)
+    return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0)
+
+
+def _opened(contrast: Contrast, below: bool, above: bool) -> Contrast:
+    """A contrast whose limit below or above is given up."""
+    estimate = Opened(contrast.estimate, below, above)
+    lower, upper = -math.inf if below else contrast.lower, math.inf if above else contrast.upper
+    return replace(contrast, estimate=estimate, lower=lower, upper=upper) if below or above else contrast
 
 
 def _case(claim: Claim, evidence: Evidence) -> _Case:
@@ -141,8 +167,8 @@ def _case(claim: Claim, evidence: Evidence) -> _Case:
             regions.append(claim.region(None, 0.0))
             continue
         estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
-        reference = evidence.pairs(claim.arm, other, claim.metric).y
-        regions.append(claim.region(direction, float(reference.mean()) if len(reference) else math.nan))
+        pairs = evidence.pairs(claim.arm, other, claim.metric)
+        regions.append(claim.region(direction, float(pairs.y.mean()) if len(pairs.y) else math.nan))
     return _Case(claim, than, tuple(estimates), tuple(regions), tuple(notes))
 
 
@@ -152,10 +178,14 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         if arm not in evidence.arms:
             notes.append(f"{arm} is impossible")
             continue
-        diverged = int(evidence.diverged[arm].sum())
-        if diverged and claim.metric is not None:
-            lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
+        if claim.metric is None:
+            continue
+        lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
+        diverged, unmeasured = evidence.diverged[arm].sum(), evidence.unmeasured(arm, claim.metric).sum()
+        if diverged:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
+        if unmeasured:
+            notes.append(f"{arm} has no finite {claim.metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
@@ -191,7 +221,7 @@ def _limits(estimate: Estimate, region: tuple[float, float], level: float, arms:
 def _needed(contrasts: Sequence[Contrast], level: float) -> tuple[int | None, int | None] | None:
     """The seeds that would decide: the hardest of the differences that lean to yes, or the easiest that leans to no."""
     leaning_no = [c for c in contrasts if not c.region[0] < c.estimate.value < c.region[1]]
-    chosen = [_seeds_for(contrast, level / len(contrasts) if leaning_no else level) for contrast in
+    chosen = [_seeds_for(c.estimate, c.region, level / len(contrasts) if leaning_no else level) for c in
               (leaning_no or [c for c in contrasts if c.outcome == "undecided"])]  # fmt: skip
     known = [found for found in chosen if found is not None]
     if leaning_no:
@@ -204,21 +234,37 @@ def _effort(needed: tuple[int | None, int | None]) -> tuple[float, float]:
     return (math.inf if low is None else low, math.inf if high is None else high)
 
 
-def _seeds_for(contrast: Contrast, level: float) -> tuple[int | None, int | None] | None:
-    estimate, (below, above) = contrast.estimate, contrast.region
+def _seeds_for(estimate: Estimate, region: tuple[float, float], level: float) -> tuple[int | None, int | None] | None:
+    """A range of seeds with which a difference like this one would be decided; None where no number would do."""
+    below, above = region
     distance = min(abs(estimate.value - below), abs(estimate.value - above))
     if isinstance(estimate, Opened):
-        holds, fails = _p_values(estimate, contrast.region)
+        holds, fails = _p_values(estimate, region)
         if (holds if below < estimate.value < above else fails) == 1:
             return None  # the open side is the one that would have to close
-        estimate = estimate.inner
+        return _seeds_for(estimate.inner, region, level)
+    if isinstance(estimate, Both):
+        parts = [_seeds_for(part, region, level) for part in (estimate.first, estimate.second)]
+        return None if None in parts else max((part for part in parts if part is not None), key=_effort)
     if isinstance(estimate, Unknown) or not math.isfinite(distance):
         return None
     if isinstance(estimate, IdenticalEstimate):
-        fewest = 1 + math.ceil(math.log2(1 / level))
-        return (fewest, fewest) if distance > 0 else (None, None)
+        if distance == 0:
+            return None  # at the very edge, with every seed
+        enough = fewest(lambda seeds: 2 * min(_p_values(replace(estimate, n=seeds), region)) <= level)
+        return enough, enough
     if isinstance(estimate, RateEstimate):  # approximate: a t interval, with one more seed of either kind in the spread
         rate = (abs(estimate.total) + 1) / (estimate.n + 2)
-        return seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
+        low, high = seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
+        clearest = fewest(
+            lambda seeds: (
+                2 * min(_p_values(RateEstimate(int(math.copysign(seeds, estimate.total)), seeds), region)) <= level
+            )
+        )
+        return _at_least(low, clearest), _at_least(high, clearest)
     assert isinstance(estimate, MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
     return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)
+
+
+def _at_least(seeds: int | None, least: int | None) -> int | None:
+    return None if seeds is None or least is None else max(seeds, least)

@@ -87,23 +87,41 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
         )
+    found += _unmeasured(views)
     found += fairness_caveats(records)
     found += _environments(records)
     found += _commits(records)
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
-            "Some differences are the same number with every seed; where a t interval would have no width, "
-            "the sign test decided instead."
+            "Some differences are the same number with every seed, where a t interval would have no width. Of values "
+            "in [0, 1] the interval allows for rare others that these seeds have not shown; of all else the sign test "
+            "decided."
         )
     found += _evaluation(rows)
-    fewest = min((verdict.pairs for verdict in verdicts if verdict.contrasts), default=5)
-    if fewest < 5:
+    pairs = [verdict.pairs for verdict in verdicts if verdict.contrasts]
+    pairs += [s.comparison.pairs for row in rows for s in row.summaries.values() if s.comparison is not None]
+    if min(pairs, default=5) < 5:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" {records.manifest.scale}" if records.manifest.scale else ""
     found.append(
         f"Intervals cover the randomness of seeds, for this task, size and budget{scale and f' (scale{scale})'}; the "
         "evaluation set is fixed, and its own standard error stands beside."
     )
+    return found
+
+
+def _unmeasured(views: Sequence[View]) -> list[str]:
+    """Where trials finished without a finite value of a metric that others have."""
+    found = []
+    for view in views:
+        where = f" with {view.condition}" if view.condition else ""
+        seen = view.scene.evidence
+        for arm, metric in ((row.arm, metric) for row in view.rows for metric in row.summaries):
+            if lost := int(seen.unmeasured(arm, metric).sum()):
+                found.append(
+                    f"{arm}{where} has no finite {metric} in {lost} of its {int(seen.finished[arm].sum())} finished "
+                    "trials; none is averaged, and its intervals are open on the flattering side."
+                )
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -145,7 +145,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=parameters,
-        notes=module.notes,
+        notes=(*module.notes, *(_infinite(module.results) if status == "finished" else ())),
         **_measured(module, task) if status == "finished" else {},
     )
 
@@ -159,6 +159,13 @@ def _measured(module: Trial, task: Task) -> dict[str, Any]:
         "standard_errors": {_meant(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
     }
+
+
+def _infinite(results: Mapping[str, float]) -> Iterator[str]:
+    """What a record leaves out, in words."""
+    for name, value in results.items():
+        if not math.isfinite(value):
+            yield f"{name} is {value}: it counts as lost"
 
 
 def _base(name: str) -> str:
