@@ -173,3 +173,16 @@ def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_p
     caveats = build(store.study, store.runs).caveats
     assert any("fewer than 5 seeds" in each for each in caveats)
     assert any(each.startswith("b has no finite val/accuracy in 1 of its 4 finished trials") for each in caveats)
+
+
+def test_a_metric_that_is_infinite_in_every_trial_of_an_arm_is_named_and_one_that_it_lacks_is_not(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/perplexity", "probe/x"], range(5))
+    store.directions = {"val/loss": "lower", "val/perplexity": "lower"}
+    for seed in range(5):
+        store.write_trial("a", seed, {"val/loss": 2.0 + seed, "val/perplexity": 8.0}, probes={"probe/x": 0.5})
+        store.write_trial("b", seed, {"val/loss": 800.0 + seed})
+    store.write_manifest()
+    caveats = [each for each in build(store.study, store.runs).caveats if "no finite" in each]
+    assert [each[:58] for each in caveats] == ["b has no finite val/perplexity in 5 of its 5 finished tria"]

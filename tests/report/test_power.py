@@ -85,6 +85,16 @@ def test_a_claim_against_many_or_with_two_edges_needs_more_than_one_with_one() -
         assert np.mean(inside.all(axis=1)) >= 0.79
 
 
+def test_a_claim_of_equivalence_may_fail_at_either_edge() -> None:
+    bodies = {
+        "within": {"arm": "a", "of": "b", "metric": "m", "margin": 1},
+        "worse": {"arm": "a", "than": "b", "metric": "m", "margin": 1},
+    }
+    enough = least(0.05, 6) * 1.001
+    found = [plan(parse([{"text": "t", kind: body}], "ab", "m"), 6, effect=enough) for kind, body in bodies.items()]
+    assert [each.decidable for each in found] == [0, 1]
+
+
 def test_rates_are_planned_by_their_exact_test() -> None:
     """Always against never: 2^(1 - n) / 1 is McNemar's p of n seeds that all differ, and 6 are the first below 5 %."""
     claims = parse([{"text": "t", "diverges": {"arm": "a", "than": "b", "margin": 0}}], "ab", [])
