@@ -143,22 +143,6 @@ class TestGrids:
         assert (crossed.report.directory / "table.md").read_text().count("### spread=") == 4
 
 
-def test_arms_are_matched_in_each_condition_before_they_are_tuned(tmp_path: Path) -> None:
-    """A unit of width costs 12, a head 1: with 13 heads more, h14 must be a unit narrower than the baseline."""
-    arms = {"h2": ["heads=2"], "h14": ["heads=14"], "h99": ["heads=99"]}
-    found = plan(
-        tmp_path, arms=arms, baseline="h2", seeds=1, match={"params": "width", "within": 0.01},
-        grid={"size": ["s", "l"]}, tune={"lr": [1, 2]}, overrides=["width=6", "best=1"],
-    )  # fmt: skip
-    assert {place: matched.override for place, matched in found.matched.items()} == {
-        ("h14", "size=s"): ("width=5",), ("h14", "size=l"): ("width=5",)
-    }  # fmt: skip
-    assert {each.config["width"] for each in found.templates if each.arm == "h14"} == {5}
-    assert {each.config["width"] for each in found.templates if each.arm == "h2"} == {6}
-    assert [each.setting for each in found.templates[:2]] == [("lr=1",), ("lr=2",)]
-    assert "cannot bring parameters to within 1 %" in found.impossible["h99", "size=s"]
-
-
 def test_a_baseline_that_cannot_be_built_somewhere_stops_the_study(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the baseline 'a' cannot be built with heads=7: heads must divide"):
         plan(tmp_path, arms={"a": ["kind=a"], "b": ["kind=b"]}, baseline="a", grid={"heads": [1, 7]})

@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study import axis, budget
+from swapformer.study.costs import once
 from swapformer.study.plan import Plan, Template
 
 Entry = dict[str, Any]
@@ -24,14 +26,14 @@ def disclose(plan: Plan) -> list[Entry]:
     None where they cannot be counted; `match`: what came of it.
     """
     shown = {each.place: each for each in (*reversed(plan.templates), *plan.reported)}
-    counted: dict[str, int | None] = {}
+    step = once(partial(_flops_of_a_step, plan))
     return [
-        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], counted)
+        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], step(shown[place].config))
         for place in dict.fromkeys(each.place for each in plan.templates)
     ]
 
 
-def _entry(plan: Plan, each: Template, baseline: Template, counted: dict[str, int | None]) -> Entry:
+def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> Entry:
     leaves = axis.changed(baseline.config, each.config)
     matched = plan.matched.get(each.place)
     return {
@@ -40,21 +42,17 @@ def _entry(plan: Plan, each: Template, baseline: Template, counted: dict[str, in
         "changes": [[key, *map(_shown, values)] for key, values in leaves.items()],
         "beyond": list(axis.beyond(plan.spec, each.arm, list(leaves))),
         "shapes": list(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
-        "flops": _flops(plan, each, counted),
+        "flops": None if step is None else step * int(each.config["budget"]["steps"]),
         "match": None if matched is None else asdict(matched),
     }
 
 
-def _flops(plan: Plan, each: Template, counted: dict[str, int | None]) -> int | None:
-    """Operations of the whole training, forward and backward of matrix products."""
-    key = json.dumps([each.config["model"], each.config["task"]], sort_keys=True) if "model" in each.config else ""
-    if key not in counted:
-        try:
-            counted[key] = plan.composer.flops_of_a_step(each.config)
-        except UsageError:
-            counted[key] = None
-    step = counted[key]
-    return None if step is None else step * int(each.config["budget"]["steps"])
+def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
+    """Operations of one step, forward and backward of matrix products; None where they cannot be counted."""
+    try:
+        return plan.composer.flops_of_a_step(config)
+    except UsageError:
+        return None
 
 
 def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[list[Any]]:
