@@ -61,7 +61,7 @@ def fairness_caveats(records: Records) -> list[str]:
     wide = [each for each in manifest.fairness if each.beyond]
     found += [
         f"{_place(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
-        f"{', '.join(each.beyond)}."
+        f"{', '.join(each.beyond)}; name what is compared on purpose with `axis: [...]`."
         for each in wide
     ]
     if manifest.looks:

@@ -84,7 +84,10 @@ def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry["beyond"]:
             says = ", ".join(axis.axes(plan.spec, entry["arm"])) or "it says"
-            yield f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}"
+            yield (
+                f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}; "
+                "name what is compared on purpose with `axis: [...]` in the study file"
+            )
 
 
 def settled(plan: Plan) -> Iterator[str]:
