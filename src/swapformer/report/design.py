@@ -25,12 +25,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The setting that an arm is reported with; `edges`: the keys in which it lies at the edge of what was tried."""
+    """The setting that an arm is reported with; `edges`: the keys in which it lies at the edge of what was tried;
+    `diverged`: every trial of every setting did."""
 
     arm: str
     condition: str
     values: Values
     edges: tuple[str, ...]
+    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def parse_tuning(raw: Mapping[str, Any] | None) -> Tuning | None:
         tuple(map(str, raw["keys"])),
         tuple(map(int, raw["seeds"])),
         tuple(Tried(*_place(each), tuple(map(str, each["trials"]))) for each in raw["tried"]),
-        tuple(Chosen(*_place(each), tuple(map(str, each["edges"]))) for each in raw["chosen"]),
+        tuple(
+            Chosen(*_place(each), tuple(map(str, each["edges"])), bool(each.get("diverged"))) for each in raw["chosen"]
+        ),
         tuple(Refused(*_place(each), str(each["reason"])) for each in raw["refused"]),
     )
 

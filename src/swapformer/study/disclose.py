@@ -13,7 +13,7 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.study import axis, budget
 from swapformer.study.costs import once
-from swapformer.study.plan import Plan, Template
+from swapformer.study.plan import Choice, Plan, Template
 
 Entry = dict[str, Any]
 
@@ -94,8 +94,14 @@ def settled(plan: Plan) -> Iterator[str]:
     """What was chosen by tuning, in lines for the terminal."""
     for place in dict.fromkeys(each.place for each in plan.templates):
         choice = plan.chosen.get(place)
-        edge = " (at the edge of what was tried)" if choice is not None and choice.edges else ""
-        yield f"{_name(*place)}: {', '.join(choice.setting) + edge if choice else 'not tuned, trials are missing'}"
+        yield f"{_name(*place)}: {_chosen(choice) if choice else 'not tuned, trials are missing'}"
+
+
+def _chosen(choice: Choice) -> str:
+    setting = ", ".join(choice.setting)
+    if choice.diverged:
+        return f"every setting that was tried diverged; {setting} is only the first; put other values into `tune`"
+    return setting + (" (at the edge of what was tried)" if choice.edges else "")
 
 
 def _name(arm: str, condition: str) -> str:

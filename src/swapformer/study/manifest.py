@@ -73,7 +73,7 @@ def _tuning(plan: Plan) -> dict[str, Any] | None:
             for (place, setting), reason in plan.refused.items()
         ],
         "chosen": [
-            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges)}
+            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges), "diverged": choice.diverged}
             for place, choice in plan.chosen.items()
         ],
     }
