@@ -142,6 +142,14 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     assert ranked == [whole, poor, lossy, gone]
 
 
+def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
+    """A mean of 4 against one of 3, though most of the first one's values are better."""
+    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
+    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    assert min([uneven, even], key=lambda each: each.rank("lower")) is even
+    assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
+
+
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
     """1e-3 and 1e-1 are both a decade off."""
     tied = {"base": ["best=1e-2"], "other": ["best=1e-3"]}

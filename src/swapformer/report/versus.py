@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from swapformer.report import formats
 from swapformer.report.claims import parse
 from swapformer.report.everywhere import Everywhere, everywhere
 from swapformer.report.manifest import Manifest
@@ -103,7 +104,7 @@ def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
         for arm, condition in places
     ]  # fmt: skip
     only_a, only_b = (
-        tuple(" with ".join(filter(None, place)) for place in one.rows if place not in other.rows)
+        tuple(formats.placed(*place) for place in one.rows if place not in other.rows)
         for one, other in ((a, b), (b, a))
     )
     return Versus(
@@ -149,7 +150,7 @@ def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str])
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
     for one in (a, b):
-        lost = sorted({arm for (arm, _), row in one.rows.items() if row.counts.get("diverged")})
+        lost = [formats.placed(*place) for place, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]

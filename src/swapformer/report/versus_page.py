@@ -134,7 +134,7 @@ def _mark(axes: Axes, look: Style, summary: Summary, at: float, hollow: bool) ->
 
 
 def _name(pair: Pair) -> str:
-    return f"{pair.arm} with {pair.condition}" if pair.condition else pair.arm
+    return formats.placed(pair.arm, pair.condition)
 
 
 def _cell(summary: Summary) -> str:
