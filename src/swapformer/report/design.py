@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +97,13 @@ class Fairness:
     shapes: tuple[Shape, ...]
     flops: float
     match: Match | None
+
+
+def shown(value: object) -> str:
+    """A leaf's value in words; of a class its name."""
+    if isinstance(value, str):
+        return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
+    return json.dumps(value)
 
 
 def parse_tuning(raw: Mapping[str, Any] | None) -> Tuning | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.report.design import shown
 from swapformer.study import axis, budget
 from swapformer.study.costs import once
 from swapformer.study.plan import Choice, Plan, Template
@@ -39,7 +39,7 @@ def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> 
     return {
         "arm": each.arm,
         "condition": each.condition,
-        "changes": [[key, *map(_shown, values)] for key, values in leaves.items()],
+        "changes": [[key, *map(shown, values)] for key, values in leaves.items()],
         "beyond": list(axis.beyond(plan.spec, each.arm, list(leaves))),
         "shapes": list(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
         "flops": None if step is None else step * int(each.config["budget"]["steps"]),
@@ -61,13 +61,6 @@ def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[lis
     counts = Counter((re.sub(r"\.\d+\.", ".*.", name), before.get(name), after.get(name)) for name in differing)
     for (name, first, second), number in counts.items():
         yield [name, None if first is None else list(first), None if second is None else list(second), number]
-
-
-def _shown(value: object) -> str:
-    """A leaf's value in words; of a class its name."""
-    if isinstance(value, str):
-        return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
-    return json.dumps(value)
 
 
 def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
