@@ -103,6 +103,11 @@ def test_the_page_shows_what_differs_and_flags_what_is_more(text: str) -> None:
     assert "layers.*.up.weight 2 times64 × 25664 × 171" in text and "1.23 T" in text
 
 
+def test_what_is_more_than_the_axis_comes_with_advice(report: Report) -> None:
+    expected = "differs from a in more than its axis: model.bias; name what is compared on purpose with `axis: [...]`."
+    assert f"<b> with model/size=nano {expected}" in report.caveats
+
+
 def test_the_page_says_whether_the_verdict_holds_everywhere(text: str, report: Report) -> None:
     assert "The verdict depends on the condition: supported with model/size=nano, refuted with model/size=micro" in text
     assert "model/size: micro − nano" in text and "arm × model/size" in text

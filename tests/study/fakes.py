@@ -148,19 +148,21 @@ def runs(journal: Path) -> list[str]:
 
 
 class Composer:
-    """Composes `key=value` into a flat config; counts how often."""
+    """Composes `key=value` into a flat config, and `node.key=value` into a node of it; counts how often."""
 
     RESULTS_EPOCH = 1
 
     def __init__(self, journal: Path, runs_dir: Path) -> None:
-        self.journal, self.runs_dir, self.composed = journal, runs_dir, 0
+        self.journal, self.runs_dir, self.composed, self.counted = journal, runs_dir, 0, 0
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         self.composed += 1
-        resolved = config(self.journal, runs_dir=str(self.runs_dir), probes={})
+        resolved = config(self.journal, runs_dir=str(self.runs_dir), probes={}, model={}, task={})
         for override in overrides:
             key, _, value = override.partition("=")
-            resolved[key.lstrip("+")] = json.loads(value) if value[:1] in "0123456789[{" else value
+            node, _, name = key.lstrip("+").rpartition(".")
+            held = json.loads(value) if value[:1] in "0123456789[{" else value
+            (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
         resolved["budget"] = {"steps": 10}
@@ -168,7 +170,7 @@ class Composer:
         return resolved
 
     def check(self, resolved: dict[str, Any]) -> None:
-        if resolved.get("heads") == 7:
+        if 7 in (resolved.get("heads"), resolved["model"].get("heads")):
             raise UsageError("heads must divide the width")
 
     def trial_id(self, resolved: dict[str, Any]) -> str:
@@ -178,16 +180,18 @@ class Composer:
         return {"device": "cpu"}
 
     def cost(self, resolved: dict[str, Any], what: str) -> int:
-        """Twelve parameters for each unit of width, and one for each head."""
-        if resolved.get("width", 4) == 13:
+        """Twelve parameters for each unit of width, one for each head, a hundred for each of the task's symbols."""
+        self.counted += 1
+        model, symbols = resolved["model"], resolved["task"].get("symbols", 0)
+        if model.get("width", 4) == 13:
             raise ValueError("13 brings bad luck")
-        return 12 * int(resolved.get("width", 4)) + int(resolved.get("heads", 0))
+        return 12 * int(model.get("width", 4)) + int(model.get("heads", 0)) + 100 * int(symbols)
 
     def flops_of_a_step(self, resolved: dict[str, Any]) -> int:
         return 100 * self.cost(resolved, "flops")
 
     def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-        return {f"layers.{layer}.up.weight": (12, int(resolved.get("width", 4))) for layer in (0, 1)}
+        return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(

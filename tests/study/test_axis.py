@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from swapformer.study import axis
+from swapformer.study import overrides as texts
+from swapformer.study.answer import plain_sweep
 from swapformer.study.config import compose
 from swapformer.study.disclose import announced, disclose
 from swapformer.study.expand import expand
 from swapformer.study.plan import Plan
-from swapformer.study.spec import parse
+from swapformer.study.spec import load, parse, shipped
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=2", "model.d_model=16"]
 
@@ -43,9 +46,10 @@ def test_a_swapped_part_changes_its_own_leaves_alone(entries: dict[str, Any]) ->
 
 
 def test_what_the_axis_does_not_say_is_flagged(plan: Plan, entries: dict[str, Any]) -> None:
-    """All arms but the baseline have model/position in common, so that is the axis; dropout is more."""
+    """All arms that set anything have model/position in common, so that is the axis; dropout is more."""
     assert entries["more"]["beyond"] == ["model.dropout"]
-    assert "more differs in more than model/position: model.dropout" in list(announced(plan, list(entries.values())))
+    (said,) = [line for line in announced(plan, list(entries.values())) if line.startswith("more")]
+    assert said.startswith("more differs in more than model/position: model.dropout; name what is compared on purpose")
 
 
 def test_shapes_of_several_layers_are_counted_together(entries: dict[str, Any]) -> None:
@@ -68,16 +72,65 @@ def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: P
     [
         ({}, "more", ("model/position",)),
         ({"axis": "model.dropout"}, "more", ("model.dropout",)),
-        ({"arms": {"base": [], "a": ["x.a=1"], "b": ["x.b=1"]}}, "b", ("x.b",)),
-        ({"arms": {"base": [], "a": ["x.a=1", "x.b=1"]}}, "a", ("x.a", "x.b")),
+        ({"axis": ["model/position", "model.dropout"]}, "more", ("model/position", "model.dropout")),
+        ({"arms": {"base": [], "a": ["x.a=1"], "b": ["x.b=1", "x.c=1"]}}, "b", ("x.b",)),
+        ({"arms": {"base": [], "a": ["x.a=1", "x.b=1"]}}, "a", ("x.a",)),
+        ({"arms": {"base": [], "a": ["x.a=1", "x.b=1"], "b": ["x.b=2", "x.a=2"]}}, "b", ("x.a",)),
+        ({"arms": {"base": ["x.p=0"], "a": ["x.b=1", "x.p=1"]}}, "a", ("x.p",)),
+        ({"arms": {"base": ["x.p=0"], "a": ["x.b=1"]}}, "base", ("x.p",)),
         ({"tune": {"optim.lr": [1, 2]}, "match": {"params": "model.ffn.width"}}, "alibi",
          ("model/position", "optim.lr", "model.ffn.width")),
     ],
 )  # fmt: skip
-def test_the_axis_is_the_studys_or_what_the_arms_have_in_common_or_their_own(
+def test_the_axis_is_the_studys_or_one_key_in_common_or_the_arms_first(
     changes: dict[str, Any], arm: str, expected: tuple[str, ...]
 ) -> None:
     assert axis.axes(study(**changes), arm) == expected
+
+
+RATE = "optim.lr=9e-3"
+
+
+@pytest.mark.parametrize(
+    ("arms", "flagged"),
+    [
+        ({"base": ["model/position=none"], "a": ["model/position=rope", RATE]}, {"a"}),
+        ({"base": ["model/position=none"], "a": [RATE, "model/position=rope"]}, {"a"}),
+        ({"base": [], "a": ["model/position=t5", RATE], "b": ["model/position=alibi", RATE]}, {"a", "b"}),
+        ({"base": ["model/position=none"], "a": ["model/position=rope", RATE],
+          "b": ["model/position=alibi", RATE]}, {"a", "b"}),
+        ({"base": ["model/position=none"], "a": ["model/position=rope", RATE], "b": ["model/position=alibi"]}, {"a"}),
+        ({"base": ["model/position=none", RATE], "a": ["model/position=rope", RATE]}, set()),
+    ],
+)  # fmt: skip
+def test_a_rate_that_changes_with_the_position_is_flagged_unless_it_is_named(
+    arms: dict[str, list[str]], flagged: set[str]
+) -> None:
+    configs = {arm: compose([*SMALL, *own]) for arm, own in arms.items()}
+
+    def beyond(spec: Any) -> dict[str, tuple[str, ...]]:
+        leaves = {arm: list(axis.changed(configs["base"], config)) for arm, config in configs.items()}
+        return {arm: axis.beyond(spec, arm, found) for arm, found in leaves.items()}
+
+    assert beyond(study(arms=arms)) == {arm: ("optim.lr",) if arm in flagged else () for arm in arms}
+    assert not any(beyond(study(arms=arms, axis=["model/position", "optim.lr"])).values())
+
+
+SHIPPED = [(name, scale) for name, path in shipped().items() for scale in yaml.safe_load(path.read_text())["scales"]]
+
+
+@pytest.mark.parametrize(("name", "scale"), SHIPPED)
+def test_no_arm_of_a_shipped_study_differs_in_more_than_its_axis(name: str, scale: str) -> None:
+    spec = load(name, scale)
+    configs = {arm: compose([*texts.merge(spec.overrides, own)]) for arm, own in spec.arms.items()}
+    for arm, config in configs.items():
+        assert axis.beyond(spec, arm, list(axis.changed(configs[spec.baseline], config))) == ()
+
+
+def test_all_that_a_plain_sweep_varies_is_its_axis() -> None:
+    jobs = [[f"model/position={part}", f"optim.lr={rate}"] for part in ("none", "rope") for rate in ("1e-3", "3e-3")]
+    assert plain_sweep(jobs).axis == ("model/position", "optim.lr")
+    assert plain_sweep(jobs[::2]).axis == (), "one key, which need not be a number"
 
 
 def test_an_option_covers_what_its_own_file_sets_and_not_what_it_chooses_for_others() -> None:

@@ -95,6 +95,8 @@ def test_arms_of_several_keys_or_of_parts_have_no_axis_unless_one_is_named(compo
     for arms, axis, expected in [
         (two, {}, None),
         (two, {"axis": "width"}, {"key": "width", "values": {"h2": 16, "h4": 32}}),
+        (two, {"axis": ["width"]}, {"key": "width", "values": {"h2": 16, "h4": 32}}),
+        (two, {"axis": ["heads", "width"]}, None),
         ({"h2": ["position=rope"], "h4": ["position=alibi"]}, {}, None),
     ]:
         found = plan(composer, arms=arms, **axis)

@@ -11,7 +11,8 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study.answer import Answer, answer
+from swapformer.study.answer import Answer, answer, decidable
+from swapformer.study.disclose import disclose
 from swapformer.study.expand import Plan, expand
 from swapformer.study.spec import parse
 from swapformer.study.store import Store
@@ -143,20 +144,37 @@ class TestGrids:
         assert (crossed.report.directory / "table.md").read_text().count("### spread=") == 4
 
 
-def test_arms_are_matched_in_each_condition_before_they_are_tuned(tmp_path: Path) -> None:
-    """A unit of width costs 12, a head 1: with 13 heads more, h14 must be a unit narrower than the baseline."""
-    arms = {"h2": ["heads=2"], "h14": ["heads=14"], "h99": ["heads=99"]}
-    found = plan(
-        tmp_path, arms=arms, baseline="h2", seeds=1, match={"params": "width", "within": 0.01},
-        grid={"size": ["s", "l"]}, tune={"lr": [1, 2]}, overrides=["width=6", "best=1"],
-    )  # fmt: skip
-    assert {place: matched.override for place, matched in found.matched.items()} == {
-        ("h14", "size=s"): ("width=5",), ("h14", "size=l"): ("width=5",)
+def test_means_over_survivors_are_named_with_their_condition(tmp_path: Path) -> None:
+    """h4 diverges with rates above 0.5: in one condition its second seed does, in the other none."""
+    arms = {"h1": ["heads=1"], "h4": ["heads=4", "stable=0.5"]}
+    planned = plan(tmp_path, arms=arms, seeds=2, grid={"lr": [0.1, 0.9]}, overrides=["best=1"])
+    store = Store(tmp_path / "runs")
+    (survivor, _) = [cell.trial for cell in planned.cells if (cell.arm, cell.condition) == ("h4", "lr=0.9")]
+    record = execute(survivor, store, fakes.PROVENANCE, fakes.WORK)
+    assert record is not None and record.status == "diverged"
+    store.write(record.but(status="finished", metrics={"val/loss": 1.0}))
+    (caveat,) = [text for text in answered(planned, tmp_path).report.caveats if text.startswith("Means of")]
+    assert caveat.startswith("Means of h4 with lr=0.9 are over surviving trials and flatter; ")
+
+
+def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> None:
+    """Ten steps at 100 times the fake's cost: 12 for each of 4 units of width, and 100 for each symbol."""
+    entries = disclose(plan(tmp_path, seeds=1, grid={"task.symbols": [0, 3]}))
+    assert {entry["condition"]: entry["flops"] for entry in entries} == {
+        "task.symbols=0": 10 * 100 * 48, "task.symbols=3": 10 * 100 * 348
     }  # fmt: skip
-    assert {each.config["width"] for each in found.templates if each.arm == "h14"} == {5}
-    assert {each.config["width"] for each in found.templates if each.arm == "h2"} == {6}
-    assert [each.setting for each in found.templates[:2]] == [("lr=1",), ("lr=2",)]
-    assert "cannot bring parameters to within 1 %" in found.impossible["h99", "size=s"]
+
+
+def decided(seeds: int | dict[str, list[int]], **changes: Any) -> str:
+    claims = [{**worse("h2", 0.0), "text": str(number)} for number in range(3)]
+    arms = {"h1": ["heads=1"], "h2": ["heads=2"]}
+    return decidable(parse({"arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
+
+
+def test_what_seeds_could_decide_shares_the_error_among_looks_and_conditions() -> None:
+    enough = next(seeds for seeds in range(2, 40) if "3 of 3 claims" in decided(seeds))
+    assert "3 of 3 claims" not in decided({"looks": [2, 3, enough]}), "each look has a third of the error"
+    assert "of 12 claims" in decided(enough, grid={"size": ["s", "m", "l", "xl"]})
 
 
 def test_a_baseline_that_cannot_be_built_somewhere_stops_the_study(tmp_path: Path) -> None:

@@ -79,6 +79,9 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"scales": {"cpu": {"seed": 3}}}, "unknown key 'seed' in scale 'cpu'; did you mean 'seeds'"),
         ({"claims": {"a": 1}}, "`claims` must be a list"),
         ({"question": 3}, "`question` must be a text"),
+        ({"axis": 3}, "`axis` must be a key such as model/position, or a list of different keys, not 3"),
+        ({"axis": ["a.b", "a.b"]}, "or a list of different keys, not ['a.b', 'a.b']"),
+        ({"axis": ["model/position=rope"]}, "`axis` must be a key such as model/position"),
         (
             {"claims": [{"text": "x", "worse": {"arm": "h2", "than": "h8", "metric": "val/loss", "margin": 0}}]},
             "unknown arm 'h2'",

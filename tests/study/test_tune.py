@@ -14,6 +14,7 @@ from study import fakes
 from swapformer.errors import UsageError
 from swapformer.study import record as records
 from swapformer.study.answer import Answer, answer
+from swapformer.study.disclose import settled
 from swapformer.study.expand import Plan, expand
 from swapformer.study.plan import Choice, Place
 from swapformer.study.run import Launch, run
@@ -61,8 +62,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place: Path) -> Answer:
-    """A study of four arms from question to answer; every tuning trial of the last one fails."""
-    arms = {**ARMS, "broken": ["best=1e-3", "behaviour=fail"]}
+    """Five arms from question to answer; of the last two, every tuning trial fails, and every trial diverges."""
+    arms = {**ARMS, "broken": ["best=1e-3", "behaviour=fail"], "lost": ["best=1e-3", "stable=1e-9"]}
     return answered(plan(place, arms=arms), Store(place / "runs"))
 
 
@@ -70,9 +71,9 @@ class TestAWholeStudy:
     def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: Answer) -> None:
         """The fake training's loss is the distance to each arm's best rate, in decades."""
         chosen = {arm: choice.setting for (arm, _), choice in whole.plan.chosen.items()}
-        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",)}
+        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",), "lost": ("lr=1e-4",)}
         assert {cell.trial.config["lr"] for cell in whole.plan.cells if cell.arm == "other"} == {1e-3}
-        means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm != "broken"}
+        means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm in ARMS}
         assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
 
     def test_never_reports_tuning_seeds(self, whole: Answer, place: Path) -> None:
@@ -80,14 +81,26 @@ class TestAWholeStudy:
         manifest = json.loads((store.studies / "tuned" / "manifest.json").read_text())
         tried = {trial for tried in manifest["tuning"]["tried"] for trial in tried["trials"]}
         reported = {cell["trial"] for cell in manifest["cells"]}
-        assert len(tried) == 32 and len(reported) == 9 and not tried & reported
+        assert len(tried) == 40 and len(reported) == 12 and not tried & reported
         assert set(whole.report.records.cells["seed"]) == {0, 1, 2}
         assert {store.find(trial).seed for trial in tried} == {1_000_000, 1_000_001}
 
     def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: Answer) -> None:
         edges = {arm: choice.edges for (arm, _), choice in whole.plan.chosen.items()}
-        assert edges == {"base": (), "other": (), "wild": ("lr",)}
+        assert edges == {"base": (), "other": (), "wild": ("lr",), "lost": ()}
         assert any("wild: the chosen lr=1e-1 lies at the edge" in caveat for caveat in whole.report.caveats)
+
+    def test_says_where_every_setting_diverged_and_gives_no_advice_about_edges(self, whole: Answer) -> None:
+        assert {arm for (arm, _), choice in whole.plan.chosen.items() if choice.diverged} == {"lost"}
+        line = "lost: every setting that was tried diverged; lr=1e-4 is only the first; put other values into `tune`"
+        said = [caveat for caveat in whole.report.caveats if caveat.startswith("lost: ")]
+        assert said == [f"{line}."]
+        assert list(settled(whole.plan))[2:] == ["wild: lr=1e-1 (at the edge of what was tried)",
+                                                 "broken: not tuned, trials are missing", line]  # fmt: skip
+        page = (whole.report.directory / "report.html").read_text()
+        assert page.count("every setting diverged") == page.count("at the edge</span>") == 1
+        tuning = {each["arm"]: each for each in whole.report.as_dict()["tuning"]}
+        assert tuning["lost"]["diverged"] is True and tuning["wild"]["diverged"] is False
 
     def test_draws_the_sensitivity_of_every_arm(self, whole: Answer) -> None:
         svg = (whole.report.directory / "tuning_lr.svg").read_text()
@@ -101,7 +114,9 @@ class TestAWholeStudy:
     def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: Answer, place: Path) -> None:
         trained = fakes.runs(place / "journal")
         planned = plan(place)
-        assert tuned(planned, Store(place / "runs")) == whole.plan.chosen
+        assert tuned(planned, Store(place / "runs")) == {
+            place: choice for place, choice in whole.plan.chosen.items() if place[0] in ARMS
+        }
         assert fakes.runs(place / "journal") == trained
 
 
@@ -111,7 +126,7 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     planned = plan(tmp_path, arms=arms)
     chosen = tuned(planned, store)
     assert chosen["frail", ""] == Choice(("lr=1e-3",))
-    assert chosen["lost", ""].setting == ("lr=1e-4",), "all alike: the first of the file"
+    assert chosen["lost", ""] == Choice(("lr=1e-4",), diverged=True), "all alike: the first of the file"
     assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
 
 
@@ -125,6 +140,14 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
     ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
     assert ranked == [whole, poor, lossy, gone]
+
+
+def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
+    """A mean of 4 against one of 3, though most of the first one's values are better."""
+    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
+    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    assert min([uneven, even], key=lambda each: each.rank("lower")) is even
+    assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
 
 
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +27,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The setting that an arm is reported with; `edges`: the keys in which it lies at the edge of what was tried."""
+    """The setting that an arm is reported with; `edges`: the keys in which it lies at the edge of what was tried;
+    `diverged`: every trial of every setting did."""
 
     arm: str
     condition: str
     values: Values
     edges: tuple[str, ...]
+    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,13 @@ class Fairness:
     match: Match | None
 
 
+def shown(value: object) -> str:
+    """A leaf's value in words; of a class its name."""
+    if isinstance(value, str):
+        return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
+    return json.dumps(value)
+
+
 def parse_tuning(raw: Mapping[str, Any] | None) -> Tuning | None:
     """The manifest's `tuning`."""
     if raw is None:
@@ -104,7 +115,9 @@ def parse_tuning(raw: Mapping[str, Any] | None) -> Tuning | None:
         tuple(map(str, raw["keys"])),
         tuple(map(int, raw["seeds"])),
         tuple(Tried(*_place(each), tuple(map(str, each["trials"]))) for each in raw["tried"]),
-        tuple(Chosen(*_place(each), tuple(map(str, each["edges"]))) for each in raw["chosen"]),
+        tuple(
+            Chosen(*_place(each), tuple(map(str, each["edges"])), bool(each.get("diverged"))) for each in raw["chosen"]
+        ),
         tuple(Refused(*_place(each), str(each["reason"])) for each in raw["refused"]),
     )
 

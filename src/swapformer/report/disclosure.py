@@ -52,22 +52,26 @@ def pairing(metrics: Sequence[str], views: Sequence[View]) -> list[str]:
 def fairness_caveats(records: Records) -> list[str]:
     """Where a comparison may be less fair than it looks."""
     manifest = records.manifest
+    chosen = manifest.tuning.chosen if manifest.tuning else ()
     found = [
-        f"{_place(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge of what was tried, "
-        "so a better one may lie beyond; widen the grid of `tune`."
-        for each in (manifest.tuning.chosen if manifest.tuning else ())
+        f"{formats.placed(each.arm, each.condition)}: every setting that was tried diverged; "
+        f"{', '.join(f'{key}={value}' for key, value in each.values.items())} is only the first; "
+        "put other values into `tune`."
+        for each in chosen
+        if each.diverged
+    ]
+    found += [
+        f"{formats.placed(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge of what was "
+        "tried, so a better one may lie beyond; widen the grid of `tune`."
+        for each in chosen
         for key in each.edges
     ]
     wide = [each for each in manifest.fairness if each.beyond]
     found += [
-        f"{_place(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
-        f"{', '.join(each.beyond)}."
+        f"{formats.placed(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
+        f"{', '.join(each.beyond)}; name what is compared on purpose with `axis: [...]`."
         for each in wide
     ]
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
     return found
-
-
-def _place(arm: str, condition: str) -> str:
-    return f"{arm} with {condition}" if condition else arm

@@ -78,6 +78,7 @@ def tuned_dict(tuned: Tuned) -> dict[str, Any]:
         ],
         "chosen": dict(tuned.chosen.values) if tuned.chosen else None,
         "edges": list(tuned.chosen.edges) if tuned.chosen else [],
+        "diverged": tuned.chosen.diverged if tuned.chosen else False,
     }
 
 

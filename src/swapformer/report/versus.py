@@ -13,9 +13,11 @@ from typing import Any
 
 import pandas as pd
 
+from swapformer.report import formats
 from swapformer.report.claims import parse
 from swapformer.report.everywhere import Everywhere, everywhere
 from swapformer.report.manifest import Manifest
+from swapformer.report.otherwise import Otherwise, otherwise, warning
 from swapformer.report.pairing import MEASURED_ON, SAME, Difference, difference, joined
 from swapformer.report.records import Records, read
 from swapformer.report.sequential import judge_all
@@ -39,11 +41,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """An arm that both studies have, in one condition; `alike` where both set the same overrides."""
+    """An arm that both studies have, in one condition.
+
+    `alike`: both set the same overrides, and nothing came out otherwise, as `otherwise` lists it.
+    """
 
     arm: str
     condition: str
     alike: bool
+    otherwise: tuple[Otherwise, ...]
     metrics: Mapping[str, tuple[Summary, Summary, Difference]]
 
 
@@ -89,26 +95,30 @@ def side(label: str, study_dir: Path, runs_dir: Path) -> Side:
 def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
     """All that can be said of two studies; `config` as in `Versus`."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    measured = [key for key in dict.fromkeys([*config, *_set_apart(a, b)]) if key.startswith(MEASURED_ON)]
-    places = [place for place in a.rows if place in b.rows]
+    apart = {place: otherwise(a.manifest, b.manifest, place) for place in a.rows if place in b.rows}
+    settings = [*config, *_set_apart(a, b), *(each.key for found in apart.values() for each in found)]
+    measured = [key for key in dict.fromkeys(settings) if key.startswith(MEASURED_ON)]
     together = joined(a.records, b.records, bool(measured))
     pairs = [
         Pair(
             arm,
             condition,
-            a.manifest.arms[arm] == b.manifest.arms[arm],
+            a.manifest.arms[arm] == b.manifest.arms[arm] and not found,
+            found,
             {m: (a.rows[arm, condition].summaries[m], b.rows[arm, condition].summaries[m],
                  difference(together, arm, condition, m)) for m in metrics},
         )
-        for arm, condition in places
+        for (arm, condition), found in apart.items()
     ]  # fmt: skip
     only_a, only_b = (
-        tuple(" with ".join(filter(None, place)) for place in one.rows if place not in other.rows)
+        tuple(formats.placed(*place) for place in one.rows if place not in other.rows)
         for one, other in ((a, b), (b, a))
     )
-    return Versus(
-        a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, _warnings(together, a, b, measured)
+    warnings = (
+        *_warnings(together, a, b, measured),
+        *(warning(place, found) for place, found in apart.items() if found),
     )
+    return Versus(a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, warnings)
 
 
 def _set_apart(a: Side, b: Side) -> list[str]:
@@ -149,7 +159,7 @@ def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str])
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
     for one in (a, b):
-        lost = sorted({arm for (arm, _), row in one.rows.items() if row.counts.get("diverged")})
+        lost = [formats.placed(*place) for place, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -40,7 +41,8 @@ def plain(found: Versus) -> dict[str, Any]:
         "claims": [{"text": each.text, "a": each.a, "b": each.b, "changed": each.changed, "reworded": each.reworded}
                    for each in found.claims],
         "arms": [
-            {"arm": pair.arm, "condition": pair.condition, "alike": pair.alike, "metrics": {
+            {"arm": pair.arm, "condition": pair.condition, "alike": pair.alike,
+             "otherwise": [asdict(each) for each in pair.otherwise], "metrics": {
                 metric: {"a": summary(a), "b": summary(b), "pairs": d.n, "same": d.same, "apart": dict(d.apart),
                          "difference": number(d.value), "lower": number(d.lower), "upper": number(d.upper)}
                 for metric, (a, b, d) in pair.metrics.items()
@@ -134,7 +136,7 @@ def _mark(axes: Axes, look: Style, summary: Summary, at: float, hollow: bool) ->
 
 
 def _name(pair: Pair) -> str:
-    return f"{pair.arm} with {pair.condition}" if pair.condition else pair.arm
+    return formats.placed(pair.arm, pair.condition)
 
 
 def _cell(summary: Summary) -> str:

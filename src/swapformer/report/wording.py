@@ -81,7 +81,12 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         counts = ", ".join(f"{n} {status}" for status, n in unfinished.items())
         lost = int(unfinished.sum())
         found.append(f"{lost} of {len(records.cells)} trials have no result ({counts}); none is averaged.")
-    flattered = [row.arm for row in rows if row.counts.get("diverged") and row.counts.get("finished")]
+    flattered = [
+        formats.placed(row.arm, view.condition)
+        for view in views
+        for row in view.rows
+        if row.counts.get("diverged") and row.counts.get("finished")
+    ]
     if flattered:
         found.append(
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "

@@ -141,6 +141,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
     shared = tuple(override for override in settings[0] if all(override in setting for setting in settings))
     own = list(dict.fromkeys(tuple(o for o in setting if o not in shared) for setting in settings))
     arms = dict(zip(_arm_names(own), own, strict=True))
+    keys = dict.fromkeys(texts.key(override) for setting in own for override in setting)
     digest = hashlib.sha256(repr((sorted(shared), sorted(own), seeds)).encode()).hexdigest()[:8]
     return Spec(
         name=name or f"sweep-{digest}",
@@ -152,7 +153,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
         seeds=tuple(seeds),
         metrics=metric_names(metrics),
         claims=(),
-        axis=None,
+        axis=tuple(keys) if len(keys) > 1 else (),
         published=None,
     )
 

@@ -50,15 +50,15 @@ def covers(name: str, leaf: str) -> bool:
 
 
 def axes(spec: Spec, arm: str) -> tuple[str, ...]:
-    """The keys that an arm says to change: the study's `axis`, else what all arms but the baseline have in common, else
-    the arm's own keys; and what is tuned and matched."""
+    """The keys that an arm is about: the study's `axis`, else one; and what is tuned and matched.
+
+    The one is what all arms that set anything have in common, the first as written where that is several, and the arm's
+    own first key where it is none: further keys may be there on purpose, but nothing says so.
+    """
     also = [*(spec.tune.values if spec.tune else ()), *((spec.match.key,) if spec.match else ())]
-    if spec.axis:
-        return (spec.axis, *also)
-    own = {name: [texts.key(override) for override in given] for name, given in spec.arms.items()}
-    others = [set(keys) for name, keys in own.items() if name != spec.baseline]
-    common = set.intersection(*others) if others else set()
-    return (*(key for key in own[arm] if key in common or not common), *also)
+    keys = {name: [texts.key(override) for override in given] for name, given in spec.arms.items() if given}
+    common = [key for key in next(iter(keys.values()), []) if all(key in own for own in keys.values())]
+    return (*(spec.axis or (common or keys.get(arm, []))[:1]), *also)
 
 
 def beyond(spec: Spec, arm: str, found: Sequence[str]) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +24,23 @@ from swapformer.training.selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
+T = TypeVar("T")
+
 Measure = Literal["params", "flops", "kv_bytes"]
 UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
+
+
+def once(counted: Callable[..., T]) -> Callable[..., T]:
+    """The same count, which depends on a configuration's model and task alone, and so is made once for each."""
+    known: dict[str, T] = {}
+
+    def of(config: Mapping[str, Any], *more: str) -> T:
+        key = json.dumps([config["model"], config["task"], more], sort_keys=True)
+        if key not in known:
+            known[key] = counted(config, *more)
+        return known[key]
+
+    return of
 
 
 def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:

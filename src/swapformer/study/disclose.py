@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.report.design import shown
 from swapformer.study import axis, budget
-from swapformer.study.plan import Plan, Template
+from swapformer.study.costs import once
+from swapformer.study.plan import Choice, Plan, Template
 
 Entry = dict[str, Any]
 
@@ -24,37 +26,33 @@ def disclose(plan: Plan) -> list[Entry]:
     None where they cannot be counted; `match`: what came of it.
     """
     shown = {each.place: each for each in (*reversed(plan.templates), *plan.reported)}
-    counted: dict[str, int | None] = {}
+    step = once(partial(_flops_of_a_step, plan))
     return [
-        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], counted)
+        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], step(shown[place].config))
         for place in dict.fromkeys(each.place for each in plan.templates)
     ]
 
 
-def _entry(plan: Plan, each: Template, baseline: Template, counted: dict[str, int | None]) -> Entry:
+def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> Entry:
     leaves = axis.changed(baseline.config, each.config)
     matched = plan.matched.get(each.place)
     return {
         "arm": each.arm,
         "condition": each.condition,
-        "changes": [[key, *map(_shown, values)] for key, values in leaves.items()],
+        "changes": [[key, *map(shown, values)] for key, values in leaves.items()],
         "beyond": list(axis.beyond(plan.spec, each.arm, list(leaves))),
         "shapes": list(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
-        "flops": _flops(plan, each, counted),
+        "flops": None if step is None else step * int(each.config["budget"]["steps"]),
         "match": None if matched is None else asdict(matched),
     }
 
 
-def _flops(plan: Plan, each: Template, counted: dict[str, int | None]) -> int | None:
-    """Operations of the whole training, forward and backward of matrix products."""
-    key = json.dumps([each.config["model"], each.config["task"]], sort_keys=True) if "model" in each.config else ""
-    if key not in counted:
-        try:
-            counted[key] = plan.composer.flops_of_a_step(each.config)
-        except UsageError:
-            counted[key] = None
-    step = counted[key]
-    return None if step is None else step * int(each.config["budget"]["steps"])
+def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
+    """Operations of one step, forward and backward of matrix products; None where they cannot be counted."""
+    try:
+        return plan.composer.flops_of_a_step(config)
+    except UsageError:
+        return None
 
 
 def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[list[Any]]:
@@ -63,13 +61,6 @@ def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[lis
     counts = Counter((re.sub(r"\.\d+\.", ".*.", name), before.get(name), after.get(name)) for name in differing)
     for (name, first, second), number in counts.items():
         yield [name, None if first is None else list(first), None if second is None else list(second), number]
-
-
-def _shown(value: object) -> str:
-    """A leaf's value in words; of a class its name."""
-    if isinstance(value, str):
-        return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
-    return json.dumps(value)
 
 
 def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
@@ -86,15 +77,24 @@ def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry["beyond"]:
             says = ", ".join(axis.axes(plan.spec, entry["arm"])) or "it says"
-            yield f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}"
+            yield (
+                f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}; "
+                "name what is compared on purpose with `axis: [...]` in the study file"
+            )
 
 
 def settled(plan: Plan) -> Iterator[str]:
     """What was chosen by tuning, in lines for the terminal."""
     for place in dict.fromkeys(each.place for each in plan.templates):
         choice = plan.chosen.get(place)
-        edge = " (at the edge of what was tried)" if choice is not None and choice.edges else ""
-        yield f"{_name(*place)}: {', '.join(choice.setting) + edge if choice else 'not tuned, trials are missing'}"
+        yield f"{_name(*place)}: {_chosen(choice) if choice else 'not tuned, trials are missing'}"
+
+
+def _chosen(choice: Choice) -> str:
+    setting = ", ".join(choice.setting)
+    if choice.diverged:
+        return f"every setting that was tried diverged; {setting} is only the first; put other values into `tune`"
+    return setting + (" (at the edge of what was tried)" if choice.edges else "")
 
 
 def _name(arm: str, condition: str) -> str:

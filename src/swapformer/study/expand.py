@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
 from swapformer.study import overrides as texts
 from swapformer.study import roles
 from swapformer.study.complaint import explained
+from swapformer.study.costs import UNITS, once
 from swapformer.study.fairness import combinations
 from swapformer.study.match import Matched, solve
 from swapformer.study.plan import STANDIN, Cell, Composer, Place, Plan, Setting, Template, make_trial, real_composer
@@ -38,11 +40,21 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     return plan
 
 
+@dataclass(frozen=True)
+class Level:
+    """What an arm costs with `setting`, and so must cost with every other; `solved` sets the size that was matched."""
+
+    cost: int
+    setting: Setting
+    solved: tuple[str, ...] = ()
+
+
 class _Expansion:
     """What has been composed so far."""
 
     def __init__(self, spec: Spec, composer: Composer, extra: Sequence[str]) -> None:
         self.spec, self.composer, self.extra = spec, composer, extra
+        self._cost = once(composer.cost)
         self.templates: list[Template] = []
         self.impossible: dict[Place, str] = {}
         self.refused: dict[tuple[Place, Setting], str] = {}
@@ -52,58 +64,91 @@ class _Expansion:
         """All arms in a condition."""
         spec = self.spec
         texts_of = {arm: texts.merge(spec.overrides, overrides, own, self.extra) for arm, own in spec.arms.items()}
-        target = self._target(condition, texts_of[spec.baseline])
+        target = self._level(spec.baseline, condition, texts_of[spec.baseline])
+        self._require_baseline(condition)
         for arm, own in texts_of.items():
-            solved: tuple[str, ...] = ()
-            if spec.match is not None and arm != spec.baseline:
-                config = self._config(arm, own)
-                try:
-                    self.composer.check(config)
-                    self.matched[arm, condition] = solve(spec.match, config, target, self.composer.cost)
-                except UsageError as error:
-                    self.impossible[arm, condition] = str(error)
-                    continue
-                solved = self.matched[arm, condition].override
-            self._settings(arm, condition, texts.merge(own, solved))
-        if reason := self.impossible.get((spec.baseline, condition)):
-            raise self._no_baseline(condition, reason)
+            level = target if arm == spec.baseline else self._level(arm, condition, own, target)
+            if (arm, condition) not in self.impossible:
+                self._settings(arm, condition, own, level)
+        self._require_baseline(condition)
 
-    def _target(self, condition: str, own: Sequence[str]) -> int:
-        """What the baseline costs, where others are to cost the same."""
-        if self.spec.match is None:
-            return 0
-        config = self._config(self.spec.baseline, own)
-        try:
-            self.composer.check(config)
-            return self.composer.cost(config, self.spec.match.measure)
-        except UsageError as error:
-            raise self._no_baseline(condition, str(error)) from None
+    def _level(self, arm: str, condition: str, own: Sequence[str], target: Level | None = None) -> Level | None:
+        """What an arm must cost, its size solved for the target where there is one, with its first possible setting.
 
-    def _settings(self, arm: str, condition: str, own: Sequence[str]) -> None:
+        None where nothing is matched, and where the arm is impossible, which is noted.
+        """
+        matching, reasons = self.spec.match, list[str]()
+        if matching is None:
+            return None
+        for template, reason in self._composed(arm, condition, own):
+            if reason is not None:
+                reasons.append(reason)
+                continue
+            try:
+                if target is None:
+                    return Level(self._cost(template.config, matching.measure), template.setting)
+                matched = solve(matching, template.config, target.cost, self._cost)
+            except UsageError as error:
+                reasons = [str(error)]
+                break
+            self.matched[template.place] = matched
+            return Level(matched.cost, template.setting, matched.override)
+        self.impossible[arm, condition] = reasons[0]
+        return None
+
+    def _settings(self, arm: str, condition: str, own: Sequence[str], level: Level | None) -> None:
         """A template for every setting of what is tuned that the arm can have."""
         reasons: dict[tuple[Place, Setting], str] = {}
         before = len(self.templates)
-        for setting in combinations(self.spec.tune.values if self.spec.tune else None):
-            overrides = texts.merge(own, setting)
-            config = self._config(arm, overrides)
-            try:
-                self.composer.check(config)
-            except UsageError as error:
-                reasons[(arm, condition), setting] = str(error)
+        for template, reason in self._composed(arm, condition, texts.merge(own, level.solved if level else ())):
+            if reason is not None:
+                reasons[template.place, template.setting] = reason
                 continue
-            self.templates.append(Template(arm, condition, setting, tuple(overrides), config))
+            if level is not None:
+                self._require_level(template, level)
+            self.templates.append(template)
         if len(self.templates) == before:
             self.impossible[arm, condition] = next(iter(reasons.values()))
         else:
             self.refused |= reasons
 
+    def _composed(self, arm: str, condition: str, own: Sequence[str]) -> Iterator[tuple[Template, str | None]]:
+        """Every setting of what is tuned, and why the arm cannot have it (None: it can)."""
+        for setting in combinations(self.spec.tune.values if self.spec.tune else None):
+            overrides = texts.merge(own, setting)
+            template = Template(arm, condition, setting, tuple(overrides), self._config(arm, overrides))
+            try:
+                self.composer.check(template.config)
+            except UsageError as error:
+                yield template, str(error)
+            else:
+                yield template, None
+
+    def _require_level(self, template: Template, level: Level) -> None:
+        """Arms may choose different settings, so that what is matched must hold with each of them."""
+        assert self.spec.match is not None, "there is a level where something is matched"
+        measure = self.spec.match.measure
+        name = " with ".join(filter(None, (template.arm, template.condition)))
+        try:
+            cost = self._cost(template.config, measure)
+        except UsageError as error:
+            raise UsageError(f"arm {name} with {', '.join(template.setting)} cannot be matched: {error}") from None
+        if cost != level.cost:
+            keys = [texts.key(one) for one, other in zip(template.setting, level.setting, strict=True) if one != other]
+            raise UsageError(
+                f"`tune` must leave the {UNITS[measure]} that `match` makes equal as they are, but arm {name} has "
+                f"{cost:,} with {', '.join(template.setting)} and {level.cost:,} with {', '.join(level.setting)}; tune "
+                f"what costs nothing, such as optim.lr, and put {', '.join(keys)} into `grid`: it is matched there"
+            )
+
     def _config(self, arm: str, overrides: Sequence[str]) -> Config:
         with explained(overrides, f"arm {arm!r}: "):
             return self.composer.compose([*overrides, f"seed={STANDIN}"])
 
-    def _no_baseline(self, condition: str, reason: str) -> UsageError:
-        where = f" with {condition}" if condition else ""
-        return UsageError(f"the baseline {self.spec.baseline!r} cannot be built{where}: {reason}")
+    def _require_baseline(self, condition: str) -> None:
+        if reason := self.impossible.get((self.spec.baseline, condition)):
+            where = f" with {condition}" if condition else ""
+            raise UsageError(f"the baseline {self.spec.baseline!r} cannot be built{where}: {reason}")
 
 
 def _require_different(templates: Sequence[Template], composer: Composer) -> None:

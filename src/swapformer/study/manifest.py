@@ -73,7 +73,7 @@ def _tuning(plan: Plan) -> dict[str, Any] | None:
             for (place, setting), reason in plan.refused.items()
         ],
         "chosen": [
-            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges)}
+            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges), "diverged": choice.diverged}
             for place, choice in plan.chosen.items()
         ],
     }
@@ -91,16 +91,17 @@ def _values(setting: Setting) -> dict[str, str]:
 
 def find_axis(plan: Plan) -> dict[str, Any] | None:
     """The one config key that tells the arms apart by different numbers, with each arm's value; None without one."""
-    keys = {texts.key(override) for overrides in plan.spec.arms.values() for override in overrides}
-    key = plan.spec.axis or (next(iter(keys)) if len(keys) == 1 else None)
-    if key is None or "/" in key:
+    named = plan.spec.axis
+    keys = named or list({texts.key(override) for overrides in plan.spec.arms.values() for override in overrides})
+    if len(keys) != 1 or "/" in keys[0]:
         return None
+    (key,) = keys
     values = {each.arm: _look_up(each.config, key) for each in reversed(plan.templates)}
     values = {arm: values[arm] for arm in plan.spec.arms if arm in values}
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
     if numbers and len(set(values.values())) == len(values) > 1:
         return {"key": key, "values": values}
-    if plan.spec.axis:
+    if named:
         raise UsageError(f"`axis` must name a key whose number differs in every arm, but {key} has {values}")
     return None
 

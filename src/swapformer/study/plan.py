@@ -72,10 +72,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting of an arm, and the keys whose chosen value is the first or last number of those that were tried."""
+    """The setting of an arm, and the keys whose chosen value is the first or last number of those that were tried.
+
+    `diverged`: every trial of every setting did, so that nothing was chosen by its results, and no edge says anything.
+    """
 
     setting: Setting
     edges: tuple[str, ...] = ()
+    diverged: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Spec:
         arms: the overrides of each arm; the common ones are in `overrides`.
         overrides: what all arms share, the scale's included.
         seeds: the seeds of each arm.
-        axis: the config key that the arms sweep, when the file names it.
+        axis: the config keys in which arms differ on purpose, when the file names them.
         claims: as in the file, already checked against arms and metrics.
         name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
@@ -55,7 +55,7 @@ class Spec:
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
     claims: tuple[Mapping[str, Any], ...]
-    axis: str | None
+    axis: tuple[str, ...]
     published: Path | None
     looks: tuple[int, ...] = ()
     tune: Tuning | None = None
@@ -145,7 +145,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         seeds=seeds,
         metrics=metrics,
         claims=_claims(raw.get("claims", []), list(arms), metrics),
-        axis=_text(raw["axis"], "axis") if raw.get("axis") else None,
+        axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,
         tune=parse_tune(own.get("tune")),
@@ -222,6 +222,15 @@ def _claims(raw: object, arms: list[str], metrics: tuple[str, ...]) -> tuple[Map
 
         parse_claims(raw, arms, list(metrics))
     return tuple(raw)
+
+
+def _axis(raw: object) -> tuple[str, ...]:
+    """One key or a list of them; none where the file does not say."""
+    keys = [] if raw is None else raw if isinstance(raw, list) else [raw]
+    named = all(isinstance(key, str) and key and "=" not in key for key in keys)
+    if not named or len(set(keys)) != len(keys):
+        raise UsageError(f"`axis` must be a key such as model/position, or a list of different keys, not {raw!r}")
+    return tuple(keys)
 
 
 def _text(raw: object, name: str) -> str:

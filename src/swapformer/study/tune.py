@@ -48,10 +48,7 @@ def choose(plan: Plan, store: Store) -> dict[Place, Choice]:
     complete = {place: all_of for place, all_of in by_place.items() if not any(each.missing for each in all_of)}
     direction = _direction(plan, store)
     chosen = {place: min(all_of, key=lambda each: each.rank(direction)) for place, all_of in complete.items()}
-    return {
-        place: Choice(best.setting, tuple(_edges(best, [each.setting for each in complete[place]])))
-        for place, best in chosen.items()
-    }
+    return {place: _choice(best, complete[place]) for place, best in chosen.items()}
 
 
 def _tried(plan: Plan, place: Place, setting: Setting, trials: Sequence[Trial], store: Store) -> Tried:
@@ -71,6 +68,12 @@ def _direction(plan: Plan, store: Store) -> str:
     if finished and len(directions) != 1:
         raise UsageError(f"`tune` chooses by the first metric, but nothing says which direction of {metric} is good")
     return next(iter(directions), "lower")
+
+
+def _choice(best: Tried, tried: Sequence[Tried]) -> Choice:
+    if not any(each.values for each in tried):
+        return Choice(best.setting, diverged=True)
+    return Choice(best.setting, tuple(_edges(best, [each.setting for each in tried])))
 
 
 def _edges(best: Tried, settings: Sequence[Setting]) -> Iterator[str]:

@@ -10,13 +10,16 @@ from rich.console import Console
 
 from swapformer.errors import UsageError
 from swapformer.report.build import write
+from swapformer.report.manifest import Manifest
 from swapformer.report.versus import Versus, compare, side
 from swapformer.report.versus_page import plain, render, show
-from swapformer.study.leaves import differences
+from swapformer.study.leaves import differences, read_config
 from swapformer.tools.find import store_of, study_folder
 
-NOT_COMPARED = ("runs_dir", "logger", "seed", "data_seed")
+NOT_COMPARED = ("runs_dir", "logger", "seed")
 """Keys of a config that say where a trial is kept and shown, or which of several it is, not what it is."""
+FOLLOWING = "the seed"
+"""What `data_seed` is where it is not set: each trial draws its batches by its own seed."""
 
 
 def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
@@ -28,7 +31,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     if labels[0] == labels[1]:  # of two stores
         labels = [str(folder) for folder in folders]
     a, b = (side(label, folder, folder.parents[1]) for label, folder in zip(labels, folders, strict=True))
-    found = compare(a, b, _config(a.manifest.shared_config, b.manifest.shared_config))
+    found = compare(a, b, differences(_config(a.manifest, folders[0]), _config(b.manifest, folders[1])))
     page = f"against_{folders[1].name}.html"
     (path,) = write(folders[0] / "report", {page: render(found)}, clean=False)
     _print(found, path, as_json)
@@ -42,9 +45,19 @@ def _folder(name: str, overrides: Sequence[str]) -> Path:
     return study_folder(store_of(overrides), name)
 
 
-def _config(one: object, other: object) -> dict[str, tuple[object, object]]:
-    a, b = ({key: value for key, value in dict(each).items() if key not in NOT_COMPARED} for each in (one, other))  # type: ignore[call-overload]
-    return differences(a, b)
+def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
+    """The baseline's settings as far as they are compared."""
+    config = {key: value for key, value in manifest.shared_config.items() if key not in NOT_COMPARED}
+    if "data_seed" in config and _follows(manifest, folder.parents[1]):
+        config["data_seed"] = FOLLOWING
+    return config
+
+
+def _follows(manifest: Manifest, runs_dir: Path) -> bool:
+    """Whether trials draw their batches by their own seed, by the configs of the baseline's first and last trial."""
+    trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
+    last = read_config(runs_dir / "trials" / trials[-1]) if trials else {}
+    return all(each.get("data_seed") == each.get("seed") for each in (manifest.shared_config, last))
 
 
 def _print(found: Versus, path: Path, as_json: bool) -> None:

@@ -1,0 +1,114 @@
+"""`match` beside `grid` and `tune`: equal in each condition, and with every setting that an arm may choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study import fakes
+from swapformer.errors import UsageError
+from swapformer.study import config
+from swapformer.study.expand import Plan, expand
+from swapformer.study.spec import parse
+
+ARMS = {"h2": ["model.heads=2"], "h14": ["model.heads=14"]}
+MATCH = {"params": "model.width", "within": 0.01}
+
+
+@pytest.fixture
+def composer(tmp_path: Path) -> fakes.Composer:
+    return fakes.Composer(tmp_path / "journal", tmp_path / "runs")
+
+
+def plan(composer: fakes.Composer, **changes: Any) -> Plan:
+    """A unit of width costs 12, a head 1, a symbol of the task 100."""
+    raw = {"arms": ARMS, "seeds": 1, "match": MATCH, "overrides": ["model.width=6", "best=1"], **changes}
+    return expand(parse(raw, "matched"), (), composer)
+
+
+def test_arms_are_matched_in_each_condition_before_they_are_tuned(composer: fakes.Composer) -> None:
+    """With 12 heads more, h14 must be a unit narrower than the baseline, whose cost the condition changes."""
+    found = plan(composer, arms={**ARMS, "h99": ["model.heads=99"]}, grid={"task.symbols": [0, 3]}, tune={"lr": [1, 2]})
+    assert {place: (each.override, each.target) for place, each in found.matched.items()} == {
+        ("h14", "task.symbols=0"): (("model.width=5",), 12 * 6 + 2),
+        ("h14", "task.symbols=3"): (("model.width=5",), 12 * 6 + 2 + 300),
+    }
+    assert {each.config["model"]["width"] for each in found.templates if each.arm == "h14"} == {5}
+    assert {each.config["model"]["width"] for each in found.templates if each.arm == "h2"} == {6}
+    assert [each.setting for each in found.templates[:2]] == [("lr=1",), ("lr=2",)]
+    assert "cannot bring parameters to within 1 %" in found.impossible["h99", "task.symbols=0"]
+
+
+def test_a_tuned_key_that_changes_what_is_matched_is_refused(composer: fakes.Composer) -> None:
+    with pytest.raises(UsageError) as error:
+        plan(composer, tune={"lr": [1, 2], "task.symbols": [0, 3]})
+    assert str(error.value) == (
+        "`tune` must leave the parameters that `match` makes equal as they are, but arm h2 has 374 with lr=1, "
+        "task.symbols=3 and 74 with lr=1, task.symbols=0; tune what costs nothing, such as optim.lr, and put "
+        "task.symbols into `grid`: it is matched there"
+    )
+
+
+def test_an_arm_is_refused_whose_settings_cost_otherwise_though_the_baselines_do_not(composer: fakes.Composer) -> None:
+    """Rows cost nothing where there are few heads."""
+    with pytest.raises(UsageError, match=r"arm h14 with k=a has .* with rows=2 and 74 with rows=1; .* put rows into"):
+        plan(_Uneven(composer.journal, composer.runs_dir), tune={"rows": [1, 2]}, grid={"k": ["a", "b"]})
+
+
+class _Uneven(fakes.Composer):
+    """With many heads, each row but the first is a symbol."""
+
+    def compose(self, overrides: Any) -> dict[str, Any]:
+        resolved = super().compose(overrides)
+        resolved["task"]["symbols"] = (resolved["model"]["heads"] > 2) * (resolved["rows"] - 1)
+        return resolved
+
+
+def test_a_size_is_solved_with_the_first_setting_that_the_arm_can_have(composer: fakes.Composer) -> None:
+    """Seven heads are impossible, so their cost is not counted either."""
+    arms = {"wide": [], "narrow": ["task.symbols=1"]}
+    found = plan(composer, arms=arms, tune={"model.heads": [7, 2], "seeds": 1}, overrides=["model.width=20"],
+                 match={"params": "model.width", "within": 0.05})  # fmt: skip
+    matched = found.matched["narrow", ""]
+    assert (matched.target, matched.cost) == (12 * 20 + 2, 12 * 12 + 2 + 100), "a width of 13 is impossible too"
+    assert set(found.refused) == {(("wide", ""), ("model.heads=7",)), (("narrow", ""), ("model.heads=7",))}
+
+
+def test_an_arm_without_any_possible_setting_is_impossible(composer: fakes.Composer) -> None:
+    arms = {"h2": ["model.heads=2"], "h7": ["model.heads=7"]}
+    found = plan(composer, arms=arms, tune={"lr": [1, 2]})
+    assert found.impossible == {("h7", ""): "heads must divide the width"} and not found.matched
+    with pytest.raises(UsageError, match="the baseline 'h7' cannot be built: heads must divide"):
+        plan(composer, arms=arms, baseline="h7", tune={"lr": [1, 2]})
+
+
+def test_each_model_with_its_task_is_counted_once(composer: fakes.Composer) -> None:
+    plan(composer, match=MATCH)
+    once = composer.counted
+    plan(composer, match=MATCH, tune={"lr": [1, 2, 3], "best": [4, 5]}, overrides=["model.width=6"])
+    assert composer.counted == 2 * once
+
+
+SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=1", "model.num_heads=2"]
+GATED = {"arms": {"mlp": ["model/ffn=mlp"], "glu": ["model/ffn=glu"]}, "seeds": 1,
+         "match": {"params": "model.ffn.width"}}  # fmt: skip
+
+
+def test_a_real_width_that_is_tuned_cannot_be_matched_and_a_rate_can() -> None:
+    with pytest.raises(
+        UsageError, match=r"arm mlp has [\d,]+ with model.d_model=64 and [\d,]+ with model.d_model=16; "
+    ):
+        expand(parse({**GATED, "overrides": SMALL, "tune": {"model.d_model": [16, 64]}}, "real"))
+    found = expand(parse({**GATED, "overrides": [*SMALL, "model.d_model=16"], "tune": {"optim.lr": [1, 2]}}, "real"))
+    costs = {each.arm: config.cost(each.config, "params") for each in found.templates}
+    assert abs(costs["glu"] / costs["mlp"] - 1) < 0.05 and len(found.templates) == 4
+    assert costs["glu"] == found.matched["glu", ""].cost
+
+
+def test_a_real_width_in_the_grid_is_matched_at_each_value() -> None:
+    found = expand(parse({**GATED, "overrides": SMALL, "grid": {"model.d_model": [16, 64]}}, "real"))
+    costs = {each.place: config.cost(each.config, "params") for each in found.templates}
+    for condition in ("model.d_model=16", "model.d_model=64"):
+        assert abs(costs["glu", condition] / costs["mlp", condition] - 1) < 0.05
