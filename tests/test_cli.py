@@ -111,7 +111,7 @@ def test_a_report_is_rebuilt_from_the_store(place: Path, capsys: pytest.CaptureF
     page.unlink()
     assert printed(capsys, "report", "pos")["study"] == "positions"
     assert page.exists()
-    assert "is not in" in complaint(capsys, "report", "pos", "runs_dir=elsewhere")
+    assert "is not in" in complaint(capsys, "report", "elsewhere")
 
 
 def test_train_reuses_the_trial_that_the_study_has_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,6 +321,16 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),
         ("study positions.yaml budget.steps=3 --slots 0", "slots must be at least 1"),
         ("study positions.yaml runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
+        *(
+            (f"{verb} runs_dir=positions.yaml", "runs_dir must be a directory that can be written, but")
+            for verb in ("train task=copy", "study positions.yaml", "trials", "trials prune", "status", "report pos")
+        ),
+        ("sample zz --prompt a --runs-dir positions.yaml", "runs_dir must be a directory that can be written, but"),
+        ("export zz out --format gpt2 runs_dir=positions.yaml", "runs_dir must be a directory that can be written"),
+        *(
+            (f"{verb} runs_dir=elsewhere", "there is no store in")
+            for verb in ("trials", "trials compare a b", "trials prune", "status", "report pos", "cost pos")
+        ),
         ("trials zz", "no trial 'zz'"),
         ("trials --status done", "no status 'done'"),
         ("trials task=copy", "only runs_dir=…"),
