@@ -57,6 +57,7 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"match": {"parms": "a.b"}}, "no cost 'parms'; did you mean 'params'"),
         ({"match": {"params": "a.b", "within": 0}}, "`within` of `match` must be a fraction above 0"),
         ({"match": {"params": "model.num_heads"}}, "arm 'h1' must not set model.num_heads, which `match` solves"),
+        ({"match": {"params": "a.b"}, "arms": {"h8": []}}, "`match` makes arms cost what the baseline does"),
         ({"grid": {}}, "`grid` must have at least one key"),
         ({"grid": {"model/size": "nano"}}, "at least two values for model/size"),
         ({"seeds": {"looks": [8, 8]}}, "`looks` must be growing numbers"),

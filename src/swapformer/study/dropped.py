@@ -1,0 +1,31 @@
+"""What a study asks for and cannot have: said, or refused where nothing is left to compare or to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from swapformer.errors import UsageError
+from swapformer.study.plan import Place, Plan, Template
+from swapformer.study.spec import Spec
+
+
+def require_comparison(spec: Spec, templates: Sequence[Template], impossible: Mapping[Place, str]) -> None:
+    """Refuse a study of several arms of which only the baseline is left."""
+    if len(spec.arms) == 1 or any(each.arm != spec.baseline for each in templates):
+        return
+    arms_of: dict[str, list[str]] = {}
+    for (arm, _), reason in impossible.items():
+        arms_of.setdefault(reason, []).append(arm)
+    reasons = "; ".join(f"{', '.join(dict.fromkeys(arms))}: {reason}" for reason, arms in arms_of.items())
+    raise UsageError(f"a study needs an arm beside its baseline {spec.baseline!r}, but none is possible: {reasons}")
+
+
+def said(plan: Plan) -> Iterator[str]:
+    """What was left out and why, in lines for the terminal."""
+    for place, reason in plan.impossible.items():
+        yield f"arm {_name(place)} is impossible and left out: {reason}"
+
+
+def _name(place: Place) -> str:
+    arm, condition = place
+    return f"{arm} with {condition}" if condition else arm
