@@ -71,6 +71,8 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"arms": {"a": [3]}}, "holds 3"),
         ({"arms": {True: []}}, "an arm's name must be a text"),
         ({"arms": {"a": ["seed=3"]}}, "must not set the seed"),
+        ({"overrides": ["seed=3"]}, "`overrides` must not set the seed: `seeds` does"),
+        ({"scales": {"cpu": {"overrides": ["+seed=3"]}}}, "`overrides` of scale cpu must not set the seed"),
         ({"seeds": 0}, "`seeds` must be"),
         ({"seeds": [1, 1]}, "`seeds` must be"),
         ({"seeds": True}, "`seeds` must be"),

@@ -138,8 +138,8 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         arms=arms,
         overrides=tuple(
             texts.merge(
-                texts.check(raw.get("overrides", []), "`overrides`"),
-                texts.check(section.get("overrides", []), f"`overrides` of scale {chosen}"),
+                _overrides(raw.get("overrides", []), "`overrides`"),
+                _overrides(section.get("overrides", []), f"`overrides` of scale {chosen}"),
             )
         ),
         seeds=seeds,
@@ -195,10 +195,16 @@ def _arms(raw: object) -> dict[str, tuple[str, ...]]:
     for name, overrides in raw.items():
         if not isinstance(name, str) or not name or "/" in name:
             raise UsageError(f"an arm's name must be a text without slashes, not {name!r}; put it in quotes")
-        arms[name] = texts.check(overrides if overrides is not None else [], f"arm {name!r}")
-        if texts.value(arms[name], "seed") is not None:
-            raise UsageError(f"arm {name!r} must not set the seed: `seeds` does")
+        arms[name] = _overrides(overrides if overrides is not None else [], f"arm {name!r}")
     return arms
+
+
+def _overrides(raw: object, where: str) -> tuple[str, ...]:
+    """`raw` as overrides that leave the seed alone."""
+    found = texts.check(raw, where)
+    if texts.value(found, "seed") is not None:
+        raise UsageError(f"{where} must not set the seed: `seeds` does")
+    return found
 
 
 def metric_names(raw: object) -> tuple[str, ...]:
