@@ -18,7 +18,7 @@ def study(**changes: Any) -> dict[str, Any]:
 
 def test_a_study_of_ten_lines_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("arms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
+    file.write_text("baseline: rope\narms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
     found = spec.load(str(file))
     assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "cpu")
     assert found.seeds == (0, 1, 2, 3, 4)
@@ -98,6 +98,14 @@ def test_what_is_wrong_with_a_study_is_named(changes: dict[str, Any], complaint:
     assert complaint in str(error.value)
 
 
+def test_a_study_without_a_baseline_is_refused() -> None:
+    """Taken from the order of the arms, it would change when somebody sorts them."""
+    raw = study()
+    del raw["baseline"]
+    with pytest.raises(UsageError, match=r"`baseline` must name the arm .* one of h1, h8"):
+        spec.parse(raw, "s")
+
+
 def test_the_file_is_named_when_it_is_wrong_or_no_yaml(tmp_path: Path) -> None:
     for text in ("arms: [", "3", "basline: h8"):
         (tmp_path / "study.yaml").write_text(text)
@@ -110,7 +118,7 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
 ) -> None:
     for name in ("04_head_count", "07_position", "07_patterns"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "study.yaml").write_text("arms: {a: []}")
+        (tmp_path / name / "study.yaml").write_text("baseline: a\narms: {a: []}")
     monkeypatch.setattr(spec, "experiments_dir", lambda: tmp_path)
     assert spec.load("04").name == "04_head_count"
     with pytest.raises(UsageError, match="fits 07_patterns, 07_position"):
@@ -125,7 +133,7 @@ def test_of_two_overrides_of_one_key_the_later_wins() -> None:
 
 
 def test_each_scale_has_a_report_and_a_results_folder_of_its_own(tmp_path: Path) -> None:
-    raw = {"arms": {"a": [], "b": ["model.num_heads=2"]}, "scales": {"smoke": {"seeds": 2}, "cpu": {}}}
+    raw = {"baseline": "a", "arms": {"a": [], "b": ["model.num_heads=2"]}, "scales": {"smoke": {"seeds": 2}, "cpu": {}}}
     default, smoke = (spec.parse(raw, "mine", scale, tmp_path) for scale in (None, "smoke"))
     assert (default.name, default.published) == ("mine", tmp_path / "results")
     assert (smoke.name, smoke.published) == ("mine.smoke", tmp_path / "results" / "smoke")

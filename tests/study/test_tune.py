@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def plan(tmp_path: Path, extra: Sequence[str] = (), **changes: Any) -> Plan:
-    raw = {"arms": ARMS, "seeds": 3, "tune": {"lr": LR, "seeds": 2}, **changes}
+    raw = {"baseline": "base", "arms": ARMS, "seeds": 3, "tune": {"lr": LR, "seeds": 2}, **changes}
     return expand(parse(raw, "tuned"), extra, fakes.Composer(tmp_path / "journal", tmp_path / "runs"))
 
 
@@ -168,7 +168,7 @@ class Picky(fakes.Composer):
 def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(
     tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    raw = {"arms": ARMS, "seeds": 2, "tune": {"lr": ["1e-3", "1e-2"], "seeds": 1}}
+    raw = {"baseline": "base", "arms": ARMS, "seeds": 2, "tune": {"lr": ["1e-3", "1e-2"], "seeds": 1}}
     planned = expand(parse(raw, "tuned"), (), Picky(tmp_path / "journal", tmp_path / "runs"))
     assert planned.refused == {(("other", ""), ("lr=1e-2",)): "1e-3 is all it can have"}
     found = answered(planned, store)

@@ -124,7 +124,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     _known_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
     arms = _arms(raw.get("arms"))
-    baseline = raw.get("baseline", next(iter(arms)))
+    if "baseline" not in raw:
+        raise UsageError(f"`baseline` must name the arm that the others are compared with, one of {', '.join(arms)}")
+    baseline = raw["baseline"]
     if baseline not in arms:
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
