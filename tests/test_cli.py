@@ -346,6 +346,31 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], argumen
     assert expected in complaint(capsys, *arguments.split())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(
+            f"bench reliability {option}"
+            for option in ("--kills -1", "--kills 0", "--offsets 0", "--listed -5", "--reported 0", "--rounds -1")
+        ),
+        "bench start --rounds 0",
+        "bench launcher --trials 0",
+        "bench launcher --steps 0",
+        "bench corpus --megabytes 0",
+        "cost pos --measure --steps 0",
+        "cost task=copy --batch x",
+        "check pairs --sample 0",
+    ],
+)
+def test_what_is_counted_is_at_least_one(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A measurement of nothing would meet every target."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
+    *_, option, number = arguments.split()
+    complaint = f"argument {option}: it must be a whole number of at least 1, but it is '{number}'"
+    assert stop.value.code == 2 and complaint in capsys.readouterr().err
+
+
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(ValueError, match="no trial 'zz'"):
         main(["trials", "zz", "--debug"])

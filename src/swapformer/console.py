@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
@@ -14,6 +15,17 @@ DONE, FAILED, WRONG_USE = 0, 1, 2
 
 class Failed(Exception):
     """The command did its work and something in it failed: one line, status 1."""
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What argparse takes as the `type` of an option that counts something."""
+
+    def count(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"it must be a whole number of at least {least}, but it is {text!r}")
+        return int(text)
+
+    return count
 
 
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:

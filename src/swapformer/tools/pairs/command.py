@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from swapformer.console import at_least
 from swapformer.errors import UsageError, suggest
 from swapformer.study.config import task_of
 from swapformer.tools.pairs.judge import Judge, Verdict
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"train {STEPS} steps on one batch for rows that hold every compatible pair between them",
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="only N of the pairs")
+    parser.add_argument("--sample", type=at_least(1), metavar="N", help="only N of the pairs")
     parser.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
