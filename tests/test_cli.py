@@ -332,7 +332,6 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
             for verb in ("trials", "trials compare a b", "trials prune", "status", "report pos", "cost pos")
         ),
         ("trials zz", "no trial 'zz'"),
-        ("trials --status done", "no status 'done'"),
         ("trials task=copy", "only runs_dir=…"),
         ("trials --study nothing", "no study 'nothing'"),
         ("trials --arm alibi", "no arm 'alibi'"),
@@ -368,6 +367,22 @@ def test_what_is_counted_is_at_least_one(arguments: str, capsys: pytest.CaptureF
         main(arguments.split())
     *_, option, number = arguments.split()
     complaint = f"argument {option}: it must be a whole number of at least 1, but it is '{number}'"
+    assert stop.value.code == 2 and complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("trials --status finish", "argument --status: no status 'finish'; did you mean 'finished'?"),
+        ("bench reliability kils", "no disturbance 'kils'; did you mean 'kills'?"),
+        ("bench parts kernel", "no group 'kernel'; did you mean 'kernels'?"),
+    ],
+)
+def test_a_word_that_is_none_of_those_that_fit_is_refused(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
     assert stop.value.code == 2 and complaint in capsys.readouterr().err
 
 

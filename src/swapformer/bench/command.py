@@ -10,7 +10,7 @@ from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
 from swapformer.bench.reliability import DISTURBANCES, measure
 from swapformer.bench.slope import Slope
-from swapformer.console import at_least
+from swapformer.console import OneOf, at_least
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
 """What `bench parts` measures."""
@@ -47,12 +47,18 @@ def parser() -> argparse.ArgumentParser:
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
     step.add_argument(
-        "overrides", nargs="*", default=["+preset=nanogpt_cpu", "task/source=python"], help="what is trained"
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        default=["+preset=nanogpt_cpu", "task/source=python"],
+        help="what is trained",
     )
     step.set_defaults(measure=_step)
 
     parts = verbs.add_parser("parts", parents=[common], help="kernels, linear attention, the decoder, norms, bfloat16")
-    parts.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these of {', '.join(GROUPS)}")
+    parts.add_argument(
+        "groups", nargs="*", type=OneOf("group", GROUPS), metavar="GROUP", help=f"only these of {', '.join(GROUPS)}"
+    )
     parts.add_argument(
         "--device", choices=("cpu", "cuda"), help="default: the CPU, and a CUDA device where there is one"
     )
@@ -66,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     launcher.set_defaults(measure=_launcher)
 
     data = verbs.add_parser("data", parents=[common], help="what a step waits for its batch, for every task")
-    data.add_argument("overrides", nargs="*", help="task=NAME for one task alone, and any other override")
+    data.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="task=NAME for one task alone, and any other override"
+    )
     data.set_defaults(measure=_data)
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
@@ -75,7 +83,9 @@ def parser() -> argparse.ArgumentParser:
     mirror = verbs.add_parser(
         "mirror", parents=[common], help="a training step mirrored offline to W&B against one not"
     )
-    mirror.add_argument("overrides", nargs="*", default=["model/size=nano", "task=text"], help="what is trained")
+    mirror.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", default=["model/size=nano", "task=text"], help="what is trained"
+    )
     mirror.add_argument("--steps", type=at_least(1), default=600, help="optimiser steps of each measurement")
     mirror.set_defaults(measure=_mirror)
 
@@ -83,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     kept.add_argument(
         "overrides",
         nargs="*",
+        metavar="OVERRIDE",
         default=["model/size=nano", "task=text", "probes=head_similarity"],
         help="what is trained",
     )
@@ -95,7 +106,13 @@ def parser() -> argparse.ArgumentParser:
     corpus.set_defaults(measure=_corpus)
 
     trust = verbs.add_parser("reliability", parents=[common], help="kills, full disks, cut files, clocks, large stores")
-    trust.add_argument("names", nargs="*", metavar="NAME", help=f"only these of {', '.join(DISTURBANCES)}")
+    trust.add_argument(
+        "names",
+        nargs="*",
+        type=OneOf("disturbance", tuple(DISTURBANCES)),
+        metavar="NAME",
+        help=f"only these of {', '.join(DISTURBANCES)}",
+    )
     trust.add_argument("--kills", type=at_least(1), default=200, help="how many SIGKILLs")
     trust.add_argument(
         "--offsets", type=at_least(1), default=50, help="places where files are cut, and room on the disk"

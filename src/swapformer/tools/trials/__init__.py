@@ -42,10 +42,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line without a first word of its own."""
     made = argparse.ArgumentParser(
         prog="swapformer trials",
-        description="The trials in the store, or those whose ids begin with ID.",
+        description="The trials in the store, or those whose ids begin with TRIAL.",
         epilog="Also: swapformer trials compare A B, and swapformer trials prune; each has its --help.",
     )
-    made.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
+    made.add_argument("arguments", nargs="*", metavar="TRIAL | runs_dir=…", help="the beginning of a trial's id")
     add_filters(made)
     return made
 
