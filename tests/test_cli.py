@@ -230,6 +230,8 @@ def test_trials_are_listed_filtered_and_shown(capsys: pytest.CaptureFixture[str]
     found = printed(capsys, "trials")
     assert {record["status"] for record in found} == {"finished"}
     assert printed(capsys, "trials", "--status", "killed") == []
+    assert main(["trials", "--status", "killed", "--json"]) == 0
+    assert capsys.readouterr() == ("[]\n", "swapformer: no trial matches\n")
     assert printed(capsys, "trials", found[0]["id"][:12])[0] == found[0]
     of_none = printed(capsys, "trials", "--study", "pos", "--arm", "none")
     assert of_none and of_none == printed(capsys, "trials", "--study", "pos", "--config", "position.Position")

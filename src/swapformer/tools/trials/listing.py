@@ -59,6 +59,11 @@ def chosen(store: Store, ids: Sequence[str], options: argparse.Namespace, places
     return [record for record in found if fits(record)]
 
 
+def filtered(options: argparse.Namespace) -> bool:
+    """Whether any of the options that choose trials was given."""
+    return any(getattr(options, name) is not None for name in ("status", "study", "arm", "config"))
+
+
 def _require_known(options: argparse.Namespace, places: Places) -> None:
     """Refuse a study or an arm that no manifest names: an empty list would say that it has no trials."""
     known = {place for several in places.values() for place in several}
