@@ -96,6 +96,7 @@ def test_a_study_trains_its_cells_once_and_reports(place: Path, capsys: pytest.C
     assert found["trials"] == {"finished": 4}
     assert found["verdicts"][0]["text"] == "without it is worse"
     assert found["failed"] == {}
+    assert found["scale"] == "" and not any("scale" in caveat for caveat in found["caveats"])
     before = {path: path.stat().st_mtime_ns for path in records(place)}
     again = printed(capsys, "study", "positions.yaml", "seeds=3")
     assert again["trials"] == {"finished": 6}
@@ -304,6 +305,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train model/position=albi", "unknown option 'albi' for model/position; did you mean 'alibi'?"),
         ("train model/positon=alibi", "unknown group 'model/positon'; did you mean 'model/position'"),
         ("train model.num_head=2", "unknown key 'num_head' in model; did you mean 'num_heads'?"),
+        ("train preset=nanogpt_cpu", "preset must be added, since nothing chooses from it by default: write +preset=…"),
         ("train model.position=alibi", "write model/position=alibi"),
         ("train seed", "cannot read the override 'seed'"),
         ("train --jobs", "unknown option --jobs"),
@@ -318,6 +320,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("study nowhere.yaml", "no study file nowhere.yaml"),
         ("study no_such_study", "no study 'no_such_study'"),
         ("study positions.yaml scale=gpu", "has no scales"),
+        ("study positions.yaml scale=cpu", "has no scales"),
         ("study positions.yaml seeds=none", "`seeds` must be"),
         ("study positions.yaml model.num_head=2", "arm 'rope': unknown key 'num_head'"),
         ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),

@@ -20,8 +20,16 @@ def test_a_study_of_ten_lines_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("baseline: rope\narms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
     found = spec.load(str(file))
-    assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "cpu")
+    assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "")
     assert found.seeds == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+def test_a_study_without_scales_has_none_to_choose(scale: str, tmp_path: Path) -> None:
+    found = spec.parse(study(), "s", None, tmp_path)
+    assert (found.scale, found.name, found.published) == ("", "s", tmp_path / "results")
+    with pytest.raises(UsageError, match=f"this study has no scales, but scale={scale} was given; leave it out"):
+        spec.parse(study(), "s", scale)
 
 
 def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() -> None:

@@ -145,7 +145,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
     return Spec(
         name=name or f"sweep-{digest}",
         question="",
-        scale="sweep",
+        scale="",
         baseline=next(iter(arms)),
         arms=arms,
         overrides=shared,
