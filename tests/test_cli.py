@@ -96,6 +96,7 @@ def test_a_study_trains_its_cells_once_and_reports(place: Path, capsys: pytest.C
     assert found["trials"] == {"finished": 4}
     assert found["verdicts"][0]["text"] == "without it is worse"
     assert found["failed"] == {}
+    assert found["scale"] == "" and not any("scale" in caveat for caveat in found["caveats"])
     before = {path: path.stat().st_mtime_ns for path in records(place)}
     again = printed(capsys, "study", "positions.yaml", "seeds=3")
     assert again["trials"] == {"finished": 6}
@@ -111,7 +112,7 @@ def test_a_report_is_rebuilt_from_the_store(place: Path, capsys: pytest.CaptureF
     page.unlink()
     assert printed(capsys, "report", "pos")["study"] == "positions"
     assert page.exists()
-    assert "is not in" in complaint(capsys, "report", "pos", "runs_dir=elsewhere")
+    assert "is not in" in complaint(capsys, "report", "elsewhere")
 
 
 def test_train_reuses_the_trial_that_the_study_has_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,6 +231,8 @@ def test_trials_are_listed_filtered_and_shown(capsys: pytest.CaptureFixture[str]
     found = printed(capsys, "trials")
     assert {record["status"] for record in found} == {"finished"}
     assert printed(capsys, "trials", "--status", "killed") == []
+    assert main(["trials", "--status", "killed", "--json"]) == 0
+    assert capsys.readouterr() == ("[]\n", "swapformer: no trial matches\n")
     assert printed(capsys, "trials", found[0]["id"][:12])[0] == found[0]
     of_none = printed(capsys, "trials", "--study", "pos", "--arm", "none")
     assert of_none and of_none == printed(capsys, "trials", "--study", "pos", "--config", "position.Position")
@@ -302,6 +305,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train model/position=albi", "unknown option 'albi' for model/position; did you mean 'alibi'?"),
         ("train model/positon=alibi", "unknown group 'model/positon'; did you mean 'model/position'"),
         ("train model.num_head=2", "unknown key 'num_head' in model; did you mean 'num_heads'?"),
+        ("train preset=nanogpt_cpu", "preset must be added, since nothing chooses from it by default: write +preset=…"),
         ("train model.position=alibi", "write model/position=alibi"),
         ("train seed", "cannot read the override 'seed'"),
         ("train --jobs", "unknown option --jobs"),
@@ -316,13 +320,23 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("study nowhere.yaml", "no study file nowhere.yaml"),
         ("study no_such_study", "no study 'no_such_study'"),
         ("study positions.yaml scale=gpu", "has no scales"),
+        ("study positions.yaml scale=cpu", "has no scales"),
         ("study positions.yaml seeds=none", "`seeds` must be"),
         ("study positions.yaml model.num_head=2", "arm 'rope': unknown key 'num_head'"),
         ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),
         ("study positions.yaml budget.steps=3 --slots 0", "slots must be at least 1"),
         ("study positions.yaml runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
+        *(
+            (f"{verb} runs_dir=positions.yaml", "runs_dir must be a directory that can be written, but")
+            for verb in ("train task=copy", "study positions.yaml", "trials", "trials prune", "status", "report pos")
+        ),
+        ("sample zz --prompt a --runs-dir positions.yaml", "runs_dir must be a directory that can be written, but"),
+        ("export zz out --format gpt2 runs_dir=positions.yaml", "runs_dir must be a directory that can be written"),
+        *(
+            (f"{verb} runs_dir=elsewhere", "there is no store in")
+            for verb in ("trials", "trials compare a b", "trials prune", "status", "report pos", "cost pos")
+        ),
         ("trials zz", "no trial 'zz'"),
-        ("trials --status done", "no status 'done'"),
         ("trials task=copy", "only runs_dir=…"),
         ("trials --study nothing", "no study 'nothing'"),
         ("trials --arm alibi", "no arm 'alibi'"),
@@ -334,6 +348,47 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
 )
 def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], arguments: str, expected: str) -> None:
     assert expected in complaint(capsys, *arguments.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(
+            f"bench reliability {option}"
+            for option in ("--kills -1", "--kills 0", "--offsets 0", "--listed -5", "--reported 0", "--rounds -1")
+        ),
+        "bench start --rounds 0",
+        "bench launcher --trials 0",
+        "bench launcher --steps 0",
+        "bench corpus --megabytes 0",
+        "cost pos --measure --steps 0",
+        "cost task=copy --batch x",
+        "check pairs --sample 0",
+    ],
+)
+def test_what_is_counted_is_at_least_one(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A measurement of nothing would meet every target."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
+    *_, option, number = arguments.split()
+    complaint = f"argument {option}: it must be a whole number of at least 1, but it is '{number}'"
+    assert stop.value.code == 2 and complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("trials --status finish", "argument --status: no status 'finish'; did you mean 'finished'?"),
+        ("bench reliability kils", "no disturbance 'kils'; did you mean 'kills'?"),
+        ("bench parts kernel", "no group 'kernel'; did you mean 'kernels'?"),
+    ],
+)
+def test_a_word_that_is_none_of_those_that_fit_is_refused(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
+    assert stop.value.code == 2 and complaint in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def exported() -> dict[str, str]:
     (_, setting) = commands()[0]
     name, _, value = setting.partition("=")
     return {name: value}
+
+
+def test_the_set_up_names_the_target_that_installs_what_the_page_runs() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    project = tomllib.loads((GUIDE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = " ".join([*project["dependencies"], project["name"]])
+    tools = {name for pair in re.findall(r"python -m ([\w-]+)|`\.venv/bin/([\w-]+)", guide) for name in pair if name}
+    extra = {name for name in tools if name not in installed}
+    developing = {re.split(r"[^\w-]", each)[0] for each in project["optional-dependencies"]["dev"]}
+    assert {"pytest", "pre-commit"} <= extra <= developing
+    assert "make install-dev" in guide.split("## Set-up")[1].split("\n## ")[0] and "`make install-dev`" in walk()
+    assert "\ninstall-dev:" in (GUIDE.parent / "Makefile").read_text(encoding="utf-8")
 
 
 def write(place: Path, content: dict[str, str]) -> None:

@@ -56,7 +56,7 @@ def train_help() -> str:
         "Trains one trial, or reuses it from the store. With -m, GROUP=A,B and KEY=1,2 are swept and reported.",
         "",
         "groups and options (what they are: swapformer list):",
-        *(f"  {_spelled(group):{width + 1}}  {', '.join(options)}" for group, options in groups.items()),
+        *(f"  {spelled(group):{width + 1}}  {', '.join(options)}" for group, options in groups.items()),
         "",
         "keys (those of an option are in its file; --cfg job shows all):",
         *_keys(),
@@ -66,7 +66,7 @@ def train_help() -> str:
     return "\n".join(lines)
 
 
-def _spelled(group: str) -> str:
+def spelled(group: str) -> str:
     """Groups that no defaults list chooses from have to be added with a plus sign."""
     chosen = _chosen(_primary())
     parent, _, _ = group.rpartition("/")

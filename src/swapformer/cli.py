@@ -85,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     study = verbs.add_parser("study", parents=[common], help="run what a study lacks, and report")
     study.add_argument("name", help="a shipped study, the beginning of its name, or the path of a study.yaml")
     study.add_argument(
-        "overrides", nargs="*", help="scale=smoke|cpu|gpu, seeds=N, runs_dir=…, any override for all arms"
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="scale=smoke|cpu|gpu, seeds=N, runs_dir=…, any override for all arms",
     )
     study.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, suggest
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 
 
 class Failed(Exception):
     """The command did its work and something in it failed: one line, status 1."""
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What argparse takes as the `type` of an option that counts something."""
+
+    def count(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"it must be a whole number of at least {least}, but it is {text!r}")
+        return int(text)
+
+    return count
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """What argparse takes as the `type` of an argument that is one of some words; completion offers them.
+
+    Unlike `choices` it also fits an argument that may be left out or stand several times, and says what is meant.
+    """
+
+    what: str
+    words: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text not in self.words:
+            raise argparse.ArgumentTypeError(f"no {self.what} {text!r}{suggest(text, self.words)}")
+        return text
 
 
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:

@@ -27,9 +27,9 @@ from swapformer.study.trial import Trial, execute
 FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
     *("-cn", "--config-name", "-cp", "--config-path", "-i", "--info", "-sc", "--shell-completion", "--hydra-help"),
-    *("--version", "--experimental-rerun"),
+    *("--version", "--experimental-rerun", "-h", "--help", "--debug"),
 )
-"""Hydra's own options."""
+"""Hydra's own options, and the three that are ours."""
 _WITH_VALUE = frozenset(
     {
         "-c",

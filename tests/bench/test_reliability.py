@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from swapformer.bench import main
 from swapformer.bench.figure import Figure
 from swapformer.bench.reliability import clock, disk, kills, listing, truncation
 from swapformer.errors import UsageError
@@ -59,11 +58,6 @@ def test_sigkills_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invented_stores_are_listed_and_reported(tmp_path: Path) -> None:
     listed, reported = listing.grown(60, 40, 1)
     assert listed.value > 0 and reported.value > 0 and listed.name == "swapformer trials, 60 trials"
-
-
-def test_an_unknown_disturbance_is_refused() -> None:
-    with pytest.raises(UsageError, match="no disturbance 'kils'"):
-        main(["reliability", "kils"])
 
 
 def test_a_half_written_file_is_seen(tmp_path: Path) -> None:

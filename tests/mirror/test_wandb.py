@@ -14,7 +14,7 @@ from mirror.server import serving
 from swapformer.errors import UsageError
 from swapformer.mirror import WandB
 from swapformer.mirror.follow import Follower, Target
-from swapformer.mirror.process import destination
+from swapformer.mirror.process import destination, mirrored
 from swapformer.report.manifest import SCHEMA_VERSION
 from swapformer.study.record import Record
 from swapformer.study.store import Store
@@ -147,6 +147,22 @@ def test_an_address_that_nobody_answers_keeps_all_runs_offline_and_is_named_once
     assert len(said) == 1 and "runs are kept offline: wandb sync" in said[0]
     for trial in (ID, "f" * 16):
         assert offline(store, trial).curves == curves_of(store.directory(trial) / "metrics.csv")
+
+
+def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mirror"
+    node = {"_target_": "swapformer.mirror.WandB", "project": "p", "entity": None, "tags": [], "patience": 5.0}
+    config = {"logger": {**node, "mode": "offline"}}
+    with mirrored([(Target(ID), config)], Store(tmp_path)):
+        pass
+    assert capsys.readouterr().err == "", "nothing was run, so there is nothing to send"
+    (folder / "wandb" / "offline-run-1").mkdir(parents=True)
+    with mirrored([(Target(ID), config)], Store(tmp_path)):
+        assert capsys.readouterr().err == ""
+    assert f"swapformer: W&B runs are kept offline; to send them: wandb sync {folder}" in capsys.readouterr().err
+    assert place("online").kept(folder) is None
 
 
 @pytest.mark.parametrize(

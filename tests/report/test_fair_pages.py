@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from report.store import Store
 from report.test_build import Tags
+from swapformer.report import page
 from swapformer.report.build import Report, build
 from swapformer.report.power import plan
 
@@ -91,6 +93,14 @@ def test_the_page_shows_what_was_tried_and_chosen(text: str) -> None:
     assert "1e-3: 3.0050 · 3e-3: 2.9050 · 1e-2: 2 diverged" in text
     assert "1e-3: 3.0050 · 3e-3: 2.9050 · 1e-2: 2.8050" in text and "at the edge" in text
     assert "optim.lr was chosen for each arm by the mean of val/loss over seeds that are not reported" in text
+
+
+def test_what_stands_between_backticks_is_code_on_the_page(report: Report) -> None:
+    assert any("widen the grid of `tune`" in caveat for caveat in report.caveats), "as the terminal shows it"
+    whole = (report.directory / "report.html").read_text(encoding="utf-8")
+    assert "widen the grid of <code>tune</code>" in whole
+    assert "`" not in re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL)
+    assert page.prose("`<b>` is <i>, `a") == "<code>&lt;b&gt;</code> is &lt;i&gt;, `a"
 
 
 def test_the_page_shows_what_a_match_left(text: str) -> None:

@@ -21,7 +21,7 @@ SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_l
 
 def study(**changes: Any) -> Any:
     arms = {"base": [], "alibi": ["model/position=alibi"], "more": ["model/position=t5", "model.dropout=0.1"]}
-    return parse({"arms": arms, "seeds": 1, "overrides": SMALL, **changes}, "changes")
+    return parse({"baseline": "base", "arms": arms, "seeds": 1, "overrides": SMALL, **changes}, "changes")
 
 
 @pytest.fixture(scope="module")

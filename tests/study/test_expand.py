@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,42 @@ def test_trials_come_seed_by_seed(composer: fakes.Composer) -> None:
 
 
 def test_an_impossible_arm_is_dropped_and_listed_with_the_reason(composer: fakes.Composer) -> None:
-    found = plan(composer, arms={"h2": ["heads=2"], "h7": ["heads=7"]})
+    found = plan(composer, arms={"h1": ["heads=1"], "h2": ["heads=2"], "h7": ["heads=7"]})
     assert found.impossible == {("h7", ""): "heads must divide the width"}
-    assert {cell.arm for cell in found.cells} == {"h2"}
+    assert {cell.arm for cell in found.cells} == {"h1", "h2"}
     with pytest.raises(UsageError, match="the baseline 'h2' cannot be built: heads must divide"):
         plan(composer, arms={"h2": ["heads=7"], "h1": ["heads=1"]})
+
+
+def test_a_study_of_which_the_baseline_alone_is_possible_is_refused_with_the_reasons(
+    composer: fakes.Composer,
+) -> None:
+    """Its trials would be compared with nothing."""
+    arms = {"h2": ["heads=2"], "h7": ["heads=7"], "wide": ["heads=7", "width=5"]}
+    with pytest.raises(UsageError, match="but none is possible: h7, wide: heads must divide the width"):
+        plan(composer, arms=arms)
+    assert plan(composer, arms={"h2": ["heads=2"]}).cells, "of one arm nothing was to be compared"
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("widht", "adjusts widht, which this arm does not have; did you mean 'width'?"),
+        ("trainer", "adjusts a number, but trainer is a group of accelerator, threads"),
+        ("behaviour", "adjusts a number, but behaviour is 'finish'"),
+    ],
+)
+def test_a_size_to_match_that_no_arm_has_is_refused(composer: fakes.Composer, key: str, complaint: str) -> None:
+    arms = {"a": ["heads=1", "width=4"], "b": ["heads=2", "width=4"]}
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        plan(composer, arms=arms, baseline="a", match={"params": key})
+
+
+def test_an_arm_alone_without_the_size_to_match_is_impossible(composer: fakes.Composer) -> None:
+    size = 'size={"width": 4}'
+    arms = {"a": [size], "b": [size, "kind=b"], "c": ["kind=c"]}
+    found = plan(composer, arms=arms, baseline="a", match={"params": "size.width"})
+    assert list(found.impossible) == [("c", "")] and list(found.matched) == [("b", "")]
 
 
 def test_arms_that_are_the_same_trial_are_refused(composer: fakes.Composer) -> None:

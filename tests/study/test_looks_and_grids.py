@@ -168,7 +168,7 @@ def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> No
 def decided(seeds: int | dict[str, list[int]], **changes: Any) -> str:
     claims = [{**worse("h2", 0.0), "text": str(number)} for number in range(3)]
     arms = {"h1": ["heads=1"], "h2": ["heads=2"]}
-    return decidable(parse({"arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
+    return decidable(parse({"baseline": "h1", "arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
 
 
 def test_what_seeds_could_decide_shares_the_error_among_looks_and_conditions() -> None:

@@ -24,7 +24,15 @@ def composer(tmp_path: Path) -> fakes.Composer:
 
 def plan(composer: fakes.Composer, **changes: Any) -> Plan:
     """A unit of width costs 12, a head 1, a symbol of the task 100."""
-    raw = {"arms": ARMS, "seeds": 1, "match": MATCH, "overrides": ["model.width=6", "best=1"], **changes}
+    arms = changes.get("arms", ARMS)
+    raw = {
+        "baseline": next(iter(arms)),
+        "arms": arms,
+        "seeds": 1,
+        "match": MATCH,
+        "overrides": ["model.width=6", "best=1"],
+        **changes,
+    }
     return expand(parse(raw, "matched"), (), composer)
 
 
@@ -67,19 +75,32 @@ class _Uneven(fakes.Composer):
 
 
 def test_a_size_is_solved_with_the_first_setting_that_the_arm_can_have(composer: fakes.Composer) -> None:
-    """Seven heads are impossible, so their cost is not counted either."""
     arms = {"wide": [], "narrow": ["task.symbols=1"]}
-    found = plan(composer, arms=arms, tune={"model.heads": [7, 2], "seeds": 1}, overrides=["model.width=20"],
-                 match={"params": "model.width", "within": 0.05})  # fmt: skip
+    found = plan(_Picky(composer.journal, composer.runs_dir), arms=arms, tune={"lr": [1, 2], "seeds": 1},
+                 overrides=["model.width=20"], match={"params": "model.width", "within": 0.05})  # fmt: skip
     matched = found.matched["narrow", ""]
-    assert (matched.target, matched.cost) == (12 * 20 + 2, 12 * 12 + 2 + 100), "a width of 13 is impossible too"
-    assert set(found.refused) == {(("wide", ""), ("model.heads=7",)), (("narrow", ""), ("model.heads=7",))}
+    assert (matched.target, matched.cost) == (12 * 20, 12 * 12 + 100)
+    assert set(found.refused) == {(("narrow", ""), ("lr=1",))}
+
+
+class _Picky(fakes.Composer):
+    """A rate of 1 goes together with no symbols alone, and costs nobody knows what."""
+
+    def check(self, config: dict[str, Any]) -> None:
+        super().check(config)
+        if config["lr"] == 1 and config["task"].get("symbols"):
+            raise UsageError("a rate of 1 needs a task without symbols")
+
+    def cost(self, config: Any, what: Any) -> int:
+        assert config["lr"] == 2 or not config["task"].get("symbols")
+        return super().cost(config, what)
 
 
 def test_an_arm_without_any_possible_setting_is_impossible(composer: fakes.Composer) -> None:
-    arms = {"h2": ["model.heads=2"], "h7": ["model.heads=7"]}
+    arms = {"h2": ["model.heads=2"], "h14": ["model.heads=14"], "h7": ["model.heads=7"]}
     found = plan(composer, arms=arms, tune={"lr": [1, 2]})
-    assert found.impossible == {("h7", ""): "heads must divide the width"} and not found.matched
+    assert found.impossible == {("h7", ""): "heads must divide the width"}
+    assert set(found.matched) == {("h14", "")}
     with pytest.raises(UsageError, match="the baseline 'h7' cannot be built: heads must divide"):
         plan(composer, arms=arms, baseline="h7", tune={"lr": [1, 2]})
 
@@ -92,7 +113,7 @@ def test_each_model_with_its_task_is_counted_once(composer: fakes.Composer) -> N
 
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=1", "model.num_heads=2"]
-GATED = {"arms": {"mlp": ["model/ffn=mlp"], "glu": ["model/ffn=glu"]}, "seeds": 1,
+GATED = {"baseline": "mlp", "arms": {"mlp": ["model/ffn=mlp"], "glu": ["model/ffn=glu"]}, "seeds": 1,
          "match": {"params": "model.ffn.width"}}  # fmt: skip
 
 

@@ -82,10 +82,22 @@ def test_two_configs_differ_in_leaves() -> None:
         ("model.num_heads=2", False),
         ("num_heads=4", False),
         ("model.bias=true", True),
+        ("model.bias=1", False),
         ("Rotary", False),
+        ("optim.lr=0.01", True),
+        ("optim.lr=1e-2", True),
+        ("optim.lr=.01", True),
+        ("optim.lr=0.1", False),
+        ("optim.eps=1e-8", True),
+        ("optim.betas.1=0.95", True),
+        ("optim.betas.1=[", False),
+        ("note=a text", True),
+        ("none=null", True),
     ],
 )
 def test_a_config_is_searched_for_a_text_or_a_leaf(tmp_path: Path, text: str, found: bool) -> None:
-    (tmp_path / "config.yaml").write_text("model:\n  position:\n    _target_: x.ALiBi\n  num_heads: 4\n  bias: true\n")
+    optim = "optim:\n  lr: 0.01\n  eps: 1e-8\n  betas:\n  - 0.9\n  - 0.95\n"
+    model = "model:\n  position:\n    _target_: x.ALiBi\n  num_heads: 4\n  bias: true\n"
+    (tmp_path / "config.yaml").write_text(f"{model}{optim}note: a\n  text\nnone: null\n")
     assert says(tmp_path, text) is found
     assert not says(tmp_path / "nowhere", text)

@@ -18,10 +18,18 @@ def study(**changes: Any) -> dict[str, Any]:
 
 def test_a_study_of_ten_lines_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("arms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
+    file.write_text("baseline: rope\narms:\n  rope: [model/position=rope]\n  alibi: [model/position=alibi]\n")
     found = spec.load(str(file))
-    assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "cpu")
+    assert (found.name, found.baseline, found.metrics, found.scale) == ("mine", "rope", ("val/loss",), "")
     assert found.seeds == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+def test_a_study_without_scales_has_none_to_choose(scale: str, tmp_path: Path) -> None:
+    found = spec.parse(study(), "s", None, tmp_path)
+    assert (found.scale, found.name, found.published) == ("", "s", tmp_path / "results")
+    with pytest.raises(UsageError, match=f"this study has no scales, but scale={scale} was given; leave it out"):
+        spec.parse(study(), "s", scale)
 
 
 def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() -> None:
@@ -57,6 +65,7 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"match": {"parms": "a.b"}}, "no cost 'parms'; did you mean 'params'"),
         ({"match": {"params": "a.b", "within": 0}}, "`within` of `match` must be a fraction above 0"),
         ({"match": {"params": "model.num_heads"}}, "arm 'h1' must not set model.num_heads, which `match` solves"),
+        ({"match": {"params": "a.b"}, "arms": {"h8": []}}, "`match` makes arms cost what the baseline does"),
         ({"grid": {}}, "`grid` must have at least one key"),
         ({"grid": {"model/size": "nano"}}, "at least two values for model/size"),
         ({"seeds": {"looks": [8, 8]}}, "`looks` must be growing numbers"),
@@ -70,6 +79,8 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"arms": {"a": [3]}}, "holds 3"),
         ({"arms": {True: []}}, "an arm's name must be a text"),
         ({"arms": {"a": ["seed=3"]}}, "must not set the seed"),
+        ({"overrides": ["seed=3"]}, "`overrides` must not set the seed: `seeds` does"),
+        ({"scales": {"cpu": {"overrides": ["+seed=3"]}}}, "`overrides` of scale cpu must not set the seed"),
         ({"seeds": 0}, "`seeds` must be"),
         ({"seeds": [1, 1]}, "`seeds` must be"),
         ({"seeds": True}, "`seeds` must be"),
@@ -98,6 +109,14 @@ def test_what_is_wrong_with_a_study_is_named(changes: dict[str, Any], complaint:
     assert complaint in str(error.value)
 
 
+def test_a_study_without_a_baseline_is_refused() -> None:
+    """Taken from the order of the arms, it would change when somebody sorts them."""
+    raw = study()
+    del raw["baseline"]
+    with pytest.raises(UsageError, match=r"`baseline` must name the arm .* one of h1, h8"):
+        spec.parse(raw, "s")
+
+
 def test_the_file_is_named_when_it_is_wrong_or_no_yaml(tmp_path: Path) -> None:
     for text in ("arms: [", "3", "basline: h8"):
         (tmp_path / "study.yaml").write_text(text)
@@ -110,7 +129,7 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
 ) -> None:
     for name in ("04_head_count", "07_position", "07_patterns"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "study.yaml").write_text("arms: {a: []}")
+        (tmp_path / name / "study.yaml").write_text("baseline: a\narms: {a: []}")
     monkeypatch.setattr(spec, "experiments_dir", lambda: tmp_path)
     assert spec.load("04").name == "04_head_count"
     with pytest.raises(UsageError, match="fits 07_patterns, 07_position"):
@@ -125,7 +144,7 @@ def test_of_two_overrides_of_one_key_the_later_wins() -> None:
 
 
 def test_each_scale_has_a_report_and_a_results_folder_of_its_own(tmp_path: Path) -> None:
-    raw = {"arms": {"a": [], "b": ["model.num_heads=2"]}, "scales": {"smoke": {"seeds": 2}, "cpu": {}}}
+    raw = {"baseline": "a", "arms": {"a": [], "b": ["model.num_heads=2"]}, "scales": {"smoke": {"seeds": 2}, "cpu": {}}}
     default, smoke = (spec.parse(raw, "mine", scale, tmp_path) for scale in (None, "smoke"))
     assert (default.name, default.published) == ("mine", tmp_path / "results")
     assert (smoke.name, smoke.published) == ("mine.smoke", tmp_path / "results" / "smoke")

@@ -131,3 +131,10 @@ def test_the_newest_step_is_that_of_the_last_whole_row(tmp_path: Path, history: 
     (tmp_path / "metrics.csv").write_text(history)
     assert newest_step(tmp_path / "metrics.csv") == step
     assert newest_step(tmp_path / "none.csv") == 0
+
+
+def test_a_store_without_a_study_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Store(tmp_path)
+    found.prepare()
+    assert status([f"runs_dir={tmp_path}"]) == 0
+    assert capsys.readouterr() == ("", f"swapformer: no study in {found.studies}\n")

@@ -173,10 +173,23 @@ def test_the_holder_keeps_its_heart_beating(store: Store, monkeypatch: pytest.Mo
 
 
 def test_a_runs_dir_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="runs_dir must be a directory that can be written"):
+        Store(Path("/proc/nowhere")).prepare()  # permissions would not stop root, this does
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "."])
+def test_a_store_is_not_opened_where_a_file_stands(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
-    for place in (tmp_path / "file", Path("/proc/nowhere")):  # permissions would not stop root, these do
-        with pytest.raises(UsageError, match="runs_dir must be a directory that can be written"):
-            Store(place).prepare()
+    (tmp_path / "trials").touch()
+    with pytest.raises(UsageError, match=r"runs_dir must be a directory .* \(Not a directory\)"):
+        Store(tmp_path / place)
+
+
+def test_a_store_exists_once_something_was_run_in_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert not store.exists and store.records() == []
+    store.prepare()
+    assert store.exists
 
 
 def test_a_trial_is_found_by_the_beginning_of_its_id(store: Store) -> None:

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def plan(tmp_path: Path, extra: Sequence[str] = (), **changes: Any) -> Plan:
-    raw = {"arms": ARMS, "seeds": 3, "tune": {"lr": LR, "seeds": 2}, **changes}
+    raw = {"baseline": "base", "arms": ARMS, "seeds": 3, "tune": {"lr": LR, "seeds": 2}, **changes}
     return expand(parse(raw, "tuned"), extra, fakes.Composer(tmp_path / "journal", tmp_path / "runs"))
 
 
@@ -179,10 +179,32 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: S
     assert len(done) == len(set(done)) == 24
 
 
-def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(tmp_path: Path, store: Store) -> None:
-    planned = plan(tmp_path, tune={"heads": [1, 7], "seeds": 1})
-    assert planned.refused == {((arm, ""), ("heads=7",)): "heads must divide the width" for arm in ARMS}
-    assert tuned(planned, store)["base", ""] == Choice(("heads=1",))
+class Picky(fakes.Composer):
+    """An arm whose best rate is 1e-3 cannot have another."""
+
+    def check(self, resolved: dict[str, Any]) -> None:
+        super().check(resolved)
+        if resolved["best"] == 1e-3 != resolved["lr"]:
+            raise UsageError("1e-3 is all it can have")
+
+
+def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = {"baseline": "base", "arms": ARMS, "seeds": 2, "tune": {"lr": ["1e-3", "1e-2"], "seeds": 1}}
+    planned = expand(parse(raw, "tuned"), (), Picky(tmp_path / "journal", tmp_path / "runs"))
+    assert planned.refused == {(("other", ""), ("lr=1e-2",)): "1e-3 is all it can have"}
+    found = answered(planned, store)
+    assert found.plan.chosen["other", ""] == Choice(("lr=1e-3",))
+    assert "arm other cannot have lr=1e-2, which is not tried: 1e-3 is all it can have" in caplog.messages
+    assert "arm other is left with one setting, so nothing is tuned" in caplog.messages
+    (caveat,) = [caveat for caveat in found.report.caveats if "nothing was chosen" in caveat]
+    assert caveat.startswith("other could have one setting")
+
+
+def test_a_value_that_no_arm_can_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no arm can take heads=7, which `tune` lists: heads must divide the width"):
+        plan(tmp_path, tune={"heads": [1, 7], "seeds": 1})
 
 
 def test_values_that_are_the_same_number_are_refused(tmp_path: Path) -> None:

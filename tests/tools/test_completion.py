@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from swapformer.cli import TOOLS
 from swapformer.paths import conf_dir
-from swapformer.tools.completion import script
+from swapformer.tools.completion import command_lines, script
 
 if shutil.which("bash") is None:
     pytest.skip("there is no bash here", allow_module_level=True)
@@ -63,6 +64,49 @@ def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
     assert "mine" in offered(place, "swapformer report runs_dir=elsewhere mine ")
     assert {"mine", "model.head_dim="} <= offered(place, "swapformer cost runs_dir=elsewhere m")
     assert offered(place, "swapformer trials 01") == {"0123456789abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("bench reliab", {"reliability"}),
+        ("bench reliability tr", {"truncation"}),
+        ("bench step budget.st", {"budget.steps="}),
+        ("bench parts --device ", {"cpu", "cuda"}),
+        ("check pa", {"pairs"}),
+        ("check pairs --tr", {"--train"}),
+        ("check --slot posi", {"position"}),
+        ("completion z", {"zsh"}),
+        ("train --de", {"--debug"}),
+        ("train +preset=nanogpt_", {"+preset=nanogpt_cpu"}),
+        ("train +pres", {"+preset="}),
+        ("train hydra/launcher=s", {"hydra/launcher=slurm"}),
+        ("train hydra/lau", {"hydra/launcher="}),
+        ("trials runs_dir=elsewhere --study mi", {"mine"}),
+        ("trials --json co", {"compare"}),
+        ("export 0123456789abcdef there --format gp", {"gpt2"}),
+        ("list model/pos", {"model/position"}),
+    ],
+)
+def test_what_a_parser_takes_is_offered(place: Path, line: str, expected: set[str]) -> None:
+    assert offered(place, f"swapformer {line}") == expected
+
+
+@pytest.mark.parametrize("line", ["study base.y", "sample 01 --runs-dir ", "cost --lengths "])
+def test_where_nothing_of_ours_fits_the_shell_offers_files(place: Path, line: str) -> None:
+    assert offered(place, f"swapformer {line}") == set()
+    assert "complete -o default -F _swapformer swapformer" in (place / "script").read_text()
+
+
+def test_every_command_line_is_known_to_the_completion() -> None:
+    """Each parser's own options stand behind its own words; a list kept by hand would go stale."""
+    lines = command_lines()
+    for verb, (module, _) in TOOLS.items():
+        assert "--debug" in " ".join(
+            flag for name, line in lines.items() if name.startswith(verb) for flag in line.flags
+        )
+        assert lines[verb].words or verb in ("import",), f"{module} takes something"
+    assert {"trials prune", "check pairs", "bench reliability", "study", "train"} <= lines.keys()
 
 
 def test_zsh_gets_the_same_through_its_bash_layer() -> None:

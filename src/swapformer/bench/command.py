@@ -10,6 +10,7 @@ from swapformer.bench.figure import Figure
 from swapformer.bench.ratio import Ratio, require_quiet_machine
 from swapformer.bench.reliability import DISTURBANCES, measure
 from swapformer.bench.slope import Slope
+from swapformer.console import OneOf, at_least
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
 """What `bench parts` measures."""
@@ -35,7 +36,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="swapformer bench", description="Speed, as ratios within one run.")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--rounds", type=int, help="times that each side is measured; default 5, launcher 1, data 3")
+    common.add_argument(
+        "--rounds", type=at_least(1), help="times that each side is measured; default 5, launcher 1, data 3"
+    )
     common.add_argument("--force", action="store_true", help="measure on a loaded machine too")
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -44,24 +47,34 @@ def parser() -> argparse.ArgumentParser:
 
     step = verbs.add_parser("step", parents=[common], help="a training step against a bare PyTorch loop")
     step.add_argument(
-        "overrides", nargs="*", default=["+preset=nanogpt_cpu", "task/source=python"], help="what is trained"
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        default=["+preset=nanogpt_cpu", "task/source=python"],
+        help="what is trained",
     )
     step.set_defaults(measure=_step)
 
     parts = verbs.add_parser("parts", parents=[common], help="kernels, linear attention, the decoder, norms, bfloat16")
-    parts.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these of {', '.join(GROUPS)}")
+    parts.add_argument(
+        "groups", nargs="*", type=OneOf("group", GROUPS), metavar="GROUP", help=f"only these of {', '.join(GROUPS)}"
+    )
     parts.add_argument(
         "--device", choices=("cpu", "cuda"), help="default: the CPU, and a CUDA device where there is one"
     )
     parts.set_defaults(measure=_parts)
 
     launcher = verbs.add_parser("launcher", parents=[common], help="the local launcher against one cold start a trial")
-    launcher.add_argument("--trials", type=int, default=20)
-    launcher.add_argument("--steps", type=int, default=600, help="optimiser steps of a trial, which set its length")
+    launcher.add_argument("--trials", type=at_least(1), default=20)
+    launcher.add_argument(
+        "--steps", type=at_least(1), default=600, help="optimiser steps of a trial, which set its length"
+    )
     launcher.set_defaults(measure=_launcher)
 
     data = verbs.add_parser("data", parents=[common], help="what a step waits for its batch, for every task")
-    data.add_argument("overrides", nargs="*", help="task=NAME for one task alone, and any other override")
+    data.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="task=NAME for one task alone, and any other override"
+    )
     data.set_defaults(measure=_data)
 
     start = verbs.add_parser("start", parents=[common], help="the fixed cost of a trial, and of the command itself")
@@ -70,32 +83,43 @@ def parser() -> argparse.ArgumentParser:
     mirror = verbs.add_parser(
         "mirror", parents=[common], help="a training step mirrored offline to W&B against one not"
     )
-    mirror.add_argument("overrides", nargs="*", default=["model/size=nano", "task=text"], help="what is trained")
-    mirror.add_argument("--steps", type=int, default=600, help="optimiser steps of each measurement")
+    mirror.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", default=["model/size=nano", "task=text"], help="what is trained"
+    )
+    mirror.add_argument("--steps", type=at_least(1), default=600, help="optimiser steps of each measurement")
     mirror.set_defaults(measure=_mirror)
 
     kept = verbs.add_parser("records", parents=[common], help="a kept trial against a training that leaves nothing")
     kept.add_argument(
         "overrides",
         nargs="*",
+        metavar="OVERRIDE",
         default=["model/size=nano", "task=text", "probes=head_similarity"],
         help="what is trained",
     )
-    kept.add_argument("--steps", type=int, default=1000, help="optimiser steps of each measurement")
+    kept.add_argument("--steps", type=at_least(1), default=1000, help="optimiser steps of each measurement")
     kept.set_defaults(measure=_records)
 
     corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
-    corpus.add_argument("--megabytes", type=int, default=100)
+    corpus.add_argument("--megabytes", type=at_least(1), default=100)
     corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
     corpus.set_defaults(measure=_corpus)
 
     trust = verbs.add_parser("reliability", parents=[common], help="kills, full disks, cut files, clocks, large stores")
-    trust.add_argument("names", nargs="*", metavar="NAME", help=f"only these of {', '.join(DISTURBANCES)}")
-    trust.add_argument("--kills", type=int, default=200, help="how many SIGKILLs")
-    trust.add_argument("--offsets", type=int, default=50, help="places where files are cut, and room on the disk")
-    trust.add_argument("--listed", type=int, default=10_000, help="trials in the store that is listed")
-    trust.add_argument("--reported", type=int, default=1000, help="trials in the study that is reported")
-    trust.add_argument("--seed", type=int, default=0, help="of what is random")
+    trust.add_argument(
+        "names",
+        nargs="*",
+        type=OneOf("disturbance", tuple(DISTURBANCES)),
+        metavar="NAME",
+        help=f"only these of {', '.join(DISTURBANCES)}",
+    )
+    trust.add_argument("--kills", type=at_least(1), default=200, help="how many SIGKILLs")
+    trust.add_argument(
+        "--offsets", type=at_least(1), default=50, help="places where files are cut, and room on the disk"
+    )
+    trust.add_argument("--listed", type=at_least(1), default=10_000, help="trials in the store that is listed")
+    trust.add_argument("--reported", type=at_least(1), default=1000, help="trials in the study that is reported")
+    trust.add_argument("--seed", type=at_least(0), default=0, help="of what is random")
     trust.set_defaults(measure=_reliability, timed=False)
     return parser
 

@@ -93,6 +93,10 @@ class Destination(ABC):
     def require(self) -> None:
         """Raise UsageError if what it needs is not installed."""
 
+    def kept(self, folder: Path) -> str | None:
+        """What the user may want to do with files that the place leaves in `folder`, in a sentence; None: nothing."""
+        return None
+
     @abstractmethod
     def open(self, page: Page, folder: Path, say: Say) -> Run:
         """The run of a trial: begun, or continued where an earlier attempt of the trial has begun it.

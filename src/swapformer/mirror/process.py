@@ -59,8 +59,10 @@ def cells_of(plan: Plan) -> list[tuple[Target, Config]]:
 
 
 @contextmanager
-def mirrored(targets: Sequence[tuple[Target, Config]], store: Store) -> Iterator[None]:
+def mirrored(targets: Sequence[tuple[Target, Config]], store: Store, quiet: bool = False) -> Iterator[None]:
     """Mirror each target as the `logger` of its config says, while the block runs; without one nothing happens.
+
+    At the end it says, unless `quiet`, what the user may want to do with files that the places have left.
 
     Raises:
         UsageError: before the block, if a logger's settings are wrong or its package is missing.
@@ -71,6 +73,7 @@ def mirrored(targets: Sequence[tuple[Target, Config]], store: Store) -> Iterator
             chosen.setdefault(json.dumps(node), []).append(target)
     places = {text: destination(json.loads(text)) for text in chosen}
     with ExitStack() as stack:
+        stack.callback(_tell, [] if quiet else list(places.values()), folder_of(store))
         for text, wanted in chosen.items():
             stack.enter_context(_running(json.loads(text), wanted, store, places[text].patience))
         yield
@@ -84,6 +87,13 @@ def _running(node: Config, targets: Sequence[Target], store: Store, patience: fl
     finally:
         if process is not None:
             _end(process, patience, folder_of(store))
+
+
+def _tell(places: Sequence[Destination], folder: Path) -> None:
+    """Say where the places have left something, once their processes have ended."""
+    for line in dict.fromkeys(place.kept(folder) for place in places):
+        if line is not None:
+            print(f"swapformer: {line}", file=sys.stderr)
 
 
 def folder_of(store: Store) -> Path:

@@ -57,6 +57,12 @@ class WandB(Destination):
         if find_spec("wandb") is None:
             raise UsageError("logger=wandb needs the package wandb, which is not installed: pip install wandb")
 
+    def kept(self, folder: Path) -> str | None:
+        runs = "wandb/offline-run-*"
+        if self.mode == "online" or not any(folder.glob(runs)):
+            return None
+        return f"W&B runs are kept offline; to send them: wandb sync {folder}/{runs}"
+
     def open(self, page: Page, folder: Path, say: Say) -> Run:
         config = {**page.config, "swapformer": _origin(page)}
         config.pop("logger", None)

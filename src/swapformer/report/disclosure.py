@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -65,6 +66,12 @@ def fairness_caveats(records: Records) -> list[str]:
         "tried, so a better one may lie beyond; widen the grid of `tune`."
         for each in chosen
         for key in each.edges
+    ]
+    settings = Counter((each.arm, each.condition) for each in (manifest.tuning.tried if manifest.tuning else ()))
+    found += [
+        f"{formats.placed(*place)} could have one setting of those that `tune` lists, so nothing was chosen for it."
+        for place, number in settings.items()
+        if number < 2
     ]
     wide = [each for each in manifest.fairness if each.beyond]
     found += [

@@ -37,7 +37,7 @@ def render(
         loader=jinja2.PackageLoader("swapformer.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(breakable=breakable, sortable=sortable)
+    environment.filters.update(breakable=breakable, prose=prose, sortable=sortable)
     environment.globals.update(f=formats, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan)
     return environment.get_template(template).render(
         **values,
@@ -59,6 +59,14 @@ def _data(plain: object) -> Markup:
 def _inlined(figure: Drawn, number: int, variables: Mapping[str, tuple[str, str, str]]) -> Shown:
     described = f"{figure.title}. {figure.caption}"
     return figure, Markup(canvas.inline(figure.svg, f"f{number}", variables, described)), number
+
+
+def prose(text: str) -> Markup:
+    """A sentence of ours, escaped, with what stands between backticks as code."""
+    pieces = re.split(r"`([^`\n]+)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces)
+    )
 
 
 def breakable(text: str) -> Markup:

@@ -15,6 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.study import overrides as texts
 from swapformer.study import record as records
 from swapformer.study.disclose import announced, disclose, settled
+from swapformer.study.dropped import said
 from swapformer.study.manifest import write_manifest
 from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
@@ -80,9 +81,8 @@ def answer(
 
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
     """
-    for (arm, condition), reason in plan.impossible.items():
-        where = f" with {condition}" if condition else ""
-        log.warning("arm %s%s is impossible and left out: %s", arm, where, reason)
+    for line in said(plan):
+        log.warning("%s", line)
     store.prepare()
     run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
     fairness = disclose(plan)
@@ -146,7 +146,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
     return Spec(
         name=name or f"sweep-{digest}",
         question="",
-        scale="sweep",
+        scale="",
         baseline=next(iter(arms)),
         arms=arms,
         overrides=shared,

@@ -84,8 +84,10 @@ def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
 
 def _unchosen(group: str) -> str:
     known = groups()
+    parent = group.rpartition("/")[0]
+    if group in known and not parent:
+        return f"{group} must be added, since nothing chooses from it by default: write +{group}=…"
     if group in known:
-        parent = group.rpartition("/")[0]
         return f"nothing here reads {group}: another {parent} has been chosen; leave it out, or choose one that has it"
     return f"unknown group {group!r}{suggest(group, known)}"
 

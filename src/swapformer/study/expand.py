@@ -10,6 +10,7 @@ from swapformer.study import overrides as texts
 from swapformer.study import roles
 from swapformer.study.complaint import explained
 from swapformer.study.costs import UNITS, once
+from swapformer.study.dropped import require_comparison, require_values
 from swapformer.study.fairness import combinations
 from swapformer.study.match import Matched, solve
 from swapformer.study.plan import STANDIN, Cell, Composer, Place, Plan, Setting, Template, make_trial, real_composer
@@ -22,7 +23,8 @@ __all__ = ["Cell", "Plan", "expand", "make_trial"]
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:
     """Compose, check and number the cells of a study; `extra` overrides win over the file's.
 
-    Raises UsageError when an override is wrong, two arms are the same trial, or the baseline is impossible.
+    Raises UsageError when an override is wrong, two arms are the same trial, no arm can take a value that is tuned, or
+    the baseline, or every other arm, is impossible.
     """
     composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
@@ -31,6 +33,8 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     found = _Expansion(spec, composer, extra)
     for condition, overrides in spec.conditions.items():
         found.compose(condition, overrides)
+    require_comparison(spec, found.templates, found.impossible)
+    require_values(spec, found.templates, found.refused)
     _require_different(found.templates, composer)
     longest = composer.task_of(found.templates[0].config).longest_trained
     plan = Plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 def says(folder: Path, text: str) -> bool:
     """Whether the configuration of the trial in `folder` holds `text`, or, for `key=value`, has that leaf.
 
-    The file's text is searched first: reading the YAML of ten thousand trials takes a hundred times as long.
+    Values are compared as what they spell, so 1e-2 is 0.01. The file's lines are searched first, where they tell:
+    reading the YAML of ten thousand trials takes a hundred times as long.
     """
     try:
         raw = (folder / "config.yaml").read_text(encoding="utf-8", errors="replace")
@@ -51,7 +53,30 @@ def says(folder: Path, text: str) -> bool:
     key, equals, value = text.partition("=")
     if not equals:
         return text in raw
-    if f"{key.rpartition('.')[2]}:" not in raw or value not in raw:
-        return False
-    wanted = yaml.load(value, Loader=_LOADER)
-    return any(name == key and found == wanted for name, found in leaves(read_config(folder)))
+    wanted, name = _spelled(value), key.rpartition(".")[2]
+    if not name.isdecimal() and " " not in value:  # an item of a list has no key, and a long text has several lines
+        lines = re.findall(rf"^[ -]*{re.escape(name)}:(.*)$", raw, re.MULTILINE)
+        if not any(_same(_spelled(line), wanted) for line in lines):
+            return False
+    return any(leaf == key and _same(_number(found), wanted) for leaf, found in leaves(read_config(folder)))
+
+
+def _spelled(text: str) -> Any:
+    """The value that a text spells in YAML."""
+    try:
+        return _number(yaml.load(text, Loader=_LOADER))
+    except yaml.YAMLError:
+        return text.strip()
+
+
+def _number(value: Any) -> Any:
+    """1e-2, a text to YAML and a number to everybody else, as the number; any other value as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal, and not merely as true equals 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

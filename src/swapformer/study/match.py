@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.errors import InstantiationException
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, suggest
 from swapformer.study.costs import UNITS, Measure
 from swapformer.study.fairness import Matching
 
@@ -135,8 +135,11 @@ def _look_up(config: Mapping[str, Any], key: str) -> int | float | None:
     node: Any = config
     for name in key.split("."):
         if not isinstance(node, Mapping) or name not in node:
-            raise UsageError(f"`match` adjusts {key}, which this arm does not have")
+            known = suggest(name, node) if isinstance(node, Mapping) else ""
+            raise UsageError(f"`match` adjusts {key}, which this arm does not have{known}")
         node = node[name]
+    if isinstance(node, Mapping):
+        raise UsageError(f"`match` adjusts a number, but {key} is a group of {', '.join(map(str, node)) or 'nothing'}")
     if isinstance(node, bool) or not (node is None or isinstance(node, int | float)):
         raise UsageError(f"`match` adjusts a number, but {key} is {node!r}")
     return node

@@ -25,6 +25,8 @@ def check(spec: Spec) -> None:
         require_free(spec, overrides, f"arm {arm!r}")
         if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
             raise UsageError(f"arm {arm!r} must not set {spec.match.key}, which `match` solves; take it out of one")
+    if spec.match and len(spec.arms) == 1:
+        raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
     if spec.tune:
         if not spec.metrics[0].startswith("val/"):
             raise UsageError(

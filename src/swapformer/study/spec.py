@@ -25,6 +25,8 @@ from swapformer.study.fairness import (
 )
 
 DEFAULT_SCALE = "cpu"
+NAMELESS = (DEFAULT_SCALE, "")
+"""Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
 OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
 """What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
 KEYS = ("question", "baseline", "arms", "metrics", "claims", "scales", "axis", *OWN_KEYS)
@@ -40,6 +42,7 @@ class Spec:
         seeds: the seeds of each arm.
         axis: the config keys in which arms differ on purpose, when the file names them.
         claims: as in the file, already checked against arms and metrics.
+        scale: its name; empty in a study without scales.
         name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
         looks: the numbers of seeds at which a sequential study is judged; empty for one that has all its seeds at once.
@@ -100,7 +103,7 @@ def published_folder(name: str) -> Path:
 
 
 def _results(folder: Path, scale: str) -> Path:
-    return folder / "results" if scale == DEFAULT_SCALE else folder / "results" / scale
+    return folder / "results" if scale in NAMELESS else folder / "results" / scale
 
 
 def load(name: str, scale: str | None = None) -> Spec:
@@ -124,22 +127,24 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     _known_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
     arms = _arms(raw.get("arms"))
-    baseline = raw.get("baseline", next(iter(arms)))
+    if "baseline" not in raw:
+        raise UsageError(f"`baseline` must name the arm that the others are compared with, one of {', '.join(arms)}")
+    baseline = raw["baseline"]
     if baseline not in arms:
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
     own = {**raw, **section}
     seeds, looks = parse_seeds(own.get("seeds", 5))
     spec = Spec(
-        name=name if chosen == DEFAULT_SCALE else f"{name}.{chosen}",
+        name=name if chosen in NAMELESS else f"{name}.{chosen}",
         question=_text(raw.get("question", ""), "question"),
         scale=chosen,
         baseline=baseline,
         arms=arms,
         overrides=tuple(
             texts.merge(
-                texts.check(raw.get("overrides", []), "`overrides`"),
-                texts.check(section.get("overrides", []), f"`overrides` of scale {chosen}"),
+                _overrides(raw.get("overrides", []), "`overrides`"),
+                _overrides(section.get("overrides", []), f"`overrides` of scale {chosen}"),
             )
         ),
         seeds=seeds,
@@ -173,11 +178,11 @@ def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> No
 
 
 def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
-    """The chosen scale's name and section; a study without scales has one, with nothing of its own."""
+    """The chosen scale's name and section; both are empty where a study has no scales."""
     if scales is None:
-        if wanted not in (None, DEFAULT_SCALE):
+        if wanted is not None:
             raise UsageError(f"this study has no scales, but scale={wanted} was given; leave it out")
-        return DEFAULT_SCALE, {}
+        return "", {}
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
@@ -195,10 +200,16 @@ def _arms(raw: object) -> dict[str, tuple[str, ...]]:
     for name, overrides in raw.items():
         if not isinstance(name, str) or not name or "/" in name:
             raise UsageError(f"an arm's name must be a text without slashes, not {name!r}; put it in quotes")
-        arms[name] = texts.check(overrides if overrides is not None else [], f"arm {name!r}")
-        if texts.value(arms[name], "seed") is not None:
-            raise UsageError(f"arm {name!r} must not set the seed: `seeds` does")
+        arms[name] = _overrides(overrides if overrides is not None else [], f"arm {name!r}")
     return arms
+
+
+def _overrides(raw: object, where: str) -> tuple[str, ...]:
+    """`raw` as overrides that leave the seed alone."""
+    found = texts.check(raw, where)
+    if texts.value(found, "seed") is not None:
+        raise UsageError(f"{where} must not set the seed: `seeds` does")
+    return found
 
 
 def metric_names(raw: object) -> tuple[str, ...]:

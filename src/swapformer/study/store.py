@@ -23,6 +23,9 @@ class Store:
     """Records of trials by id.
 
     Reading never trains, waits or writes, except that a damaged record is set aside (and the trial counts as missing).
+
+    Raises:
+        UsageError: when `runs_dir` is there and is no directory that can be read.
     """
 
     def __init__(self, runs_dir: str | Path) -> None:
@@ -30,6 +33,17 @@ class Store:
         self.trials = self.runs_dir / "trials"
         self.studies = self.runs_dir / "studies"
         self._held: set[str] = set()
+        try:
+            os.scandir(self.trials).close()
+        except FileNotFoundError:
+            pass  # the first trial makes it
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever run in `runs_dir`."""
+        return self.trials.is_dir()
 
     def prepare(self) -> None:
         """Make the store's folders. Raises UsageError when `runs_dir` cannot be written."""
@@ -40,10 +54,7 @@ class Store:
                 probe.touch()
                 probe.unlink()
         except OSError as error:
-            raise UsageError(
-                f"runs_dir must be a directory that can be written, but {self.runs_dir} cannot "
-                f"({error.strerror}); choose another with runs_dir=…"
-            ) from error
+            raise self._unusable(error) from error
 
     def directory(self, trial: str) -> Path:
         """The folder of a trial, whether it exists or not."""
@@ -122,6 +133,12 @@ class Store:
         if found is None:
             raise UsageError(f"no trial {prefix!r} in {self.trials}; `swapformer trials` lists those that are there")
         return found
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"runs_dir must be a directory that can be written, but {self.runs_dir} cannot ({error.strerror}); choose "
+            "another with runs_dir=…"
+        )
 
     def _set_aside(self, trial: str, path: Path, why: str) -> None:
         """Writes are atomic, so damage is no write in progress; the claim keeps a fresh record from being moved."""

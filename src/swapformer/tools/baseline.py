@@ -45,7 +45,12 @@ def _parser() -> argparse.ArgumentParser:
         description="What counting alone achieves: the commonest token, the one after the last, the one between two. "
         "Measured on the batches that a trial with these overrides is evaluated on after training.",
     )
-    parser.add_argument("overrides", nargs="*", help="the task, as for `swapformer train`: task=masked task.block=128")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="the task, as for `swapformer train`: task=masked task.block=128",
+    )
     parser.add_argument("--split", choices=("val", "test"), default="val")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

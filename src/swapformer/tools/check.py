@@ -45,11 +45,20 @@ def _parser() -> argparse.ArgumentParser:
         description="Hold a part to the laws that all parts obey; `swapformer check pairs` judges parts two by two.",
     )
     parser.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
-    parser.add_argument("overrides", nargs="*", help="as for swapformer train; settings of your class: base=10.0")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train; settings of your class: base=10.0"
+    )
     parser.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
+
+
+def parsers() -> Mapping[str, argparse.ArgumentParser]:
+    """All command lines by their first word."""
+    from swapformer.tools.pairs.command import parser as pairs
+
+    return {"": _parser(), "pairs": pairs()}
 
 
 def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

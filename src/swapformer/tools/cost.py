@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from swapformer.console import at_least
 from swapformer.errors import UsageError
 from swapformer.study.complaint import explained
 from swapformer.study.config import check, compose, task_of
@@ -37,8 +38,6 @@ def main(arguments: Sequence[str]) -> int:
         config = compose(options.overrides)
     check(config)
     batch, dtype = 1 if options.batch is None else options.batch, options.dtype or "float32"
-    if batch < 1:
-        raise UsageError(f"`--batch` must be at least 1, but it is {batch}.")
     lengths = _lengths(options.lengths or "") or [task_of(config).train_length]
     again = config["trainer"]["gradient_checkpointing"]
     report = measure(config, task_of(config).interface, batch, lengths, dtype, checkpointed=again)
@@ -61,12 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", metavar="STUDY | OVERRIDE", help="as for swapformer train, or a study")
     parser.add_argument("--measure", action="store_true", help="of a study: measure what was not on this hardware")
     parser.add_argument("--again", action="store_true", help="with --measure: measure all anew")
-    parser.add_argument("--rounds", type=int, help="with --measure: processes of each arm (default 5)")
-    parser.add_argument("--warm-up", type=int, help="with --measure: steps that do not count (default 10)")
-    parser.add_argument("--steps", type=int, help="with --measure: steps that count (default 40)")
+    parser.add_argument("--rounds", type=at_least(1), help="with --measure: processes of each arm (default 5)")
+    parser.add_argument("--warm-up", type=at_least(1), help="with --measure: steps that do not count (default 10)")
+    parser.add_argument("--steps", type=at_least(1), help="with --measure: steps that count (default 40)")
     parser.add_argument("--force", action="store_true", help="with --measure: on a loaded machine too; it is recorded")
     parser.add_argument("--lengths", help="places of a sequence, such as 128,1024; default: the task's")
-    parser.add_argument("--batch", type=int, help="sequences (default 1)")
+    parser.add_argument("--batch", type=at_least(1), help="sequences (default 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="of activations and cache (default float32)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

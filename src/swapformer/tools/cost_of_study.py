@@ -69,9 +69,7 @@ def _arms(manifest: Manifest, store: Store) -> tuple[list[Arm], dict[str, str]]:
 
 def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) -> dict[str, str]:
     """Measure what was not measured on this hardware yet, or all; why some could not be, by arm."""
-    rounds, warm_up, steps = (
-        _asked(options, *each) for each in (("rounds", 1, 5), ("warm_up", 1, 10), ("steps", 1, 40))
-    )
+    rounds, warm_up, steps = options.rounds or 5, options.warm_up or 10, options.steps or 40
     several = {arm.name: arm.config["trainer"]["devices"] for arm in arms if arm.config["trainer"]["devices"] != 1}
     wrong = {name: f"it trains on {devices} devices, and one is measured" for name, devices in several.items()}
     configs = {arm.key: arm.config for arm in arms if arm.name not in several}
@@ -90,14 +88,6 @@ def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) ->
         measuring.run()
     measuring.keep(folder, here())
     return wrong | {arm.name: measuring.wrong[arm.key] for arm in arms if arm.key in measuring.wrong}
-
-
-def _asked(options: argparse.Namespace, name: str, least: int, default: int) -> int:
-    found = getattr(options, name)
-    value = default if found is None else int(found)
-    if value < least:
-        raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, but it is {value}")
-    return value
 
 
 def _entry(arm: Arm) -> dict[str, Any]:

@@ -15,12 +15,18 @@ def store_of(overrides: Sequence[str]) -> Store:
     """The store at `runs_dir=…`, or at its default place.
 
     Raises:
-        UsageError: if anything else is overridden.
+        UsageError: if anything else is overridden, or nothing was ever run there: an empty list would say that there is
+            a store without trials.
     """
     for override in overrides:
         if texts.key(override) != "runs_dir":
             raise UsageError(f"only runs_dir=… can be given here, not {override!r}")
-    return Store(Path(texts.value(overrides, "runs_dir") or default_runs_dir()))
+    store = Store(Path(texts.value(overrides, "runs_dir") or default_runs_dir()))
+    if not store.exists:
+        raise UsageError(
+            f"there is no store in {store.runs_dir}: nothing was run there yet; runs_dir=… names another place"
+        )
+    return store
 
 
 def apart(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
     )
     parser.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
-    parser.add_argument("overrides", nargs="*", help="as for swapformer train, such as model.position.decay=4")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train, such as model.position.decay=4"
+    )
     parser.add_argument("--out", help="file.svg or file.png; default: the part's name, here")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser

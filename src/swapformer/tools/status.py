@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
     chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
     found = [standing(folder, store) for folder in chosen]
+    if not found:
+        print(f"swapformer: no study in {store.studies}", file=sys.stderr)
     if options.json:
         plain = [{**asdict(state), "counts": dict(state.counts)} for state in found]
         print(json.dumps(plain[0] if names else plain, indent=1))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from swapformer.console import at_least
 from swapformer.errors import UsageError, suggest
 from swapformer.study.config import task_of
 from swapformer.tools.pairs.judge import Judge, Verdict
@@ -60,7 +61,7 @@ class Findings:
 
 def main(arguments: Sequence[str]) -> int:
     """Judge the pairs, and train them if asked; 1 if anything is neither compatible nor properly refused."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     found = check_pairs(_slots(options.slots), options.sample, options.seed, training=options.train)
     print(json.dumps(found.as_dict(), indent=1) if options.json else "\n".join(_lines(found)))
     return int(bool(found.faults))
@@ -84,23 +85,24 @@ def check_pairs(
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer check pairs",
         description="Judge every two options of two slots: they go together, or are refused with the reason and what "
         "would work, and every way that is named is tried.",
     )
-    parser.add_argument("--slots", help="only pairs of these slots, such as position,attention")
-    parser.add_argument(
+    made.add_argument("--slots", help="only pairs of these slots, such as position,attention")
+    made.add_argument(
         "--train",
         action="store_true",
         help=f"train {STEPS} steps on one batch for rows that hold every compatible pair between them",
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="only N of the pairs")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("--sample", type=at_least(1), metavar="N", help="only N of the pairs")
+    made.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
+    made.add_argument("--json", action="store_true", help="print JSON for scripts")
+    made.add_argument("--debug", action="store_true", help="show tracebacks")
+    return made
 
 
 def _slots(given: str | None) -> Sequence[str]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from swapformer.study.members import members
 from swapformer.tools.find import apart, store_of
 from swapformer.tools.trials import compare, prune
-from swapformer.tools.trials.listing import add_filters, chosen, line
+from swapformer.tools.trials.listing import add_filters, chosen, filtered, line
 
 _VERBS = {"compare": compare, "prune": prune}
 
@@ -25,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     store = store_of(overrides)
     places = members(store)
     found = chosen(store, ids, options, places)
+    if not found:
+        print(f"swapformer: no trial {'matches' if filtered(options) else f'in {store.trials}'}", file=sys.stderr)
     if options.json:
         print(json.dumps([asdict(record) for record in found], indent=1))
     elif ids:
@@ -42,10 +44,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line without a first word of its own."""
     made = argparse.ArgumentParser(
         prog="swapformer trials",
-        description="The trials in the store, or those whose ids begin with ID.",
+        description="The trials in the store, or those whose ids begin with TRIAL.",
         epilog="Also: swapformer trials compare A B, and swapformer trials prune; each has its --help.",
     )
-    made.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
+    made.add_argument("arguments", nargs="*", metavar="TRIAL | runs_dir=…", help="the beginning of a trial's id")
     add_filters(made)
     return made
 

@@ -21,7 +21,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="swapformer trials compare", description="What two trials differ in: leaves of their configs, and metrics."
     )
-    made.add_argument("arguments", nargs="*", metavar="A B | runs_dir=…", help="the beginnings of two trials' ids")
+    made.add_argument(
+        "arguments", nargs="*", metavar="TRIAL TRIAL | runs_dir=…", help="the beginnings of two trials' ids"
+    )
     add_common(made)
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
+from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
 from swapformer.study.leaves import says
 from swapformer.study.members import Member
@@ -17,7 +18,9 @@ Places = Mapping[str, Sequence[Member]]
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """The options that choose trials."""
-    parser.add_argument("--status", help=f"only trials with this status: {', '.join(STATUSES)}")
+    parser.add_argument(
+        "--status", type=OneOf("status", STATUSES), help=f"only trials with this status: {', '.join(STATUSES)}"
+    )
     parser.add_argument("--study", help="only trials of studies whose names begin so")
     parser.add_argument("--arm", help="only trials of this arm of a study")
     parser.add_argument(
@@ -36,10 +39,8 @@ def chosen(store: Store, ids: Sequence[str], options: argparse.Namespace, places
     """The records that the filters let through.
 
     Raises:
-        UsageError: for a status, a study or an arm that there is not.
+        UsageError: for a study or an arm that there is not.
     """
-    if options.status is not None and options.status not in STATUSES:
-        raise UsageError(f"no status {options.status!r}{suggest(options.status, STATUSES)}")
     _require_known(options, places)
 
     def fits(record: Record) -> bool:
@@ -56,6 +57,11 @@ def chosen(store: Store, ids: Sequence[str], options: argparse.Namespace, places
 
     found = [store.find(prefix) for prefix in ids] if ids else store.records()
     return [record for record in found if fits(record)]
+
+
+def filtered(options: argparse.Namespace) -> bool:
+    """Whether any of the options that choose trials was given."""
+    return any(getattr(options, name) is not None for name in ("status", "study", "arm", "config"))
 
 
 def _require_known(options: argparse.Namespace, places: Places) -> None:

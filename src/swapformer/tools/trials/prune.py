@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         description="Make room: show what would go and how many bytes; with --remove, remove it. The checkpoints of "
         "trials that have their result go; the numbers stay. A trial that is running is never touched.",
     )
-    made.add_argument("arguments", nargs="*", metavar="ID | runs_dir=…", help="the beginning of a trial's id")
+    made.add_argument("arguments", nargs="*", metavar="TRIAL | runs_dir=…", help="the beginning of a trial's id")
     add_filters(made)
     made.add_argument("--whole", action="store_true", help="whole trials, numbers and all: studies train them anew")
     made.add_argument("--orphans", action="store_true", help="only trials that no study of the store has")
