@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,14 @@ time.sleep(60)
 
 
 class Torchrun:
-    """A process that has ended, or not."""
+    """A process that has ended, or will have after so many looks at it."""
 
-    def __init__(self, status: int | None = None) -> None:
-        self.status = status
+    def __init__(self, status: int | None = None, looks: int = 0) -> None:
+        self.status, self.looks = status, looks
 
     def poll(self) -> int | None:
-        return self.status
+        self.looks -= 1
+        return self.status if self.looks < 0 else None
 
 
 def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
@@ -93,6 +96,23 @@ def test_ranks_that_die_after_a_stop_were_interrupted(tmp_path: Path) -> None:
     assert watched(tmp_path, None, stop=stop)["outcome"]["status"] == "interrupted"
 
 
+def test_a_stop_before_all_ranks_have_started_waits_for_none_of_them(tmp_path: Path) -> None:
+    stop, process = Stop(), Torchrun(1, looks=20)
+    stop.requested = "SIGTERM"
+    signs(tmp_path, 0, 1, 0)
+    ranks = [torchrun._Rank(tmp_path, number) for number in range(2)]
+    said = torchrun._watched(process, ranks, stop, {"heartbeat": 60, "compile": False})  # type: ignore[arg-type]
+    assert said["outcome"]["status"] == "interrupted" and said["outcome"]["reason"] == "stopped by SIGTERM"
+    assert process.looks == 19, "at the first look"
+
+
+def test_what_the_user_has_set_for_another_torchrun_is_not_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NNODES", "2")
+    found = torchrun._environment(3)
+    assert not [name for name in found if name.startswith("PET_")]
+    assert (found["OMP_NUM_THREADS"], found["PATH"]) == ("3", os.environ["PATH"])
+
+
 def test_torchrun_that_ends_before_its_ranks_have_said_anything_is_a_killed_trial(tmp_path: Path) -> None:
     said = watched(tmp_path, 1)
     assert (said["outcome"]["status"], "torchrun ended with exit status 1" in said["outcome"]["reason"]) == (
@@ -132,18 +152,35 @@ def test_rank_0_may_write_its_files_for_longer_than_another_rank_takes_to_end(
     assert said["outcome"]["status"] == "killed" and "rank 0" in said["outcome"]["reason"]
 
 
-def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
-    place = tmp_path / "place"
+@contextmanager
+def started(place: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process of Python that is given `place`, and the end of the pipe in it that its parent holds open."""
     place.mkdir()
     os.mkfifo(place / pulse.PIPE)
     pipe = os.open(place / pulse.PIPE, os.O_RDWR)
-    command = [sys.executable, "-c", FOLLOWER, str(place)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ) as process:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process, pipe
+        finally:
+            process.kill()
+
+
+def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with started(place, "-c", FOLLOWER, str(place)) as (process, pipe):
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
         found = pulse.read(pulse.signs(place, 0))
         assert found is not None and found["pid"] == process.pid
         os.close(pipe)
         assert process.wait(20) == 1
+    assert not place.exists()
+
+
+def test_torchrun_ends_with_the_process_that_started_it_though_no_rank_has_begun(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    waiting = ("--standalone", "--no-python", sys.executable, "-c", "import time; time.sleep(60)")
+    with started(place, "-m", "swapformer.training.agent", str(place), *waiting) as (process, pipe):
+        os.close(pipe)
+        assert process.wait(8) == 1
     assert not place.exists()

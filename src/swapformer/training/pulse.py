@@ -46,6 +46,19 @@ def write(path: Path, values: Any) -> None:
     draft.replace(path)
 
 
+def end_with_parent(place: Path) -> None:
+    """End this process when the one that made `place` has ended, or already has; the folder goes too."""
+    pipe = os.open(place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(pipe, True)
+    threading.Thread(target=_follow, args=(place, pipe), name="parent", daemon=True).start()
+
+
+def _follow(place: Path, pipe: int) -> None:
+    os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
+    shutil.rmtree(place, ignore_errors=True)
+    os._exit(1)
+
+
 @dataclass
 class Pulse:
     """A rank's signs of life, which a thread of its own writes: that it runs, and how many batches it has been through.
@@ -62,16 +75,9 @@ class Pulse:
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        pipe = os.open(self.place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
-        os.set_blocking(pipe, True)
         self._write(0)
-        threading.Thread(target=self._follow, args=(pipe,), name="parent", daemon=True).start()
+        end_with_parent(self.place)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
-
-    def _follow(self, pipe: int) -> None:
-        os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
-        shutil.rmtree(self.place, ignore_errors=True)
-        os._exit(1)
 
     def _beat(self) -> None:
         beats, waiting = 0, threading.Event()
