@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from swapformer.errors import UsageError
 
@@ -47,6 +48,12 @@ def is_claimed(folder: Path) -> bool:
         return not _lock(descriptor, fcntl.LOCK_SH) or _beating_elsewhere(folder)
     finally:
         os.close(descriptor)
+
+
+def holder(folder: Path) -> tuple[str, int] | None:
+    """The host and the process that have last said that they hold the claim; None where none says so."""
+    pulse = _last_pulse(folder)
+    return None if pulse is None else (pulse["host"], pulse["pid"])
 
 
 @contextmanager
@@ -115,8 +122,14 @@ def _pulse() -> str:
 
 
 def _beating_elsewhere(folder: Path) -> bool:
+    pulse = _last_pulse(folder)  # a clock may be set back: one from the future does not count either
+    return pulse is not None and pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE
+
+
+def _last_pulse(folder: Path) -> dict[str, Any] | None:
+    """The heartbeat; None without one, or cut off by a crash: then only the lock speaks."""
     try:
         pulse = json.loads((folder / "heartbeat").read_bytes())
-        return bool(pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE)  # a clock may be set back
+        return {"host": str(pulse["host"]), "pid": int(pulse["pid"]), "time": float(pulse["time"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # none, or cut off by a crash: only the lock speaks
+        return None

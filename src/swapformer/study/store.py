@@ -12,7 +12,7 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study import record as records
-from swapformer.study.claim import claim, is_claimed
+from swapformer.study.claim import claim, holder, is_claimed
 from swapformer.study.files import clear_temporaries, set_aside, write_atomic
 from swapformer.study.record import CorruptRecord, Record
 
@@ -77,6 +77,10 @@ class Store:
     def claimed(self, trial: str) -> bool:
         """Whether a process, this one included, is running the trial."""
         return trial in self._held or is_claimed(self.directory(trial))
+
+    def holder(self, trial: str) -> tuple[str, int] | None:
+        """The host and the process that have last said that they run the trial; None where none says so."""
+        return holder(self.directory(trial))
 
     @contextmanager
     def claim(self, trial: str) -> Iterator[bool]:
