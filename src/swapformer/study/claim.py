@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.study.files import temporary_of
 
 BEAT = 10.0
 """Seconds between heartbeats."""
@@ -58,11 +59,13 @@ def holder(folder: Path) -> tuple[str, int] | None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Hold the claim on the trial in `folder`; yields False when another process has it."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    """Hold the claim on the trial in `folder`, which is made; yields False when another process has it."""
+    descriptor = _open(folder)
+    if descriptor is None:
+        yield False
+        return
     try:
-        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
-        if not _lock(descriptor, fcntl.LOCK_EX, tries=5) or not _start_beating(folder):
+        if not _start_beating(folder):
             yield False
             return
         stop = threading.Event()
@@ -73,9 +76,35 @@ def claim(folder: Path) -> Iterator[bool]:
         finally:
             stop.set()
             thread.join()
-            (folder / "heartbeat").unlink(missing_ok=True)
+            if _is_at(descriptor, folder / "lock"):  # else the holder has moved the folder away, and may have a heir
+                (folder / "heartbeat").unlink(missing_ok=True)
     finally:
         os.close(descriptor)  # and with it the lock; the file itself stays, or two holders could lock two files
+
+
+def _open(folder: Path) -> int | None:
+    """The lock's file, locked; None when another process has it. A file that was moved away meanwhile is no lock."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            continue  # the folder went between the two
+        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
+        locked = _lock(descriptor, fcntl.LOCK_EX, tries=5)
+        if locked and _is_at(descriptor, folder / "lock"):
+            return descriptor
+        os.close(descriptor)
+        if not locked:
+            return None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(descriptor: int, kind: int, tries: int = 1) -> bool:
@@ -108,7 +137,7 @@ def _start_beating(folder: Path) -> bool:
 
 
 def _beat(folder: Path, stop: threading.Event) -> None:
-    temporary = folder / f".tmp-heartbeat.{os.getpid()}"
+    temporary = temporary_of(folder / "heartbeat")
     while not stop.wait(BEAT):
         try:
             temporary.write_text(_pulse(), encoding="utf-8")

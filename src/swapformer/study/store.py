@@ -13,7 +13,7 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.study import record as records
 from swapformer.study.claim import claim, holder, is_claimed
-from swapformer.study.files import clear_temporaries, set_aside, write_atomic
+from swapformer.study.files import clear_temporaries, set_aside, temporary_of, write_atomic
 from swapformer.study.record import CorruptRecord, Record
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Store:
         try:
             for folder in (self.trials, self.studies):
                 folder.mkdir(parents=True, exist_ok=True)
-                probe = folder / f".tmp-{os.getpid()}"
+                probe = temporary_of(folder / "probe")
                 probe.touch()
                 probe.unlink()
         except OSError as error:
@@ -86,7 +86,6 @@ class Store:
     def claim(self, trial: str) -> Iterator[bool]:
         """Hold the claim on a trial; yields False when another process has it."""
         folder = self.directory(trial)
-        folder.mkdir(parents=True, exist_ok=True)
         with claim(folder) as mine:
             if mine:
                 self._held.add(trial)
