@@ -27,6 +27,24 @@ time.sleep(60)
 """
 
 
+CRAMPED = """
+import resource, signal, sys, time
+from pathlib import Path
+from swapformer.training.pulse import Pulse
+life = Pulse(Path(sys.argv[1]), 0)
+life.start()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # no further file
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))  # and none that grows
+print("full", flush=True)
+life.batches = 7
+time.sleep(1.2)
+life.say({"outcome": {"notes": ["x" * 30_000]}})
+print("said", flush=True)
+time.sleep(60)
+"""
+
+
 class Torchrun:
     """A process that has ended, or will have after so many looks at it."""
 
@@ -147,7 +165,7 @@ def test_rank_0_may_write_its_files_for_longer_than_another_rank_takes_to_end(
     late = threading.Timer(0.8, lambda: says(tmp_path, 0, outcome={"status": "finished"}, at=2.0))
     late.start()
     assert watched(tmp_path, None)["outcome"]["status"] == "finished"
-    (tmp_path / "report-0.json").unlink()
+    (tmp_path / "report-0").unlink()
     said = watched(tmp_path, None, limit=0.5)
     assert said["outcome"]["status"] == "killed" and "rank 0" in said["outcome"]["reason"]
 
@@ -164,6 +182,41 @@ def started(place: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes
             yield process, pipe
         finally:
             process.kill()
+
+
+def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
+    """The limit on the size of files stands for the disk: nothing new can be written, and nothing longer."""
+    with started(tmp_path / "place", "-c", CRAMPED, str(tmp_path / "place")) as (process, pipe):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"full\n"
+        first = pulse.read(pulse.signs(tmp_path / "place", 0))
+        assert first is not None and first["pid"] == process.pid
+        files = [pulse.signs(tmp_path / "place", 0), pulse.report(tmp_path / "place", 0)]
+        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID]
+        assert pulse.read(pulse.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
+        assert process.stdout.readline() == b"said\n"
+        last = pulse.read(pulse.signs(tmp_path / "place", 0))
+        assert last is not None and last["beats"] > first["beats"] and last["batches"] == 7
+        said = pulse.read(pulse.report(tmp_path / "place", 0))
+        assert said is not None and len(said["outcome"]["notes"][0]) == 30_000
+        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID], "no room was asked for"
+        os.close(pipe)
+
+
+def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> None:
+    sheet, states = pulse.Sheet(tmp_path / "sheet", 64), []
+    for beats in (9, 10):
+        sheet.write({"pid": 12, "beats": beats})
+        states.append((tmp_path / "sheet").read_bytes())
+    sheet.close()
+    old, new = states
+    assert len(old) == len(new) == 64
+    found = []
+    for cut in range(65):
+        (tmp_path / "torn").write_bytes(new[:cut] + old[cut:])
+        found.append(pulse.read(tmp_path / "torn"))
+    told = [value for value, before in zip(found, [None, *found], strict=False) if value != before]
+    assert told == [{"pid": 12, "beats": 9}, None, {"pid": 12, "beats": 10}]
 
 
 def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
