@@ -1,10 +1,11 @@
-"""The fork server dies, and the trials that it has started do not."""
+"""The fork server: what it keeps from trials, what it does not, and that they outlive it."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 
 from study import fakes
 from study.parents import parent, read, statuses, wait_until
+from swapformer.errors import UsageError
 from swapformer.study.child import Child
 from swapformer.study.launcher import POLL, LocalLauncher
 from swapformer.study.run import run
 from swapformer.study.slots import Slot
+from swapformer.study.sockets import short_sockets
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 
@@ -126,3 +129,45 @@ def test_a_process_whose_server_died_before_it_had_claimed_its_trial_goes_with_i
         assert Child(trial, Slot(), lost).has_ended(store)
         assert process.wait(5) == -signal.SIGKILL
     assert read(store, trial.id).status == "killed"
+
+
+def test_a_trial_knows_which_packages_are_allowed_now_and_not_when_the_server_began(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for seed, packages in enumerate(["my_parts", "my_parts,theirs"]):
+        monkeypatch.setenv("SWAPFORMER_PACKAGES", packages)
+        trial = fakes.trial(journal, seed, "show packages")
+        run([trial], store, launcher(store))
+        found.append((store.directory(trial.id) / "packages").read_text())
+    assert found == ["my_parts", "my_parts,theirs"]
+
+
+def test_a_file_in_the_working_directory_stands_for_no_module_of_python_itself(
+    store: Store, journal: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "selectors.py").write_text("raise SystemExit('not the one of the standard library')\n")
+    process = parent(store, [{"journal": str(journal)}], cwd=tmp_path / "here")
+    assert process.wait(timeout=20) == 0
+    assert statuses([fakes.trial(journal)], store) == ["finished"]
+
+
+def test_a_folder_for_temporary_files_may_have_a_long_name(
+    store: Store, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    process = parent(store, [{"journal": str(journal)}])
+    assert process.wait(timeout=20) == 0
+    assert statuses([fakes.trial(journal)], store) == ["finished"]
+
+
+def test_a_name_that_is_too_long_for_sockets_is_refused_where_no_other_place_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 100)))
+    monkeypatch.setattr(os, "access", lambda path, mode: path not in ("/tmp", "/var/tmp"))
+    with pytest.raises(UsageError, match=r"TMPDIR must have at most 71 bytes.*xxx; set it to"), short_sockets():
+        pass

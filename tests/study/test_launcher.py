@@ -98,6 +98,16 @@ def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_agai
     assert (launched, statuses([trial], store)) == ([], ["failed"])
 
 
+def test_a_trial_that_failed_before_this_run_is_tried_once_more(store: Store, journal: Path) -> None:
+    trials = [fakes.trial(journal, seed, behaviour) for seed, behaviour in enumerate(["finish", "fail"])]
+    for trial in trials:
+        store.directory(trial.id).mkdir()
+        store.write(Record(trial.id, "failed", seed=0, started=now()))
+    run(trials, store, launcher(store))
+    assert statuses(trials, store) == ["finished", "failed"]
+    assert Counter(fakes.runs(journal)) == {trial.id: 1 for trial in trials}
+
+
 def test_two_processes_on_one_store_share_the_work_and_train_each_trial_once(store: Store, journal: Path) -> None:
     entries = [{"journal": str(journal), "seed": seed, "sleep": 0.05} for seed in range(12)]
     parents = [parent(store, entries), parent(store, entries)]

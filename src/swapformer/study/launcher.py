@@ -20,7 +20,8 @@ from swapformer.study.child import LAST, Child, live
 from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
 from swapformer.study.signals import collected_stops, stops_blocked
-from swapformer.study.slots import Slot, make_slots, pinned_threads
+from swapformer.study.slots import Slot, environment, make_slots, pinned_threads
+from swapformer.study.sockets import short_sockets
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, is_complete
 from swapformer.targets import allowed
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 POLL = 0.2
 """Seconds between looks at signals and progress while children run."""
+
+_SAFE = {"PYTHONSAFEPATH": "1"}
+"""No file of the working directory stands for a module of Python itself; trials get the path of this process."""
 
 
 @dataclass
@@ -128,7 +132,7 @@ class LocalLauncher:
         )
         try:
             self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
-            with pinned_threads(1), stops_blocked():
+            with environment(_SAFE), pinned_threads(1), short_sockets(), stops_blocked():
                 process.start()
                 self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
