@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 GRACE = 60.0
 """Seconds that a trial which was asked to stop has for its checkpoint and its record."""
-
-
 LAST = 10.0
 """Seconds that a killed process is waited for."""
 POLL = 0.05
@@ -73,14 +71,14 @@ class Child:
         """Ask it to stop where it can go on from; `why` is for the record."""
         if self.asked is None:
             self.why, self.asked = why, time.monotonic()
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it and the processes that it has started, at once."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # it leads a group, unless it is too young for that
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
 
     def hold_to(self, limit: float | None) -> None:
@@ -108,7 +106,7 @@ class Child:
             self._code = self.process.exitcode or 0
             self.process.close()
         if self._lives_on(store):
-            self._seen = True
+            self._seen = True  # once it has ended, its number may be that of a process of somebody else's
             return False
         if not self._code and self.why is None:
             return True
