@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from swapformer.errors import UsageError, suggest
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
+GOES_ON = "the same command goes on from here"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Failed(Exception):
@@ -61,9 +64,15 @@ def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
         print(f"swapformer: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("swapformer: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"swapformer: interrupted; {GOES_ON}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        if debug or error.errno not in _NO_ROOM:
+            raise
+        place = error.filename or "a file"
+        print(f"swapformer: {place} cannot be written: {error.strerror}; {GOES_ON} with room for it", file=sys.stderr)
+        return FAILED

@@ -19,6 +19,7 @@ import numpy as np
 from swapformer.errors import UsageError
 from swapformer.study.provenance import Provenance
 from swapformer.study.trial import Trial, Work
+from swapformer.targets import allowed
 
 PROVENANCE = Provenance("swapformer test", "abc", False)
 
@@ -101,6 +102,8 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
         case "show devices":
             shown = [os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")]
             (directory / "devices").write_text(" ".join(shown))
+        case "show packages":
+            (directory / "packages").write_text(allowed())
         case other:
             raise AssertionError(other)
 

@@ -22,14 +22,15 @@ PATH = f"{HERE.parents[1] / 'src'}{os.pathsep}{HERE.parent}"
 
 
 def parent(
-    store: Store, trials: Sequence[dict[str, Any]], slots: int = 2, kind: str = "local"
+    store: Store, trials: Sequence[dict[str, Any]], slots: int = 2, kind: str = "local", cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """Another process that runs `trials` in the same store, in a process group of its own."""
     file = store.runs_dir / "trials.json"
     file.write_text(json.dumps(trials))
     command = [sys.executable, str(HERE / "parent.py"), str(store.runs_dir), str(slots), str(file), kind]
     with (store.runs_dir / "stderr").open("ab") as errors:
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PATH}, start_new_session=True, stderr=errors)
+        environment = {**os.environ, "PYTHONPATH": PATH}
+        return subprocess.Popen(command, env=environment, cwd=cwd, start_new_session=True, stderr=errors)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:

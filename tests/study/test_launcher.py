@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +98,16 @@ def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_agai
     assert (launched, statuses([trial], store)) == ([], ["failed"])
 
 
+def test_a_trial_that_failed_before_this_run_is_tried_once_more(store: Store, journal: Path) -> None:
+    trials = [fakes.trial(journal, seed, behaviour) for seed, behaviour in enumerate(["finish", "fail"])]
+    for trial in trials:
+        store.directory(trial.id).mkdir()
+        store.write(Record(trial.id, "failed", seed=0, started=now()))
+    run(trials, store, launcher(store))
+    assert statuses(trials, store) == ["finished", "failed"]
+    assert Counter(fakes.runs(journal)) == {trial.id: 1 for trial in trials}
+
+
 def test_two_processes_on_one_store_share_the_work_and_train_each_trial_once(store: Store, journal: Path) -> None:
     entries = [{"journal": str(journal), "seed": seed, "sleep": 0.05} for seed in range(12)]
     parents = [parent(store, entries), parent(store, entries)]
@@ -142,3 +154,42 @@ def test_a_trial_has_its_own_session_and_the_threads_are_pinned(store: Store, jo
         assert b"OMP_NUM_THREADS=1" in environment.read_bytes()
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=20)
+
+
+def test_a_folder_or_a_record_that_cannot_be_written_costs_one_trial_alone(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials = [fakes.trial(journal, seed, behaviour) for seed, behaviour in enumerate(["killed", "finish", "finish"])]
+    make, full = Path.mkdir, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def mkdir(path: Path, *arguments: Any, **named: Any) -> None:
+        if path.name == trials[1].id:
+            raise full
+        make(path, *arguments, **named)
+
+    def write(record: Record) -> None:
+        raise full
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(store, "write", write)
+    launcher(store)(trials)
+    assert statuses(trials, store) == ["killed", "missing", "finished"]
+    assert f"{trials[1].id} could not be started" in caplog.text
+    assert f"the end of trial {trials[0].id} could not be recorded" in caplog.text
+
+
+def test_a_call_after_one_that_was_broken_off_has_the_slots_that_are_left(store: Store, journal: Path) -> None:
+    trials = [fakes.trial(journal, seed, sleep=1.0) for seed in range(4)]
+    most = 0
+
+    def watch(running: Sequence[Trial]) -> None:
+        nonlocal most
+        if not most:
+            most = 1
+            raise RuntimeError("no such luck")
+        most = max(most, len(running))
+
+    launch = launcher(store)
+    launch.tick = watch
+    run(trials, store, launch)
+    assert (statuses(trials, store), most) == (["finished"] * 4, 2)

@@ -124,6 +124,16 @@ def test_without_a_gpu_that_can_be_seen_one_trial_runs_and_says_so(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert devices([on_gpus(tmp_path)]) == [None]
+    with pytest.raises(UsageError, match=r"visible here \(none\), each once, but \['0'\] is given"):
+        make_slots([on_gpus(tmp_path)], gpus=[0])
+
+
+def test_gpus_that_are_named_are_believed_where_the_driver_has_no_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert devices([on_gpus(tmp_path)], None, None, [1]) == ["1"]
 
 
 def test_a_trial_sees_its_own_devices_alone(tmp_path: Path, driver: Path) -> None:

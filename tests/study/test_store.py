@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
-import multiprocessing
 import os
-import signal
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -104,72 +102,46 @@ def test_a_crash_while_writing_leaves_the_old_record_whole(store: Store, monkeyp
         assert not list(store.directory(ID).glob(".tmp-*"))
 
 
-def test_a_trial_can_be_claimed_once_at_a_time(store: Store) -> None:
-    with store.claim(ID) as first, store.claim(ID) as second:
-        assert first and not second
-    with store.claim(ID) as third:
-        assert third
+def test_writers_with_the_same_number_of_process_do_not_share_a_temporary_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in containers, where each is the first process; another host is as good as another thread."""
+    replace, path = os.replace, store.directory(ID) / "record.json"
+    seen: list[str] = []
 
+    def meanwhile(source: Path, target: Path) -> None:
+        seen.append(source.name)
+        if len(seen) == 1:
+            files.write_atomic(path, "another's")
+            store.prepare()
+        replace(source, target)
 
-def _hold(runs_dir: Path, pipe: Connection) -> None:
-    store = Store(runs_dir)
-    with store.claim(ID) as mine:
-        store.write(Record(ID, "running", environment={"device": "cpu"}))
-        pipe.send(mine)
-        time.sleep(60)
-
-
-def test_sigkill_releases_the_claim_and_running_becomes_killed(store: Store) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    holder = multiprocessing.get_context("spawn").Process(target=_hold, args=(store.runs_dir, theirs))
-    holder.start()
-    assert ours.recv()
-    assert store.claimed(ID)
-    running = store.read(ID)
-    assert running is not None and running.status == "running"
-    with store.claim(ID) as mine:
-        assert not mine
-    assert holder.pid is not None
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.join()
-    assert not store.claimed(ID)
-    killed = store.read(ID)
-    assert killed is not None and killed.status == "killed"
-    with store.claim(ID) as mine:  # the dead holder's heartbeat is of this host: only the lock counts
-        assert mine
-
-
-def _heartbeat(store: Store, host: str, age: float) -> None:
-    pulse = {"host": host, "pid": 1, "time": time.time() - age}
-    (store.directory(ID) / "heartbeat").write_text(json.dumps(pulse))
-    (store.directory(ID) / "lock").touch()
-
-
-def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(store: Store) -> None:
-    _heartbeat(store, "elsewhere:1", age=5)
-    assert store.claimed(ID)
-    with store.claim(ID) as mine:
-        assert not mine
-    assert (store.directory(ID) / "heartbeat").exists()
-
-
-@pytest.mark.parametrize(("host", "age"), [("elsewhere:1", claims.STALE + 1), (claims.host(), 0)])
-def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_claim(store: Store, host: str, age: float) -> None:
-    _heartbeat(store, host, age)
-    assert not store.claimed(ID)
-    with store.claim(ID) as mine:
-        assert mine
-
-
-def test_the_holder_keeps_its_heart_beating(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.os, "replace", meanwhile)
+    files.write_atomic(path, "ours")
+    assert path.read_text() == "ours"
+    assert len(set(seen)) == 2
     monkeypatch.setattr(claims, "BEAT", 0.01)
-    with store.claim(ID):
-        first = json.loads((store.directory(ID) / "heartbeat").read_text())["time"]
-        deadline = time.monotonic() + 5
-        while json.loads((store.directory(ID) / "heartbeat").read_text())["time"] == first:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    assert not (store.directory(ID) / "heartbeat").exists()
+    for holders in (1, 2):
+        with store.claim(ID):
+            deadline = time.monotonic() + 5
+            while len(set(seen)) < 2 + holders:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    assert all(name.startswith(files.TEMPORARY) for name in seen)
+    assert not list(store.runs_dir.rglob(f"{files.TEMPORARY}*"))
+
+
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        files.write_atomic(tmp_path / "manifest.json", "{}")
+    assert raised.value.filename == str(tmp_path / "manifest.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_runs_dir_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:

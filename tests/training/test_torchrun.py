@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,33 @@ time.sleep(60)
 """
 
 
-class Torchrun:
-    """A process that has ended, or not."""
+CRAMPED = """
+import resource, signal, sys, time
+from pathlib import Path
+from swapformer.training.pulse import Pulse
+life = Pulse(Path(sys.argv[1]), 0)
+life.start()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # no further file
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))  # and none that grows
+print("full", flush=True)
+life.batches = 7
+time.sleep(1.2)
+life.say({"outcome": {"notes": ["x" * 30_000]}})
+print("said", flush=True)
+time.sleep(60)
+"""
 
-    def __init__(self, status: int | None = None) -> None:
-        self.status = status
+
+class Torchrun:
+    """A process that has ended, or will have after so many looks at it."""
+
+    def __init__(self, status: int | None = None, looks: int = 0) -> None:
+        self.status, self.looks = status, looks
 
     def poll(self) -> int | None:
-        return self.status
+        self.looks -= 1
+        return self.status if self.looks < 0 else None
 
 
 def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
@@ -93,6 +114,23 @@ def test_ranks_that_die_after_a_stop_were_interrupted(tmp_path: Path) -> None:
     assert watched(tmp_path, None, stop=stop)["outcome"]["status"] == "interrupted"
 
 
+def test_a_stop_before_all_ranks_have_started_waits_for_none_of_them(tmp_path: Path) -> None:
+    stop, process = Stop(), Torchrun(1, looks=20)
+    stop.requested = "SIGTERM"
+    signs(tmp_path, 0, 1, 0)
+    ranks = [torchrun._Rank(tmp_path, number) for number in range(2)]
+    said = torchrun._watched(process, ranks, stop, {"heartbeat": 60, "compile": False})  # type: ignore[arg-type]
+    assert said["outcome"]["status"] == "interrupted" and said["outcome"]["reason"] == "stopped by SIGTERM"
+    assert process.looks == 19, "at the first look"
+
+
+def test_what_the_user_has_set_for_another_torchrun_is_not_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NNODES", "2")
+    found = torchrun._environment(3)
+    assert not [name for name in found if name.startswith("PET_")]
+    assert (found["OMP_NUM_THREADS"], found["PATH"]) == ("3", os.environ["PATH"])
+
+
 def test_torchrun_that_ends_before_its_ranks_have_said_anything_is_a_killed_trial(tmp_path: Path) -> None:
     said = watched(tmp_path, 1)
     assert (said["outcome"]["status"], "torchrun ended with exit status 1" in said["outcome"]["reason"]) == (
@@ -127,23 +165,75 @@ def test_rank_0_may_write_its_files_for_longer_than_another_rank_takes_to_end(
     late = threading.Timer(0.8, lambda: says(tmp_path, 0, outcome={"status": "finished"}, at=2.0))
     late.start()
     assert watched(tmp_path, None)["outcome"]["status"] == "finished"
-    (tmp_path / "report-0.json").unlink()
+    (tmp_path / "report-0").unlink()
     said = watched(tmp_path, None, limit=0.5)
     assert said["outcome"]["status"] == "killed" and "rank 0" in said["outcome"]["reason"]
 
 
-def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
-    place = tmp_path / "place"
+@contextmanager
+def started(place: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process of Python that is given `place`, and the end of the pipe in it that its parent holds open."""
     place.mkdir()
     os.mkfifo(place / pulse.PIPE)
     pipe = os.open(place / pulse.PIPE, os.O_RDWR)
-    command = [sys.executable, "-c", FOLLOWER, str(place)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ) as process:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process, pipe
+        finally:
+            process.kill()
+
+
+def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
+    """The limit on the size of files stands for the disk: nothing new can be written, and nothing longer."""
+    with started(tmp_path / "place", "-c", CRAMPED, str(tmp_path / "place")) as (process, pipe):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"full\n"
+        first = pulse.read(pulse.signs(tmp_path / "place", 0))
+        assert first is not None and first["pid"] == process.pid
+        files = [pulse.signs(tmp_path / "place", 0), pulse.report(tmp_path / "place", 0)]
+        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID]
+        assert pulse.read(pulse.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
+        assert process.stdout.readline() == b"said\n"
+        last = pulse.read(pulse.signs(tmp_path / "place", 0))
+        assert last is not None and last["beats"] > first["beats"] and last["batches"] == 7
+        said = pulse.read(pulse.report(tmp_path / "place", 0))
+        assert said is not None and len(said["outcome"]["notes"][0]) == 30_000
+        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID], "no room was asked for"
+        os.close(pipe)
+
+
+def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> None:
+    sheet, states = pulse.Sheet(tmp_path / "sheet", 64), []
+    for beats in (9, 10):
+        sheet.write({"pid": 12, "beats": beats})
+        states.append((tmp_path / "sheet").read_bytes())
+    sheet.close()
+    old, new = states
+    assert len(old) == len(new) == 64
+    found = []
+    for cut in range(65):
+        (tmp_path / "torn").write_bytes(new[:cut] + old[cut:])
+        found.append(pulse.read(tmp_path / "torn"))
+    told = [value for value, before in zip(found, [None, *found], strict=False) if value != before]
+    assert told == [{"pid": 12, "beats": 9}, None, {"pid": 12, "beats": 10}]
+
+
+def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with started(place, "-c", FOLLOWER, str(place)) as (process, pipe):
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
         found = pulse.read(pulse.signs(place, 0))
         assert found is not None and found["pid"] == process.pid
         os.close(pipe)
         assert process.wait(20) == 1
+    assert not place.exists()
+
+
+def test_torchrun_ends_with_the_process_that_started_it_though_no_rank_has_begun(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    waiting = ("--standalone", "--no-python", sys.executable, "-c", "import time; time.sleep(60)")
+    with started(place, "-m", "swapformer.training.agent", str(place), *waiting) as (process, pipe):
+        os.close(pipe)
+        assert process.wait(8) == 1
     assert not place.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -184,7 +185,7 @@ def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> l
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
-            temporary = directory / f".{name}.{os.getpid()}.tmp"
+            temporary = directory / f".{name}.{secrets.token_hex(6)}.tmp"  # numbers of processes repeat in containers
             temporary.write_text(text, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
         for path in directory.glob("*.svg") if clean else ():

@@ -20,7 +20,7 @@ from swapformer.study.manifest import write_manifest
 from swapformer.study.plan import Plan
 from swapformer.study.progress import Progress
 from swapformer.study.provenance import Provenance
-from swapformer.study.run import RETRIES, Launch, run, status
+from swapformer.study.run import MISSING, RETRIES, Launch, run, status
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
@@ -62,9 +62,11 @@ class Answer:
         if self.failed:
             counts = Counter(self.failed.values())
             what = ", ".join(f"{count} {status}" for status, count in counts.items())
+            recorded = [trial for trial, status in self.failed.items() if status != MISSING]
+            why = f"`swapformer trials {recorded[0]}` says why, " if recorded else "none of them has left a record; "
             raise StudyFailed(
-                f"{len(self.failed)} of {len(self.statuses)} trials have no result ({what}); "
-                f"`swapformer trials {next(iter(self.failed))}` says why, the same command tries again"
+                f"{len(self.failed)} of {len(self.statuses)} trials have no result ({what}); {why}"
+                "the same command tries again"
             )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study import record as records
+from swapformer.study.claim import host
 from swapformer.study.provenance import Provenance
 from swapformer.study.record import Record
 from swapformer.study.signals import Interrupted, hear_stops
@@ -24,13 +25,24 @@ from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, execute, missing_probes
 from swapformer.targets import VARIABLE
 
+log = logging.getLogger(__name__)
+
 GRACE = 60.0
 """Seconds that a trial which was asked to stop has for its checkpoint and its record."""
+LAST = 10.0
+"""Seconds that a killed process is waited for."""
+POLL = 0.05
+"""Seconds between looks at a process whose end is waited for."""
+
+_UNKNOWN = 255
+"""What multiprocessing gives as the exit status of a process whose fork server has died."""
 
 
 @dataclass
 class Child:
     """A trial's process, seen from the launcher.
+
+    It lives on when the fork server dies. Then nobody tells its exit status: it has ended once its claim is free.
 
     Attributes:
         why: the reason that the record will state, once it was asked to stop.
@@ -43,20 +55,31 @@ class Child:
     started: float = field(default_factory=time.monotonic)
     why: str | None = None
     asked: float | None = None
+    pid: int = field(init=False)
+    _code: int | None = field(default=None, init=False)
+    _seen: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.pid = self.process.pid
+
+    @property
+    def sentinels(self) -> list[int]:
+        """What becomes ready when it ends; nothing does when the fork server is gone."""
+        return [self.process.sentinel] if self._code is None else []
 
     def end(self, why: str | None = None) -> None:
         """Ask it to stop where it can go on from; `why` is for the record."""
         if self.asked is None:
             self.why, self.asked = why, time.monotonic()
-        with suppress(ProcessLookupError, ValueError):
-            self.process.terminate()
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it and the processes that it has started, at once."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a group, unless it is too young for that
-        with suppress(ProcessLookupError, ValueError):
-            self.process.kill()
+            os.killpg(self.pid, signal.SIGKILL)  # it leads a group, unless it is too young for that
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def hold_to(self, limit: float | None) -> None:
         """Ask it to stop when it has run for `limit` minutes, and kill it when it does not."""
@@ -69,18 +92,47 @@ class Child:
             self.asked = math.inf
             self.kill()
 
-    def bury(self, store: Store) -> None:
-        """Record a death that the trial could not record itself, and why it was asked to stop."""
-        code = self.process.exitcode
-        self.process.close()
-        if not code and self.why is None:
-            return
+    def awaited(self, store: Store, deadline: float) -> bool:
+        """Whether it has ended by `deadline`, of the monotonic clock."""
+        while not (ended := self.has_ended(store)) and time.monotonic() < deadline:
+            time.sleep(POLL)
+        return ended
+
+    def has_ended(self, store: Store) -> bool:
+        """Whether it has; then a death that it could not record itself is on record, and why it was asked to stop."""
+        if self._code is None:
+            if self.process.is_alive():
+                return False
+            self._code = self.process.exitcode or 0
+            self.process.close()
+        if self._lives_on(store):
+            self._seen = True  # once it has ended, its number may be that of a process of somebody else's
+            return False
+        if not self._code and self.why is None:
+            return True
+        try:
+            return self._bury(store)
+        except OSError as error:  # “running” without a holder reads as killed
+            log.warning("the end of trial %s could not be recorded (%s)", self.trial.id, error)
+            return True
+
+    def _lives_on(self, store: Store) -> bool:
+        """Whether it runs its trial without the server. A claim is there a moment before the heartbeat naming it."""
+        if self._code != _UNKNOWN or not store.claimed(self.trial.id):
+            return False
+        return store.holder(self.trial.id) in (None, (host(), self.pid))
+
+    def _bury(self, store: Store) -> bool:
         with store.claim(self.trial.id) as mine:
-            if mine:  # else only the server died, and the trial itself lives on
-                found = store.read(self.trial.id)
-                found = found or Record(self.trial.id, records.RUNNING, seed=self.trial.config["seed"])
-                if (told := self._told(found, code or 0, store)) != found:
-                    store.write(told)
+            if not mine:  # another process has taken it up, unless it has done so itself since the last look
+                return not self._lives_on(store)
+            if self._code == _UNKNOWN and not self._seen:
+                self.kill()  # it is too young to have claimed its trial, and later nobody would know of it
+            found = store.read(self.trial.id)
+            found = found or Record(self.trial.id, records.RUNNING, seed=self.trial.config["seed"])
+            if (told := self._told(found, self._code or 0, store)) != found:
+                store.write(told)
+        return True
 
     def _told(self, record: Record, code: int, store: Store) -> Record:
         """The record with what this process did not know, or did not live to write."""
@@ -90,13 +142,21 @@ class Child:
             return record.but(notes=(*record.notes, f"probes: {self.why}"))
         if record.status != records.RUNNING or not code:
             return record
-        died = f"signal {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"exit status {code}"
-        log = store.directory(self.trial.id) / "log.txt"
-        status = records.FAILED if code > 0 else records.INTERRUPTED if -code == signal.SIGTERM else records.KILLED
         if self.why is not None:
             status = records.INTERRUPTED
-        reason = self.why or f"its process ended by {died}; see {log}"
+        elif code == _UNKNOWN:
+            status = records.KILLED
+        else:
+            status = records.FAILED if code > 0 else records.INTERRUPTED if -code == signal.SIGTERM else records.KILLED
+        reason = self.why or f"its process ended {_by(code)}; see {store.directory(self.trial.id) / 'log.txt'}"
         return record.but(status=status, reason=reason, ended=records.now())
+
+
+def _by(code: int) -> str:
+    """What a process has ended by, in words."""
+    if code == _UNKNOWN:
+        return "after the fork server, which would have said how"
+    return f"by signal {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by exit status {code}"
 
 
 def live(

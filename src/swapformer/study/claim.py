@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.study.files import temporary_of
 
 BEAT = 10.0
 """Seconds between heartbeats."""
@@ -49,13 +51,21 @@ def is_claimed(folder: Path) -> bool:
         os.close(descriptor)
 
 
+def holder(folder: Path) -> tuple[str, int] | None:
+    """The host and the process that have last said that they hold the claim; None where none says so."""
+    pulse = _last_pulse(folder)
+    return None if pulse is None else (pulse["host"], pulse["pid"])
+
+
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Hold the claim on the trial in `folder`; yields False when another process has it."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    """Hold the claim on the trial in `folder`, which is made; yields False when another process has it."""
+    descriptor = _open(folder)
+    if descriptor is None:
+        yield False
+        return
     try:
-        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
-        if not _lock(descriptor, fcntl.LOCK_EX, tries=5) or not _start_beating(folder):
+        if not _start_beating(folder):
             yield False
             return
         stop = threading.Event()
@@ -66,9 +76,35 @@ def claim(folder: Path) -> Iterator[bool]:
         finally:
             stop.set()
             thread.join()
-            (folder / "heartbeat").unlink(missing_ok=True)
+            if _is_at(descriptor, folder / "lock"):  # else the holder has moved the folder away, and may have a heir
+                (folder / "heartbeat").unlink(missing_ok=True)
     finally:
         os.close(descriptor)  # and with it the lock; the file itself stays, or two holders could lock two files
+
+
+def _open(folder: Path) -> int | None:
+    """The lock's file, locked; None when another process has it. A file that was moved away meanwhile is no lock."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            continue  # the folder went between the two
+        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
+        locked = _lock(descriptor, fcntl.LOCK_EX, tries=5)
+        if locked and _is_at(descriptor, folder / "lock"):
+            return descriptor
+        os.close(descriptor)
+        if not locked:
+            return None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(descriptor: int, kind: int, tries: int = 1) -> bool:
@@ -101,7 +137,7 @@ def _start_beating(folder: Path) -> bool:
 
 
 def _beat(folder: Path, stop: threading.Event) -> None:
-    temporary = folder / f".tmp-heartbeat.{os.getpid()}"
+    temporary = temporary_of(folder / "heartbeat")
     while not stop.wait(BEAT):
         try:
             temporary.write_text(_pulse(), encoding="utf-8")
@@ -115,8 +151,14 @@ def _pulse() -> str:
 
 
 def _beating_elsewhere(folder: Path) -> bool:
+    pulse = _last_pulse(folder)  # a clock may be set back: one from the future does not count either
+    return pulse is not None and pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE
+
+
+def _last_pulse(folder: Path) -> dict[str, Any] | None:
+    """The heartbeat; None without one, or cut off by a crash: then only the lock speaks."""
     try:
         pulse = json.loads((folder / "heartbeat").read_bytes())
-        return bool(pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE)  # a clock may be set back
+        return {"host": str(pulse["host"]), "pid": int(pulse["pid"]), "time": float(pulse["time"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # none, or cut off by a crash: only the lock speaks
+        return None

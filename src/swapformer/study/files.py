@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
 
 
+def temporary_of(path: Path) -> Path:
+    """Where to write what shall replace `path`: a name that no other writer has, on this host or another.
+
+    A process's number would not do: in a container it is 1 for everybody.
+    """
+    return path.with_name(f"{TEMPORARY}{path.name}.{secrets.token_hex(6)}")
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Replace `path` by `text`: a reader, or the next process after a crash, sees the old content or the new one.
 
-    Raises OSError as `open` and `os.replace` do (disk full, no permission).
+    Raises OSError as `open` and `os.replace` do (disk full, no permission); it names `path`.
     """
-    temporary = path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary = temporary_of(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
     sync_folder(path.parent)
 
 

@@ -24,6 +24,8 @@ def visible_gpus() -> list[str]:
 def chosen_gpus(wanted: Sequence[int | str] | None) -> list[str]:
     """The GPUs that trials may use: those named by `wanted`, or all that are visible.
 
+    A machine whose driver has no tool says nothing of its GPUs: there, what is named is believed.
+
     Raises:
         UsageError: if one of `wanted` is not visible, or is named twice.
     """
@@ -31,7 +33,8 @@ def chosen_gpus(wanted: Sequence[int | str] | None) -> list[str]:
     if wanted is None:
         return found
     names = [str(name) for name in wanted]
-    strangers = [name for name in names if found and name not in found]
+    known = found or VISIBLE in os.environ
+    strangers = [name for name in names if known and name not in found]
     if strangers or not names or len(set(names)) < len(names):
         raise UsageError(
             f"gpus must name GPUs that are visible here ({', '.join(found) or 'none'}), each once, but {names} is given"

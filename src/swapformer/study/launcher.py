@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 
-from swapformer.study.child import Child, live
+from swapformer.study.child import LAST, Child, live
 from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
 from swapformer.study.signals import collected_stops, stops_blocked
-from swapformer.study.slots import Slot, make_slots, pinned_threads
+from swapformer.study.slots import Slot, environment, make_slots, pinned_threads
+from swapformer.study.sockets import short_sockets
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, is_complete
 from swapformer.targets import allowed
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 POLL = 0.2
 """Seconds between looks at signals and progress while children run."""
+
+_SAFE = {"PYTHONSAFEPATH": "1"}
+"""No file of the working directory stands for a module of Python itself; trials get the path of this process."""
 
 
 @dataclass
@@ -71,6 +75,9 @@ class LocalLauncher:
         """
         waiting = deque(trials)
         free = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
+        for slot in [child.slot for child in self.children]:  # of a call that something has broken off
+            if slot in free:
+                free.remove(slot)
         context = self._context()
         with collected_stops() as stops:
             while waiting or self.children:
@@ -80,11 +87,10 @@ class LocalLauncher:
                         self._start(context, trial, free)
                 if stops:
                     waiting.clear()
-                connection.wait([child.process.sentinel for child in self.children], timeout=POLL)
-                for child in [child for child in self.children if not child.process.is_alive()]:
+                connection.wait([found for child in self.children for found in child.sentinels], timeout=POLL)
+                for child in [child for child in self.children if child.has_ended(self.store)]:
                     self.children.remove(child)
                     free.append(child.slot)
-                    child.bury(self.store)
                 for child in self.children:
                     child.hold_to(self.time_limit)
                 _forward(stops, self.children)
@@ -99,11 +105,9 @@ class LocalLauncher:
             child.end(why)
         deadline = time.monotonic() + seconds
         for child in self.children:
-            child.process.join(max(deadline - time.monotonic(), 0.0))
-            if child.process.is_alive():
+            if not child.awaited(self.store, deadline):
                 child.kill()
-                child.process.join()
-            child.bury(self.store)
+                child.awaited(self.store, time.monotonic() + LAST)
         self.children.clear()
 
     def _is_taken(self, trial: Trial) -> bool:
@@ -119,8 +123,7 @@ class LocalLauncher:
         return context
 
     def _start(self, context: BaseContext, trial: Trial, free: list[Slot]) -> None:
-        """Start the trial in a slot taken from `free`, unless the machine refuses another process."""
-        self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
+        """Start the trial in a slot taken from `free`, unless the machine refuses another process or folder."""
         slot = free.pop()
         process = context.Process(  # type: ignore[attr-defined]
             target=live,
@@ -128,7 +131,8 @@ class LocalLauncher:
             name=trial.id,
         )
         try:
-            with pinned_threads(1), stops_blocked():
+            self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
+            with environment(_SAFE), pinned_threads(1), short_sockets(), stops_blocked():
                 process.start()
                 self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def remove(store: Store, waste: Waste) -> bool:
         for path in folder.glob("checkpoints*"):
             shutil.rmtree(path, ignore_errors=True)
         if folder in waste.paths:
-            os.replace(folder, store.trials / f"{_GRAVE}{folder.name}-{os.getpid()}")
+            os.replace(folder, store.trials / f"{_GRAVE}{folder.name}-{secrets.token_hex(6)}")
     for grave in store.trials.glob(f"{_GRAVE}*"):  # of an earlier command that was killed, too
         shutil.rmtree(grave, ignore_errors=True)
     return True

@@ -19,6 +19,8 @@ Launch = Callable[[Sequence[Trial]], None]
 
 RETRIES = 1
 """How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
+MISSING = "missing"
+"""The status of a trial that has no record."""
 POLL = 0.5
 """Seconds between looks at trials that another process is running."""
 
@@ -57,10 +59,10 @@ def run(
 
 
 def status(trial: Trial, store: Store) -> str:
-    """The trial's status as a study sees it: one of the records' or `missing`, or `failed` when a probe is missing."""
+    """The trial's status as a study sees it: one of the records' or `MISSING`, or `failed` when a probe is missing."""
     record = store.read(trial.id)
     if record is None:
-        return records.RUNNING if store.claimed(trial.id) else "missing"
+        return records.RUNNING if store.claimed(trial.id) else MISSING
     if record.final and not is_complete(trial, store, record):
         return records.FAILED
     return record.status

@@ -99,8 +99,15 @@ def cores() -> int:
 @contextmanager
 def pinned_threads(threads: int) -> Iterator[None]:
     """Start processes within: their numeric libraries make this many threads."""
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    with environment(dict.fromkeys(_THREAD_VARIABLES, str(threads))):
+        yield
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Start processes within: they find these values in their environment."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:

@@ -12,8 +12,8 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study import record as records
-from swapformer.study.claim import claim, is_claimed
-from swapformer.study.files import clear_temporaries, set_aside, write_atomic
+from swapformer.study.claim import claim, holder, is_claimed
+from swapformer.study.files import clear_temporaries, set_aside, temporary_of, write_atomic
 from swapformer.study.record import CorruptRecord, Record
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Store:
         try:
             for folder in (self.trials, self.studies):
                 folder.mkdir(parents=True, exist_ok=True)
-                probe = folder / f".tmp-{os.getpid()}"
+                probe = temporary_of(folder / "probe")
                 probe.touch()
                 probe.unlink()
         except OSError as error:
@@ -89,11 +89,14 @@ class Store:
         """Whether a process, this one included, is running the trial."""
         return trial in self._held or is_claimed(self.directory(trial))
 
+    def holder(self, trial: str) -> tuple[str, int] | None:
+        """The host and the process that have last said that they run the trial; None where none says so."""
+        return holder(self.directory(trial))
+
     @contextmanager
     def claim(self, trial: str) -> Iterator[bool]:
         """Hold the claim on a trial; yields False when another process has it."""
         folder = self.directory(trial)
-        folder.mkdir(parents=True, exist_ok=True)
         with claim(folder) as mine:
             if mine:
                 self._held.add(trial)

@@ -6,10 +6,12 @@ what each has come to, and a pipe that the starting process holds open.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import threading
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,33 +19,79 @@ from typing import Any
 PERIOD = 0.5
 """Seconds between two signs of life."""
 
-CONFIG, PIPE = "config.json", "alive"
+CONFIG, PIPE = "config", "alive"
+
+SIGN, SAID = 128, 64 * 1024
+"""Bytes that are kept for a sign of life, and for what a rank says in the end."""
 
 
 def signs(place: Path, rank: int) -> Path:
     """The file of a rank's signs of life."""
-    return place / f"rank-{rank}.json"
+    return place / f"rank-{rank}"
 
 
 def report(place: Path, rank: int) -> Path:
     """The file that says what a rank has come to."""
-    return place / f"report-{rank}.json"
+    return place / f"report-{rank}"
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """What a file says; None where there is none yet."""
+def read(path: Path) -> Any:
+    """What was written to a file; None where nothing whole is there."""
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        check, _, text = path.read_bytes().partition(b"\n")[0].partition(b" ")
+    except FileNotFoundError:
         return None
-    return found
+    return json.loads(text) if check == _check(text) else None
 
 
 def write(path: Path, values: Any) -> None:
-    """Replace a file by other values, whole."""
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(values), encoding="utf-8")
-    draft.replace(path)
+    """Put `values` into a file, instead of what was there."""
+    sheet = Sheet(path)
+    sheet.write(values)
+    sheet.close()
+
+
+def _check(text: bytes) -> bytes:
+    return f"{zlib.crc32(text):08x}".encode()
+
+
+class Sheet:
+    """A file that is written in place: a disk that fills up later still has the room that was asked for.
+
+    A reader may find a new beginning with an old end: the checksum tells, and its next look will do.
+    """
+
+    def __init__(self, path: Path, room: int = 0) -> None:
+        self._room = room
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._put(b"")
+
+    def write(self, values: Any) -> None:
+        """Put `values` there, instead of what was there."""
+        text = json.dumps(values).encode()
+        self._put(_check(text) + b" " + text + b"\n")
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._file)
+
+    def _put(self, text: bytes) -> None:
+        text = text.ljust(self._room)  # what is longer needs a disk with room
+        if os.pwrite(self._file, text, 0) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def end_with_parent(place: Path) -> None:
+    """End this process when the one that made `place` has ended, or already has; the folder goes too."""
+    pipe = os.open(place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(pipe, True)
+    threading.Thread(target=_follow, args=(place, pipe), name="parent", daemon=True).start()
+
+
+def _follow(place: Path, pipe: int) -> None:
+    os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
+    shutil.rmtree(place, ignore_errors=True)
+    os._exit(1)
 
 
 @dataclass
@@ -62,16 +110,15 @@ class Pulse:
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        pipe = os.open(self.place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
-        os.set_blocking(pipe, True)
+        self._sign = Sheet(signs(self.place, self.rank), SIGN)
+        self._report = Sheet(report(self.place, self.rank), SAID)
         self._write(0)
-        threading.Thread(target=self._follow, args=(pipe,), name="parent", daemon=True).start()
+        end_with_parent(self.place)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
-    def _follow(self, pipe: int) -> None:
-        os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
-        shutil.rmtree(self.place, ignore_errors=True)
-        os._exit(1)
+    def say(self, values: Any) -> None:
+        """Report what the rank has come to."""
+        self._report.write(values)
 
     def _beat(self) -> None:
         beats, waiting = 0, threading.Event()
@@ -80,7 +127,7 @@ class Pulse:
             try:
                 self._write(beats)
             except OSError:
-                continue  # a full disk must not end the training
+                continue  # a fault of the disk must not end the training
 
     def _write(self, beats: int) -> None:
-        write(signs(self.place, self.rank), {"pid": os.getpid(), "beats": beats, "batches": self.batches})
+        self._sign.write({"pid": os.getpid(), "beats": beats, "batches": self.batches})

@@ -24,7 +24,7 @@ def main(place: Path, directory: Path) -> None:
     task = pulse.read(place / pulse.CONFIG)
     assert task is not None, "the starting process writes it first"
     said = _trained(task, directory, life)
-    pulse.write(pulse.report(place, rank), {**said, "at": time.monotonic()})
+    life.say({**said, "at": time.monotonic()})
 
 
 def _trained(task: dict[str, Any], directory: Path, life: pulse.Pulse) -> dict[str, Any]:

@@ -34,7 +34,8 @@ def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, An
 
     A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
     them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
-    ranks. No process and no file but the trial's own is left behind.
+    ranks; before all of them have started it ends them, since they have come to nothing yet. No process and no file
+    but the trial's own is left behind.
     """
     with (
         tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
@@ -54,8 +55,9 @@ def _started(
     os.mkfifo(place / pulse.PIPE)
     pipe = os.open(place / pulse.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
     command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
-        *(f"--nproc-per-node={trainer['devices']}", "--max-restarts=0", f"--log-dir={place / 'log'}"),
+        *(sys.executable, "-m", "swapformer.training.agent", str(place)),
+        *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={trainer['devices']}"),
+        *("--max-restarts=0", f"--log-dir={place / 'log'}"),
         *("-m", "swapformer.training.rank", str(place), str(directory.absolute())),
     ]
     try:
@@ -70,9 +72,13 @@ def _started(
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Of the ranks: where this process finds its modules, so many threads, and talk within this machine."""
+    """Of the ranks: where this process finds its modules, so many threads, and talk within this machine.
+
+    What the user has set for a torchrun of their own is not for this one.
+    """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    found = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    found = {**inherited, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
     found.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # ddp warns of every model without unused parameters
     if Path("/sys/class/net/lo").exists():
         found.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -173,11 +179,14 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
             ending = time.monotonic() if ending is None else ending
             if time.monotonic() - ending > LAST and (ranks[0].said is not None or any("error" in one for one in said)):
                 return _agreed(said)  # rank 0 alone writes files: while it may still do so, its limits decide
-        if stop.requested and not handed_on and all(rank.pid is not None for rank in ranks):
+        if stop.requested and not handed_on:
+            started = [rank.pid for rank in ranks if rank.pid is not None]
+            if len(started) < len(ranks):
+                return _given_up(stop, "some rank had not started")
             handed_on = True
-            for rank in ranks:
+            for pid in started:
                 with suppress(ProcessLookupError):
-                    os.kill(rank.pid or 0, signal.Signals[stop.requested])
+                    os.kill(pid, signal.Signals[stop.requested])
         time.sleep(POLL)
 
 

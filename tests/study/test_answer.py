@@ -1,0 +1,53 @@
+"""What a study says of trials without a result, and how a command ends on a disk without room."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.console import FAILED, guarded
+from swapformer.study.answer import Answer, StudyFailed
+from swapformer.study.files import write_atomic
+
+UNUSED: Any = None
+
+
+def complaint(**statuses: str) -> str:
+    with pytest.raises(StudyFailed) as raised:
+        Answer(UNUSED, statuses, UNUSED).require_complete()
+    return str(raised.value)
+
+
+def test_the_trial_to_look_at_is_one_that_has_a_record() -> None:
+    assert complaint(aa="missing", bb="failed", cc="finished") == (
+        "2 of 3 trials have no result (1 missing, 1 failed); `swapformer trials bb` says why, "
+        "the same command tries again"
+    )
+    assert complaint(aa="missing") == (
+        "1 of 1 trials have no result (1 missing); none of them has left a record; the same command tries again"
+    )
+
+
+def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(number: int) -> Any:
+        def sync(descriptor: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("swapformer.study.files.os.fsync", sync)
+        return lambda: write_atomic(tmp_path / "manifest.json", "{}")
+
+    assert guarded(full(errno.ENOSPC)) == FAILED
+    assert capsys.readouterr().err == (
+        f"swapformer: {tmp_path / 'manifest.json'} cannot be written: No space left on device; "
+        "the same command goes on from here with room for it\n"
+    )
+    with pytest.raises(OSError, match="No space left"):
+        guarded(full(errno.ENOSPC), debug=True)
+    with pytest.raises(OSError, match="Input/output"):
+        guarded(full(errno.EIO))
