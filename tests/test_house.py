@@ -34,8 +34,8 @@ ROOMS = {
     "task": {"random", "errors", "interface", "targets"},
     "analysis": set(),
     "training": {"model", "task", "random", "errors", "interface", "targets"},
-    "probes": {"model", "task", "analysis", "training", "interface"},
-    "conformance": {"model", "training", "random", "interface", "options"},
+    "probes": {"model", "task", "analysis", "training", "interface", "targets"},
+    "conformance": {"model", "training", "random", "interface", "options", "targets"},
     "report": {"errors", "schema"},
     "mirror": {"study", "report", "errors", "targets"},
     "study": {

@@ -36,14 +36,12 @@ def destination(node: Config) -> Destination:
         UsageError: if a setting is wrong, or a package is missing.
     """
     from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
 
     from swapformer.errors import UsageError
-    from swapformer.targets import require_known
+    from swapformer.targets import make
 
-    require_known(node)
     try:
-        place: Destination = instantiate(node)
+        place: Destination = make(node, Destination)
     except InstantiationException as error:
         if isinstance(error.__cause__, ValueError):
             raise UsageError(str(error.__cause__)) from error
