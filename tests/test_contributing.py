@@ -175,5 +175,6 @@ def test_a_spoiled_edit_is_caught(
     module = f"spoiled_{law}"
     write(tmp_path, {f"{module}.py": files()[PART].replace(right, spoiled)})
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", module)
     with pytest.raises(BrokenLaw, match=re.escape(message)):
         LAWS[law](Subject(small_with(module), "position"))

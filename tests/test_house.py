@@ -33,11 +33,11 @@ ROOMS = {
     "model": {"random", "interface"},
     "task": {"random", "errors", "interface", "targets"},
     "analysis": set(),
-    "training": {"model", "task", "random", "errors", "interface", "targets"},
-    "probes": {"model", "task", "analysis", "training", "interface"},
-    "conformance": {"model", "training", "random", "interface", "options"},
+    "training": {"model", "task", "random", "errors", "interface", "paths", "targets"},
+    "probes": {"model", "task", "analysis", "training", "interface", "targets"},
+    "conformance": {"model", "training", "random", "interface", "options", "targets"},
     "report": {"errors", "schema"},
-    "mirror": {"study", "report", "errors", "targets"},
+    "mirror": {"study", "report", "errors", "paths", "targets"},
     "study": {
         *("model", "task", "analysis", "training", "probes", "report"),
         *("interface", "errors", "paths", "console", "options", "schema", "targets"),
@@ -51,7 +51,7 @@ OUTSIDE = {
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "analysis": {"torch", "numpy"},
     "mirror": {"hydra", "numpy", "matplotlib"},
-    "report": {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
+    "report": {"numpy", "pandas", "scipy", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
     "interop": {"torch", "safetensors", "tokenizers", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.mirror.process import destination
-from swapformer.study.config import compose
-from swapformer.targets import VARIABLE, require_known, targets
+from swapformer.paths import conf_dir
+from swapformer.study.config import check, compose
+from swapformer.targets import VARIABLE, find, require_known, targets
+from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
 from swapformer.training.restore import restore
 
@@ -56,11 +61,140 @@ def test_neither_can_a_trial_of_somebody_elses_nor_a_logger(harmful: Path, tmp_p
     assert not harmful.exists()
 
 
-def test_what_the_user_names_is_allowed_and_nothing_that_only_begins_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_names_is_allowed_and_nothing_that_only_begins_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    (tmp_path / "mine" / "sub.py").write_text("class Part:\n    class Nested:\n        pass\n\ndef rule():\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     node = {"a": [{"_target_": "mine.sub.Part"}], "b": {"_target_": "torch.optim.SGD"}}
     assert list(targets(node)) == ["mine.sub.Part", "torch.optim.SGD"]
     monkeypatch.setenv(VARIABLE, "other, mine")
     require_known(node)
-    for strange in ("miner.Part", "mine", "torch.hub.load", "swapformerish.X", "os.system"):
+    assert find("mine.sub.Part.Nested").__qualname__ == "Part.Nested"
+    assert find("mine.sub.rule").__name__ == "rule"
+    for strange in ("miner.Part", "swapformerish.X", "os.system"):
         with pytest.raises(UsageError, match="if you trust it"):
             require_known({"_target_": strange})
+    with pytest.raises(UsageError, match=r"the configuration has torch\.hub\.load$"):
+        require_known({"_target_": "torch.hub.load"})
+    with pytest.raises(UsageError, match="something else"):
+        find("mine")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # through what an allowed module has imported
+        "torch.nn.modules.module.torch.hub.load",
+        "torch.nn.functional.torch.load",
+        "torch.nn.modules.module.functools.partial",
+        "torch.optim.optimizer.torch.jit.load",
+        "torch.nn.torch.utils.cpp_extension.load",
+        "swapformer.mirror.process.subprocess.check_call",
+        "swapformer.mirror.process.os.system",
+        "swapformer.mirror.wandb_runs.import_module",
+        "swapformer.mirror.wandb_runs.Path",
+        "swapformer.model.layers.nn.Linear",
+        "swapformer.task.tokeniser.trained.find",
+        "swapformer.targets.import_module",
+        "lion_pytorch.lion_pytorch.torch.hub.load",
+        # what swapformer and torch define, but not for configurations
+        "swapformer.study.job.library",
+        "swapformer.study.job.Job",
+        "swapformer.training.torchrun.main",
+        "swapformer.probes.replay",
+        "swapformer.mirror.process.destination",
+        "swapformer.model.pattern.function.states",
+        "torch.nn.functional.relu",
+        "torch.nn.init.normal_",
+        "torch.nn.parallel.data_parallel",
+        "torch.nn.Parameter",
+        # what is reached through a class, or runs by being imported
+        "swapformer.mirror.WandB.open",
+        "swapformer.mirror.WandB.__init__",
+        "swapformer.mirror.WandB.open.__globals__",
+        "torch.nn.Module.__subclasses__",
+        "torch.nn.Module.load_state_dict",
+        "swapformer.mirror.__main__.main",
+        "swapformer.mirror.process",
+        "swapformer.mirror",
+        "swapformer",
+        "",
+        ".",
+        "swapformer.model..position",
+        "swapformer.model.position.None",
+    ],
+)
+def test_a_name_leads_to_no_code_but_classes_of_the_allowed_packages(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UsageError, match="`_target_"):
+        find(name)
+    assert not any(module.startswith("swapformer.") and module.endswith("__main__") for module in sys.modules)
+
+
+def test_what_a_package_of_the_users_has_imported_needs_the_users_word_too(
+    harmful: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kind.py").write_text("from subprocess import Popen\nimport subprocess\n")
+    monkeypatch.setenv(VARIABLE, "kind")
+    with pytest.raises(UsageError, match=r"has kind\.Popen, which is subprocess\.Popen; if you trust it"):
+        find("kind.Popen")
+    with pytest.raises(UsageError, match="something else"):
+        find("kind.subprocess.Popen")
+
+
+def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    files = [path for path in conf_dir().rglob("*.yaml") if path.relative_to(conf_dir()).parts[0] != "hydra"]
+    names = {name for path in files for name in targets(yaml.safe_load(path.read_text(encoding="utf-8")))}
+    assert len(names) > 150
+    for name in names:
+        assert find(name).__name__ == name.rpartition(".")[2]
+
+
+def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a Destination here, but torch\.nn\.Linear is none"):
+        destination({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1})
+    config = compose(["task=copy"])
+    config["task"] = config["schedule"]
+    with pytest.raises(UsageError, match="a Task here"):
+        fit(config, tmp_path)
+
+
+@pytest.mark.parametrize("hidden", ["${oc.create:'{_target_: harmful.Mine}'}", "${oc.env:HOME}"])
+def test_nothing_is_left_for_hydra_to_resolve_when_a_thing_is_made(hidden: str, harmful: Path, tmp_path: Path) -> None:
+    config = compose(["task=copy"])
+    config["task"]["place"] = hidden
+    with pytest.raises(UsageError, match="`place` must be resolved"):
+        fit(config, tmp_path)
+    assert not harmful.exists()
+
+
+def test_parts_of_single_layers_are_looked_at_too(harmful: Path) -> None:
+    """They are read from options of their own, after the task has been made."""
+    config = compose(["task=copy", "model.layers=[{at: 0, ffn: glu}]"])
+    config["model"]["layers"][0]["ffn"]["_target_"] = "harmful.Mine"
+    for use in (check, lambda config: build_plan(config, 11)):
+        with pytest.raises(UsageError, match=r"harmful\.Mine; if you trust it"):
+            use(config)
+    assert not harmful.exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["[pkg://harmful]", "['pkg://harmful']", "[pkg\\://harmful]", "[/tmp,pkg://harmful/conf]"]
+)
+def test_a_package_to_look_for_options_in_needs_the_users_word(path: str, harmful: Path) -> None:
+    with pytest.raises(UsageError, match="SWAPFORMER_PACKAGES=harmful before the command"):
+        compose([f"hydra.searchpath={path}", "task=copy"])
+    assert not harmful.exists()
+
+
+def test_hydra_has_a_list_of_what_it_never_calls_beneath_ours() -> None:
+    """Version 1.3.8 is the first with that list."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (asked,) = [line for line in project["dependencies"] if line.startswith("hydra-core")]
+    assert asked == "hydra-core>=1.3.8,<1.4"

@@ -1,7 +1,11 @@
-"""Where the configuration and the studies lie: at the top of a checkout, or inside the installed package."""
+"""Where things lie: the configuration and the studies, at the top of a checkout or inside the installed package; and
+where a process that is started finds its modules.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -21,3 +25,12 @@ def conf_dir() -> Path:
 def experiments_dir() -> Path:
     """The directory of the studies that ship with swapformer."""
     return _find("experiments")
+
+
+def python_environment() -> dict[str, str]:
+    """The environment of a Python process that finds the modules which this one does.
+
+    No file of the working directory stands for a module of Python itself.
+    """
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

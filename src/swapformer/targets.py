@@ -1,16 +1,34 @@
-"""Which classes a configuration may name: it may come from anywhere, and naming a class runs its package."""
+"""Which classes a configuration may name, and the making of what it names: it may come from anywhere.
+
+Naming a class runs its package, and making one runs its code. So a name is looked up here and nowhere else: the place
+where it is found and the place where it was defined both lie in packages that swapformer or the user allows.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, suggest
 
-KNOWN = ("swapformer", "torch.optim", "torch.nn", "lion_pytorch")
-"""Packages whose classes every configuration may name."""
+OURS = (
+    *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.mirror"),
+    *("swapformer.training.schedule", "swapformer.training.muon"),
+)
+"""Where swapformer's own classes lie that a configuration may name, and rules that state facts."""
+LIBRARIES = ("torch.nn", "torch.optim", "lion_pytorch")
+"""Packages of others whose modules, optimisers and schedules every configuration may name."""
+_HOMES = frozenset(name.split(".")[0] for name in (*OURS, *LIBRARIES))
 VARIABLE = "SWAPFORMER_PACKAGES"
 """The environment variable that names further ones, with commas between. No file can: it must be the user's word."""
+
+Node = Mapping[str, Any]
 
 
 def allowed() -> str:
@@ -18,29 +36,165 @@ def allowed() -> str:
     return os.environ.get(VARIABLE, "")
 
 
+@contextmanager
+def trusting(package: str) -> Iterator[None]:
+    """The user's word for one package more, given on the command line."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = ",".join((*_users(before or ""), package))
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
 def targets(node: object) -> Iterator[str]:
-    """Every `_target_` in a configuration."""
-    if isinstance(node, Mapping):
-        if isinstance(target := node.get("_target_"), str):
-            yield target
-        for value in node.values():
-            yield from targets(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from targets(value)
+    """Every `_target_` in a configuration, as text."""
+    for key, value in _entries(node):
+        if key == "_target_":
+            yield str(value)
 
 
 def require_known(node: object) -> None:
-    """Refuse a configuration that names what neither swapformer nor the user has allowed; nothing is imported.
+    """Refuse a configuration that names what neither swapformer nor the user has allowed.
+
+    Nothing is imported but from allowed packages. All of it is resolved: Hydra would resolve what is left to it, to a
+    class that nobody has looked at.
 
     Raises:
-        UsageError: for the first such name.
+        UsageError: for the first such name, or an interpolation.
     """
-    packages = [*KNOWN, *(name.strip() for name in allowed().split(",") if name.strip())]
-    for target in targets(node):
-        if not any(target.startswith(f"{package}.") for package in packages):
-            package = target.split(".")[0]
-            raise UsageError(
-                f"`_target_` must name a class of {', '.join(KNOWN)} or of a package that you allow, but the "
-                f"configuration has {target}; if you trust it: {VARIABLE}={package} before the command"
-            )
+    for key, value in _entries(node):
+        if key == "_target_":
+            find(str(value))
+        elif isinstance(value, str) and "${" in value:
+            raise UsageError(f"`{key}` must be resolved before anything is made of it, but it is {value!r}")
+
+
+def require_known_folder(path: str) -> None:
+    """Refuse a place of Hydra's search path that is a package which nobody has allowed: to look there imports it."""
+    scheme, _, package = path.partition("://")
+    name = package.replace("/", ".").strip(".")
+    if scheme == "pkg" and not _within(name, (*OURS, *_users(allowed()))):
+        raise UsageError(
+            f"hydra.searchpath must name folders or packages that you allow, but it has {path}; use file://FOLDER, or "
+            f"if you trust the package: {VARIABLE}={name.split('.')[0]} before the command"
+        )
+
+
+def make(node: Node, kind: type) -> Any:
+    """What Hydra's `instantiate` makes of a node that names a `kind`, or of a function of the user's.
+
+    Raises:
+        UsageError: for a name that is not allowed, or of another kind.
+    """
+    from hydra.utils import instantiate
+
+    require_known(node)
+    found = find(str(node.get("_target_")))
+    if inspect.isclass(found) and not issubclass(found, kind):
+        raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
+    return instantiate(node)
+
+
+def find(name: str) -> Any:
+    """The class that a configuration names, or the function: a rule of swapformer's, or any of the user's.
+
+    It is one attribute of a module, or a class within such a class. What a module has imported from elsewhere is none
+    of its own, and cannot be reached through it.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    users = _users(allowed())
+    packages = (*OURS, *LIBRARIES, *users)
+    if not _within(name, packages):
+        raise _strange(name, name)
+    module, within = _module(name)
+    found: Any = module
+    for depth, word in enumerate(within):
+        if depth and not inspect.isclass(found):
+            raise _no_class(name)
+        if not hasattr(found, word):
+            near = [known for known in vars(found) if not known.startswith("_")]
+            raise UsageError(f"`_target_: {name}` must name a class, but there is no {word!r}{suggest(word, near)}")
+        found = getattr(found, word)
+    if not inspect.isclass(found) and not (inspect.isfunction(found) and len(within) == 1):
+        raise _no_class(name)
+    home = f"{found.__module__}.{found.__qualname__}"
+    if not _within(home, packages):
+        raise _strange(name, home)
+    if not _within(home, users) and not _is_ours_to_make(found, home):
+        raise _no_class(name)
+    return found
+
+
+def _is_ours_to_make(found: Any, home: str) -> bool:
+    """Whether it is a class of swapformer's, a rule of it that states facts, or a class of torch that only computes."""
+    if not inspect.isclass(found):
+        return _within(home, OURS) and hasattr(found, "causal")
+    if _within(home, OURS):
+        return True
+    from torch.nn import Module
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    return issubclass(found, Module | Optimizer | LRScheduler)
+
+
+def _module(name: str) -> tuple[ModuleType, list[str]]:
+    """The innermost module of a dotted name, imported, and the names that follow."""
+    words = name.split(".")
+    count = 1
+    try:
+        module = import_module(words[0])
+        while count < len(words) and hasattr(module, "__path__") and find_spec(".".join(words[: count + 1])):
+            count += 1
+            module = import_module(".".join(words[:count]))
+    except Exception as error:
+        raise UsageError(
+            f"`_target_: {name}` must name a class that can be imported, but: {type(error).__name__}: {error}"
+        ) from error
+    return module, words[count:]
+
+
+def _within(name: str, packages: Sequence[str]) -> bool:
+    """Whether a dotted name is one of `packages` or lies in one, and runs nothing by a double underscore."""
+    plain = all(word.isidentifier() and not word.startswith("__") for word in name.split("."))
+    return plain and any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _users(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _entries(node: object) -> Iterator[tuple[str, object]]:
+    """Every key of a configuration with its value, and every entry of a list under the list's key."""
+    pairs: Iterator[tuple[str, object]]
+    if isinstance(node, Mapping):
+        pairs = ((str(key), value) for key, value in node.items())
+    elif isinstance(node, Sequence) and not isinstance(node, str):
+        pairs = (("entry", value) for value in node)
+    else:
+        return
+    for key, value in pairs:
+        yield key, value
+        yield from _entries(value)
+
+
+def _strange(name: str, home: str) -> UsageError:
+    where = "" if home == name else f", which is {home}"
+    package = home.split(".")[0]
+    advice = "" if package in _HOMES else f"; if you trust it: {VARIABLE}={package} before the command"
+    return UsageError(
+        f"`_target_` must name a class of {', '.join((*OURS, *LIBRARIES))} or of a package that you allow, but the "
+        f"configuration has {name}{where}{advice}"
+    )
+
+
+def _no_class(name: str) -> UsageError:
+    return UsageError(
+        f"`_target_` must name a class of the module that defines it, and in torch a Module, an Optimizer or an "
+        f"LRScheduler, but {name} is something else; to allow a function of your own package: {VARIABLE}=PACKAGE"
+    )

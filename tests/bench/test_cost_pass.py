@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from swapformer.bench.costing import measure
 from swapformer.cli import main
 from swapformer.report.costs import Measured, read_costs
 from swapformer.report.manifest import read_manifest
+from swapformer.study import machine
 from swapformer.study.config import compose
 from swapformer.study.machine import alone
 
@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def study(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The study's folder in a store of this test; the machine is called quiet, and its lock is this test's too."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
     monkeypatch.setattr(ratio.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs" / "studies" / "bias"

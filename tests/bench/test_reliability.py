@@ -63,5 +63,13 @@ def test_invented_stores_are_listed_and_reported(tmp_path: Path) -> None:
 def test_a_half_written_file_is_seen(tmp_path: Path) -> None:
     from swapformer.bench.reliability.small import leftovers
 
-    (tmp_path / f"{files.TEMPORARY}record.json.1").touch()
-    assert len(leftovers(Store(tmp_path))) == 1
+    checkpoints = Store(tmp_path).directory("0123") / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    halves = [
+        tmp_path / f"{files.TEMPORARY}record.json.1",
+        checkpoints / "last.tmp",
+        checkpoints.parent / "metrics.tmp",
+    ]
+    for half in (*halves, checkpoints / "last.ckpt", checkpoints.parent / "metrics.csv"):
+        half.touch()
+    assert sorted(leftovers(Store(tmp_path))) == sorted(halves)

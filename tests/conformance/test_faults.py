@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from swapformer.conformance import LAWS, examine
+from swapformer.targets import VARIABLE
 
 FAULTS = [
     ("position", "NoPosition", {}, "is_a_part"),
@@ -84,6 +85,12 @@ def with_fault(base: dict[str, Any], slot: str, fault: str, settings: dict[str, 
     config = copy.deepcopy(base)
     config["model"][slot] = {"_target_": f"faults.{fault}", "_partial_": True, "_convert_": "all", **settings}
     return config
+
+
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults are parts of a package that is not swapformer's."""
+    monkeypatch.setenv(VARIABLE, "faults")
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def held(entries: Iterable[dict[str, Any]]) -> Held:
                     if name.startswith(("train/", "val/"))
                 }
             case "summary":
-                found.summary |= entry["summary"]["update"]
+                found.summary |= entry["summary"].get("update", {})
             case "exit":
                 found.exit = entry["exit"].get("exit_code", 0)
     return found

@@ -13,13 +13,17 @@ from mirror.readback import Curves
 
 
 class Server(ThreadingHTTPServer):
-    """What it was sent: runs by their upserts, history lines, and exit statuses."""
+    """What it was sent: runs by their upserts, history lines, and exit statuses.
+
+    With `last`, it holds every run that is asked for already, up to the row of that step.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dropping = False
+        self.last: int | None = None
         self.runs: dict[str, dict[str, Any]] = {}
         self.curves: Curves = {}
         self.exits: list[int] = []
@@ -34,6 +38,11 @@ class Server(ThreadingHTTPServer):
             if body.get("operationName") == "UpsertBucket":
                 known = self.runs.setdefault(variables["name"], {})
                 known |= {key: value for key, value in variables.items() if value is not None}
+            if self.last is not None and "name" in variables:
+                held = _held(variables["name"], self.last)
+                project = {"id": "p", "name": "p", "entity": {"id": "e", "name": "e"}}
+                upserted = {"bucket": held | {"project": project}, "inserted": False}
+                return {"data": {"model": {**project, "bucket": held}, "upsertBucket": upserted}}
             return {"data": {"createRunFiles": {"runID": "r", "uploadHeaders": [], "files": []}}}
         lines = body.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
         for row in map(json.loads, lines):
@@ -41,6 +50,27 @@ class Server(ThreadingHTTPServer):
         if body.get("complete"):
             self.exits.append(body.get("exitcode", 0))
         return {}
+
+
+def _held(run: str, last: int) -> dict[str, Any]:
+    tail = json.dumps([json.dumps({"_step": last, "_runtime": 1.0})])
+    lines = {"logLineCount": 0, "historyLineCount": last + 1, "eventsLineCount": 0}
+    texts = {
+        "historyTail": tail,
+        "eventsTail": json.dumps([json.dumps({"_runtime": 1.0})]),
+        "summaryMetrics": "{}",
+        "config": "{}",
+    }
+    return {
+        "id": run,
+        "name": run,
+        "displayName": run,
+        "tags": [],
+        "notes": "",
+        "wandbConfig": '{"t": 1}',
+        **lines,
+        **texts,
+    }
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -52,7 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.dropping:
             self.close_connection = True
             return
-        answer = json.dumps(self.server.take(self.path, json.loads(body or b"{}"))).encode()
+        plain = self.headers.get_content_type() == "application/json"  # its own statistics are not
+        answer = json.dumps(self.server.take(self.path, json.loads(body or b"{}") if plain else {})).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import yaml
 from mirror.readback import Held, curves_of, read_run
 from mirror.server import serving
 from swapformer.errors import UsageError
-from swapformer.mirror import WandB
+from swapformer.mirror import WandB, wandb_runs
+from swapformer.mirror.base import Findings
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import destination, mirrored
 from swapformer.report.manifest import SCHEMA_VERSION
@@ -105,6 +107,51 @@ def test_a_resumed_trial_continues_its_run_and_a_finished_one_is_shown_once(stor
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     mirror(store, place())
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_what_the_environment_says_of_one_run_is_said_of_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell in which a run was resumed leaves it behind; a trial on its own has no group of its own to put there."""
+    for name in ("WANDB_RUN_ID", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_TAGS"):
+        monkeypatch.setenv(name, "another")
+    monkeypatch.setenv("WANDB_RESUME", "must")
+    write(store, "finished")
+    follower = Follower([Target(ID)], store, place(), store.runs_dir / "mirror", print)
+    follower.look()
+    follower.close()
+    began = offline(store).began
+    assert began["run_id"] == ID and "another" not in str(began)
+
+
+def test_the_run_of_a_study_replaces_its_earlier_ones_and_no_other_studys(store: Store) -> None:
+    """Names that begin or end alike, and those that an id cannot hold."""
+    names = ["heads_gpu", "a-study-heads", "heads", "heads 1", "heads-1", "h" * 101, "h" * 102, "heads", "heads"]
+    where, folder = place(), store.runs_dir / "mirror"
+    for name in names:
+        where.show(Findings(name, "", "", {"finished": 1}, [], [], []), folder, print)
+    where.close()
+    left = [read_run(path).began["display_name"] for path in folder.glob("wandb/offline-run-*")]
+    assert sorted(left) == sorted(set(names))
+
+
+def test_an_online_run_that_is_taken_up_goes_on_where_the_server_says_that_it_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store, "finished", attempts=2)
+    sent: list[int] = []
+    log = wandb_runs._WandBRun.log
+
+    def noted(run: wandb_runs._WandBRun, step: int, values: Mapping[str, float]) -> None:
+        sent.append(step)
+        log(run, step, values)
+
+    monkeypatch.setattr(wandb_runs._WandBRun, "log", noted)
+    with serving() as server:
+        server.last = 10
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        assert mirror(store, place("online")) == []
+        rows = curves_of(store.directory(ID) / "metrics.csv")
+        assert server.curves == {key: value for key, value in rows.items() if key[0] == 20}
+    assert sent == [20], "not even what W&B would drop, with a warning for each row"
 
 
 def test_an_online_run_sends_what_the_files_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ def _sbatch(state: Path, script: str) -> None:
 
 
 def _controller(state: Path, number: str, width: str, *tasks: str) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a cluster's daemons do not descend from who submits
     waiting, running = list(tasks), {}
     while waiting or running:
         while waiting and len(running) < int(width):

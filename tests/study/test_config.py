@@ -179,6 +179,12 @@ class TestIdentity:
         with pytest.raises(UsageError, match="the data have changed since this trial was named"):
             fit(before, tmp_path / "trial")
 
-    def test_a_probe_of_the_users_own_does_not_rename_a_trial(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_probe_of_the_users_own_does_not_rename_a_trial(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "outside.py").write_text(
+            "from swapformer.probes.base import Probe as Base\nclass Probe(Base): ...\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setenv("SWAPFORMER_PACKAGES", "outside")
         assert trial_id(composed("+probes.mine._target_=outside.Probe")) == trial_id(composed())

@@ -12,7 +12,7 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.study import machine
-from swapformer.study.machine import alone, computing, hardware, lock_file
+from swapformer.study.machine import alone, computing, hardware, lock_files
 from swapformer.study.store import Store
 from swapformer.study.trial import Result, Work, execute
 
@@ -20,8 +20,7 @@ from swapformer.study.trial import Result, Work, execute
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock of this test alone: the machine's own is for those who measure on it."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert lock_file().parent == tmp_path
+    monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
 
 
 def test_trials_run_beside_each_other_and_keep_a_measurement_away() -> None:
@@ -52,14 +51,36 @@ def test_a_trial_waits_until_the_measurement_has_ended() -> None:
     assert began.is_set() and ended.is_set()
 
 
-def test_without_a_place_for_locks_trials_run_and_measurements_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "lock_file", lambda: Path("/nowhere/at/all.lock"))
+def test_without_a_place_for_locks_trials_run_and_measurements_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(machine, "FOLDERS", (tmp_path / "nowhere", tmp_path / "at all"))
     ran = False
     with computing():
         ran = True
-    assert ran
-    with pytest.raises(UsageError, match="set TMPDIR"), alone():
+    assert ran and "at all/swapformer-" in caplog.text and "costs must not be measured now" in caplog.text
+    with pytest.raises(UsageError, match="at all must be a folder that can be written"), alone():
         pass
+
+
+def test_the_second_place_for_locks_is_for_machines_without_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "FOLDERS", (tmp_path / "nowhere", tmp_path))
+    with computing(), pytest.raises(UsageError, match="trials run on it now"), alone():
+        pass
+
+
+def test_the_machines_lock_is_one_whatever_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM sites give each job a TMPDIR of its own, or one that is not there."""
+    monkeypatch.undo()
+    here = lock_files()
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        monkeypatch.setenv("TMPDIR", str(folder))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        assert lock_files() == here and all(path.parent != folder for path in here)
 
 
 def test_hardware_is_known_by_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

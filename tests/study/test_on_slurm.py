@@ -21,7 +21,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.study.on_slurm import SlurmLauncher
 from swapformer.study.run import run
-from swapformer.study.slurm_queue import job_of
+from swapformer.study.slurm_queue import note, noted
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial
 
@@ -98,7 +98,8 @@ def test_the_script_asks_for_what_the_trials_need(store: Store, journal: Path, c
     )
     assert asked["signal"] == "USR2@30", "submitit's signal for a preemption"
     assert not {"mem", "partition", "account", "qos", "constraint"} & asked.keys(), "the cluster's defaults"
-    assert [job_of(store.directory(trial.id)) for trial in trials] == list(jobs.values()) == ["100_0", "100_1"]
+    assert noted(store.runs_dir / "slurm") == {"100_0": trials[0].id, "100_1": trials[1].id}
+    assert jobs == {trials[0].id: "100_0", trials[1].id: "100_1"}
 
 
 def test_every_setting_of_the_script_stands_in_it(store: Store, journal: Path, cluster: Path) -> None:
@@ -189,6 +190,38 @@ def test_the_jobs_outlive_the_process_that_submitted_them_and_a_new_one_waits_fo
     assert statuses(trials, store) == ["finished"] * 3
     assert len(scripts(cluster)) == 1, "nothing was submitted twice"
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
+
+
+def test_a_stop_while_jobs_are_submitted_names_them_and_none_is_submitted_twice(
+    store: Store, journal: Path, cluster: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop arrives when SLURM has the jobs and nobody has written them down."""
+    trials = [fakes.trial(journal, seed=seed) for seed in range(3)]
+    first = launcher(store, slots=1)
+    map_array = first._submitit.AutoExecutor.map_array
+
+    def stopped(*arguments: Any) -> Any:
+        made = map_array(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first._submitit.AutoExecutor, "map_array", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(trials, store, first)
+    assert "to end them: scancel 100" in caplog.text
+    run(trials, store, launcher(store))
+    assert statuses(trials, store) == ["finished"] * 3
+    assert len(scripts(cluster)) == 1, "nothing was submitted twice"
+
+
+def test_a_note_of_jobs_that_cannot_be_read_is_named_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    note(tmp_path, {"7_0": "a", "7_1": "b"})
+    (tmp_path / "8.json").write_text("[")
+    assert noted(tmp_path) == {"7_0": "a", "7_1": "b"}
+    assert "8.json does not say which jobs were submitted" in caplog.text
 
 
 def test_a_trial_whose_whole_job_is_killed_is_submitted_again(store: Store, journal: Path, cluster: Path) -> None:

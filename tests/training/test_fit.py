@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -226,6 +227,12 @@ def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
     assert outcome.steps == 9
     assert fit(tiny(), tmp_path) == whole[1]
     assert equal(weights(tmp_path), weights(whole[0]))
+
+
+def test_checkpoints_need_no_room_but_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
+    assert fit(tiny(), tmp_path).status == "finished"
+    assert (tmp_path / "checkpoints" / "last.ckpt").is_file()
 
 
 def test_a_truncated_checkpoint_is_named(whole: tuple[Path, Outcome], tmp_path: Path) -> None:

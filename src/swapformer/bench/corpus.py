@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from hydra.utils import instantiate
 
 from swapformer.bench.figure import Figure
 from swapformer.bench.peak import peak
 from swapformer.paths import conf_dir
+from swapformer.targets import make
 from swapformer.task.source import Files
 from swapformer.task.text import Text
+from swapformer.task.tokeniser import Tokeniser
 
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 _BATCHES = 2000
@@ -73,7 +74,7 @@ def _measure(path: str, tokeniser: str) -> dict[str, float]:
     """Seconds that a task takes to be there, and the megabytes that it and its batches add to this process."""
     node = yaml.safe_load((conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml").read_text(encoding="utf-8"))
     before, since, used = peak(), time.perf_counter(), time.process_time()
-    task = Text(source=Files(path=path), tokeniser=instantiate(node))
+    task = Text(source=Files(path=path), tokeniser=make(node, Tokeniser))
     seconds, processor = time.perf_counter() - since, time.process_time() - used
     for step in range(_BATCHES):
         task.train_batch(0, step)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.nn import functional
@@ -17,10 +16,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from swapformer.bench.ratio import Ratio, compare, in_turn
 from swapformer.study.config import compose
+from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config, build_model, build_task
 from swapformer.training.optimiser import make_optimiser, parameter_groups
+from swapformer.training.schedule import Schedule
 
 WARM_UP = 5
 
@@ -53,7 +54,7 @@ class BareLoop:
         self.model = build_model(config, self.task.interface).to(device)
         self.run = torch.compile(self.model) if compiled else self.model
         groups = parameter_groups(self.model, config["optim"])
-        self.optimiser, self.schedule = make_optimiser(config["optim"])(groups), instantiate(config["schedule"])
+        self.optimiser, self.schedule = make_optimiser(config["optim"])(groups), make(config["schedule"], Schedule)
         self.steps = 0
 
     def __call__(self) -> None:

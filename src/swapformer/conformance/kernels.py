@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from hydra.utils import get_object
 
 from swapformer.conformance.subject import LENGTH, TIGHT, Subject, gradients, ids, places, require, run
 from swapformer.model.topology import Topology
 from swapformer.options import options
+from swapformer.targets import find
 
 MET_BY_KERNELS = ("kernel", "attention", "score", "normaliser", "pattern", "position", "qk_norm")
 """Slots whose parts are arguments of a kernel: those are held against every kernel, others against their own."""
@@ -28,7 +28,7 @@ def kernel_equals_reference(subject: Subject) -> str | None:
     slow, asked = subject.with_model(kernel=reference).perturbed(), 0
     for name, node in nodes.items():
         fast = subject.with_model(kernel=node)
-        here = get_object(node["_target_"]).accelerator in (None, "cpu")
+        here = find(node["_target_"]).accelerator in (None, "cpu")
         if here and node != reference and not fast.refused:
             _compare(name, fast.perturbed(), slow, subject.config["model"]["max_len"])
             asked += 1

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.utils import get_object
-
 from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import Subject, refusal, require
+from swapformer.targets import find
 
 UNKNOWN = "no_such_word"
 """A word that no part takes for a choice."""
@@ -111,7 +110,7 @@ def knobs_of(subject: Subject) -> Iterator[Knob]:
 def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]:
     """The settings below a node, the innermost class around which is `owner`."""
     if isinstance(node, Mapping):
-        owner = get_object(node["_target_"]) if "_target_" in node else owner
+        owner = find(node["_target_"]) if "_target_" in node else owner
         for name, value in node.items():
             if not name.startswith("_"):
                 yield from _knobs(value, (*path, name), owner)

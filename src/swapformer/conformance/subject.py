@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
-from hydra.utils import get_object
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,6 +20,7 @@ from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
 from swapformer.model.topology import Topology
 from swapformer.random import stream
+from swapformer.targets import find
 from swapformer.training.assemble import FULL, build_model, build_plan
 
 Made = TypeVar("Made")
@@ -62,7 +62,7 @@ class Subject:
         has the full pattern, the only one that it takes.
         """
         subject = cls(config, slot)
-        part = get_object(config["model"][slot]["_target_"])
+        part = find(config["model"][slot]["_target_"])
         return subject if getattr(part, "causal_safe", True) else subject.with_model(pattern=FULL)
 
     def changed(self, **settings: Any) -> Subject:
@@ -84,7 +84,7 @@ class Subject:
     @property
     def part(self) -> Any:
         """The class of the part in question."""
-        return get_object(self.node["_target_"])
+        return find(self.node["_target_"])
 
     def build(self) -> Topology:
         """The model as a trial would start it, in float64."""

@@ -15,7 +15,7 @@ class History:
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
-        self._path, self._step = path, first_step - 1
+        self._path, self._step = path, first_step
         self._names: set[str] = set()  # given of the newest step
         self._file, self._offset = 0, 0
 

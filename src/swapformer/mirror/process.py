@@ -18,6 +18,7 @@ from typing import Any
 
 from swapformer.mirror.base import Destination
 from swapformer.mirror.follow import Target
+from swapformer.paths import python_environment
 from swapformer.study.plan import Plan
 from swapformer.study.store import Store
 
@@ -36,14 +37,12 @@ def destination(node: Config) -> Destination:
         UsageError: if a setting is wrong, or a package is missing.
     """
     from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
 
     from swapformer.errors import UsageError
-    from swapformer.targets import require_known
+    from swapformer.targets import make
 
-    require_known(node)
     try:
-        place: Destination = instantiate(node)
+        place: Destination = make(node, Destination)
     except InstantiationException as error:
         if isinstance(error.__cause__, ValueError):
             raise UsageError(str(error.__cause__)) from error
@@ -119,6 +118,7 @@ def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=python_environment(),
                 start_new_session=True,
             )
     except OSError as error:

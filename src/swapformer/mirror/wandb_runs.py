@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,8 @@ EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed":
 _MODES = ("offline", "online")
 _OF_ONE_RUN = ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_TAGS")
 """Variables that would give all runs what only one should have."""
+_NAME = 100
+"""Characters of a study's name that go into an id, which may have 128."""
 _TAG = 64
 """Characters that a tag may have."""
 
@@ -110,8 +113,10 @@ class WandB(Destination):
                 self.close()  # its service takes the id to be in use for as long as it lives
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 say(f"W&B cannot be reached ({reason}); runs are kept offline: wandb sync {folder}/wandb/offline-run-*")
-        for earlier in folder.glob(f"wandb/offline-run-*-{facts['id']}*"):
-            shutil.rmtree(earlier, ignore_errors=True)  # what it holds is in the new one
+        for earlier in folder.glob(
+            f"wandb/offline-run-*/run-{facts['id']}.wandb"
+        ):  # the folder's name ends in anything
+            shutil.rmtree(earlier.parent, ignore_errors=True)  # what it holds is in the new one
         return self._start("offline", folder, **facts)
 
     def _start(self, mode: str, folder: Path, **facts: Any) -> Any:
@@ -157,8 +162,9 @@ def _wandb() -> Any:
 
 
 def study_run(study: str) -> str:
-    """The id of the run that shows what a study came to."""
-    return "study-" + "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:100]
+    """The id of the run that shows what a study came to: its name where an id can hold that, else made from it."""
+    held = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:_NAME]
+    return f"study-{held}" if held == study else f"study-{held}-{sha256(study.encode()).hexdigest()[:8]}"
 
 
 def _verdict_key(row: Mapping[str, Any]) -> str:

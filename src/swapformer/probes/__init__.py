@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import torch
-from hydra.utils import instantiate
 
+from swapformer.probes.base import Probe
+from swapformer.targets import make
 from swapformer.training.assemble import Config
 from swapformer.training.restore import restore
 
@@ -25,7 +26,7 @@ def replay(config: Config, directory: Path) -> None:
     task, model = restore(config, directory)
     for name, node in wanted.items():
         with torch.no_grad():
-            finding = instantiate(node).measure(model, task)
+            finding = make(node, Probe).measure(model, task)
         path = _artifact(directory, name)
         path.parent.mkdir(exist_ok=True)
         draft = path.with_suffix(".tmp")

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
 from torch import nn
 
 from swapformer.errors import UsageError, suggest
@@ -19,6 +18,7 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.probes.base import Probe
 from swapformer.study import execution
 from swapformer.study.rules import (
     depth,
@@ -37,9 +37,11 @@ from swapformer.study.rules import (
     values,
 )
 from swapformer.study.unused import unused
+from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
 from swapformer.training.optimiser import freeze, make_optimiser
+from swapformer.training.schedule import Schedule
 from swapformer.training.start import match
 from swapformer.training.weights import source
 
@@ -172,7 +174,7 @@ def _training(config: Mapping[str, Any]) -> Iterator[str]:
 def _make_optimiser(settings: str) -> None:
     """What schedule and optimiser say of their settings, which are given as JSON; what is fine is asked once."""
     schedule, optim = json.loads(settings)
-    instantiate(schedule)
+    make(schedule, Schedule)
     make_optimiser(optim)([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
@@ -209,10 +211,10 @@ def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[
     model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
         for node in config["probes"].values():
-            if problem := instantiate(node).unsuited(model, task):
+            if problem := make(node, Probe).unsuited(model, task):
                 yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:
-    found: type[Topology] = get_object(node["_target_"])
+    found: type[Topology] = find(node["_target_"])
     return found

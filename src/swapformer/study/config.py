@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
@@ -22,7 +22,7 @@ from swapformer.study import budget, costs
 from swapformer.study.compatibility import check as check_parts
 from swapformer.study.layers import expand_layers
 from swapformer.study.start import resolve
-from swapformer.targets import targets
+from swapformer.targets import find, require_known_folder, targets
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
 
@@ -52,10 +52,21 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         UsageError: for an override that is not understood.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
     """
+    _require_known_folders(overrides)
     if GlobalHydra.instance().is_initialized():
         return finalise(hydra_compose("train", overrides=list(overrides)))
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return finalise(hydra_compose("train", overrides=list(overrides)))
+
+
+def _require_known_folders(overrides: Sequence[str]) -> None:
+    """Refuse overrides that have Hydra look for options in packages which are not allowed."""
+    if any("searchpath" in override for override in overrides):
+        for override in OverridesParser.create().parse_overrides(list(overrides)):
+            if override.get_key_element() == "hydra.searchpath":
+                given = override.value()
+                for path in given if isinstance(given, list) else [given]:
+                    require_known_folder(str(path))
 
 
 def finalise(composed: DictConfig) -> Config:
@@ -200,11 +211,7 @@ def _foreign_targets(node: object) -> Iterator[str]:
 @lru_cache(maxsize=64)
 def _source_hash(target: str) -> str:
     """sha256 of the source file that defines a class; what that file imports from elsewhere is not in it."""
-    module, _, name = target.rpartition(".")
-    try:
-        path = inspect.getsourcefile(getattr(importlib.import_module(module), name))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"`_target_: {target}` must name a class that can be imported, but: {error}") from error
+    path = inspect.getsourcefile(find(target))
     assert path is not None, f"{target} has no source file"
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()

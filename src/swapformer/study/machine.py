@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -24,19 +23,35 @@ from swapformer.errors import UsageError
 log = logging.getLogger(__name__)
 
 
-def lock_file() -> Path:
-    """The file that is locked."""
+FOLDERS = (Path("/tmp"), Path("/var/tmp"))
+"""Where the lock may lie, the first that can be written: the same for all jobs of a user, whatever TMPDIR says, and
+whether the user is logged in or not."""
+
+
+def lock_files() -> list[Path]:
+    """The files that may be locked, the first first."""
     user = os.getuid() if hasattr(os, "getuid") else os.getpid()
-    return Path(tempfile.gettempdir()) / f"swapformer-{user}.lock"
+    return [folder / f"swapformer-{user}.lock" for folder in FOLDERS]
+
+
+def _opened() -> int:
+    """A descriptor of the machine's lock. Raises OSError, which names the file, where there is no place for one."""
+    for number, path in enumerate(lock_files(), start=1):
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            if number == len(FOLDERS):
+                raise
+    raise AssertionError("there is a place to try")
 
 
 @contextmanager
 def computing() -> Iterator[None]:
     """A trial computes here; while somebody measures alone, it waits."""
     try:
-        descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = _opened()
     except OSError as error:  # a trial does not fail for want of a place for locks: measuring will
-        log.warning("the machine's lock %s cannot be opened (%s): costs must not be measured now", lock_file(), error)
+        log.warning("the machine's lock cannot be opened (%s): costs must not be measured now", error)
         yield
         return
     try:
@@ -58,11 +73,11 @@ def alone() -> Iterator[None]:
         UsageError: while one does, or another process measures.
     """
     try:
-        descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = _opened()
     except OSError as error:
         raise UsageError(
-            f"costs are measured under the machine's lock, but {lock_file()} cannot be opened ({error.strerror}); set "
-            "TMPDIR to a folder that can be written"
+            f"costs are measured under the machine's lock, but it cannot be opened ({error}); one of "
+            f"{', '.join(map(str, FOLDERS))} must be a folder that can be written"
         ) from error
     try:
         try:

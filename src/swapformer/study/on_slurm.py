@@ -1,7 +1,7 @@
 """Trials as the tasks of a SLURM job array, submitted and queued again by submitit.
 
-The jobs do not need the process that has submitted them: a mark in each trial's folder names its job, so that a later
-command waits for it instead of submitting it again.
+The jobs do not need the process that has submitted them: a file for each array names its trials, so that a later
+command waits for them instead of submitting them again. It is written before a stop is heard.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.study.job import Job, library
 from swapformer.study.limits import require_counts, require_time
 from swapformer.study.provenance import Provenance
+from swapformer.study.signals import Interrupted, signals_wait
 from swapformer.study.slots import cores_of, devices_of
-from swapformer.study.slurm_queue import job_of, mark, queue
+from swapformer.study.slurm_queue import note, noted, queue
 from swapformer.study.store import Store
 from swapformer.study.trial import Trial, Work, is_complete
 
@@ -84,38 +86,42 @@ class SlurmLauncher:
         for first in range(0, len(trials), self.array):
             part = trials[first : first + self.array]
             jobs = self._joined(part)
-            self._submit([trial for trial in part if trial.id not in jobs], jobs)
             try:
+                self._submit([trial for trial in part if trial.id not in jobs], jobs)
                 self._wait(part, jobs)
-            except KeyboardInterrupt:
-                arrays = sorted({job.partition("_")[0] for job in jobs.values()})
-                log.warning(
-                    "the jobs go on, the same command waits for them; to end them: scancel %s", " ".join(arrays)
-                )
+            except (KeyboardInterrupt, Interrupted):
+                arrays = " ".join(sorted({job.partition("_")[0] for job in jobs.values()}))
+                if arrays:
+                    log.warning("the jobs go on, the same command waits for them; to end them: scancel %s", arrays)
                 raise
+
+    @property
+    def _folder(self) -> Path:
+        """Where submitit keeps its files, and we the trials of each array."""
+        return self.store.runs_dir / "slurm"
 
     def _joined(self, trials: Sequence[Trial]) -> dict[str, str]:
         """The trials that have a job already, by id: submitted by a command that is gone, or runs elsewhere."""
-        marked = {trial.id: job for trial in trials if (job := job_of(self.store.directory(trial.id))) is not None}
-        if not marked:
+        asked = {trial.id for trial in trials}
+        submitted = {job: trial for job, trial in noted(self._folder).items() if trial in asked}
+        if not submitted:
             return {}
         while (listed := queue()) is None:
             time.sleep(self.poll)
-        return {trial: job for trial, job in marked.items() if job in listed}
+        return {trial: job for job, trial in submitted.items() if job in listed}
 
     def _submit(self, trials: Sequence[Trial], jobs: dict[str, str]) -> None:
         """Give the trials jobs, and add these to `jobs`."""
         if not trials:
             return
-        folder = self.store.runs_dir / "slurm"
-        executor = self._submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=self.timeouts)
+        executor = self._submitit.AutoExecutor(self._folder, cluster="slurm", slurm_max_num_timeout=self.timeouts)
         executor.update_parameters(**self._parameters(trials))
         job = Job(str(self.store.runs_dir), self.provenance, self.time_limit, self.work, grace=0.8 * self.signal_delay)
-        for trial, submitted in zip(trials, executor.map_array(job, trials), strict=True):
-            jobs[trial.id] = submitted.job_id
-            place = self.store.directory(trial.id)
-            place.mkdir(parents=True, exist_ok=True)
-            mark(place, submitted.job_id)
+        with signals_wait():
+            submitted = executor.map_array(job, trials)
+            made = {one.job_id: trial.id for one, trial in zip(submitted, trials, strict=True)}
+            jobs |= {trial: number for number, trial in made.items()}
+            note(self._folder, made)
         log.info("submitted %d trials as SLURM job %s", len(trials), jobs[trials[0].id].partition("_")[0])
 
     def _parameters(self, trials: Sequence[Trial]) -> dict[str, Any]:

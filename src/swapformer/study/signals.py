@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,25 @@ def sigterm_raises() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Keep SIGTERM and SIGINT waiting, so that a record is not left as “running” by a signal during its last write."""
+    """Keep SIGTERM and SIGINT waiting, so that what was begun is also written down.
+
+    Processes that are started within do not get them either. Another thread may take them all the same (torch has
+    some), and Python then runs the handler here: in the main thread it is another one meanwhile.
+    """
+    came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            handlers[stop] = signal.signal(stop, lambda number, frame: came.append(number))
     try:
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
 
 
 @contextmanager

@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from swapformer.study.files import write_atomic
 
 log = logging.getLogger(__name__)
 
-MARK = "job.json"
-"""In a trial's folder: which job has it."""
+
+def note(folder: Path, jobs: Mapping[str, str]) -> None:
+    """Write down an array that was submitted, in a file of its own: which trial each job (`100_0`, …) has."""
+    number = next(iter(jobs)).partition("_")[0]
+    write_atomic(folder / f"{number}.json", json.dumps(dict(jobs)))
 
 
-def mark(folder: Path, job: str) -> None:
-    """Note in a trial's folder which job was submitted for it."""
-    write_atomic(folder / MARK, json.dumps({"slurm": job}))
-
-
-def job_of(folder: Path) -> str | None:
-    """The job that was submitted last for the trial in `folder`, whether it is over or not."""
-    try:
-        return str(json.loads((folder / MARK).read_bytes())["slurm"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def noted(folder: Path) -> dict[str, str]:
+    """The trial of every job that was ever submitted, whether it is over or not."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found |= {str(job): str(trial) for job, trial in json.loads(path.read_bytes()).items()}
+        except (OSError, ValueError, AttributeError) as error:
+            log.warning("%s does not say which jobs were submitted (%s)", path, error)
+    return found
 
 
 def queue() -> set[str] | None:

@@ -8,6 +8,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from swapformer.conformance import FIRST, LAWS, Verdict, examine
@@ -15,6 +16,7 @@ from swapformer.conformance.shape import settings_of
 from swapformer.errors import UsageError, suggest
 from swapformer.study.complaint import explained
 from swapformer.study.config import compose
+from swapformer.targets import trusting
 from swapformer.training.assemble import SLOTS
 
 SMALL = ["task=copy", "model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
@@ -30,8 +32,9 @@ def main(arguments: Sequence[str]) -> int:
 
         return pairs(arguments[1:])
     options = _parser().parse_intermixed_args(arguments)
-    slot, config = _subject(options.part, options.slot, options.overrides)
-    verdicts = examine(config, slot)
+    with trusting(options.part.partition(".")[0]) if "=" not in options.part else nullcontext():
+        slot, config = _subject(options.part, options.slot, options.overrides)
+        verdicts = examine(config, slot)
     if options.json:
         print(json.dumps([vars(verdict) for verdict in verdicts], indent=1))
     else:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
 from torch import nn
 
 from swapformer.interface import Interface
@@ -17,7 +16,7 @@ from swapformer.model.init import initialise
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.targets import require_known
+from swapformer.targets import find, make, require_known
 from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
@@ -54,7 +53,7 @@ def build_task(config: Config) -> Task:
     """
     require_known(config)
     try:
-        task: Task = instantiate(config["task"])
+        task: Task = make(config["task"], Task)
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
     return task
@@ -64,7 +63,7 @@ def factory(node: Config) -> Callable[..., Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     assert node["_partial_"], "a part's node makes a factory"
     settings = {key: _setting(value) for key, value in node.items() if not key.startswith("_")}
-    return partial(get_object(node["_target_"]), **settings)
+    return partial(find(node["_target_"]), **settings)
 
 
 def _setting(value: Any) -> Any:
@@ -94,7 +93,7 @@ def build_plan(config: Config, asked: Interface | int) -> ModelPlan:
     `asked` is the task's interface, or the number of symbols of a language.
     """
     model, interface = config["model"], Interface(asked) if isinstance(asked, int) else asked
-    topology: type[Topology] = get_object(model["topology"]["_target_"])
+    topology: type[Topology] = find(model["topology"]["_target_"])
     dims = replace(build_dims(model, interface.vocab_size), side=topology.side)
     if not topology.reads_source:
         return ModelPlan(dims, _layers(model, dims, model["layers"]), interface, factory(model["depth"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
+from swapformer.training.durable import move
 from swapformer.training.history import History
 from swapformer.training.pulse import Pulse
 from swapformer.training.ranks import Ranks
@@ -79,6 +79,10 @@ class Watch(Callback):
         if self.history is not None:
             self.history.write(step, values)
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.history is not None:
+            self.history.sync()  # a trial that resumes from the checkpoint does not measure these rows again
+
     def state_dict(self) -> dict[str, Any]:
         return {"first": self.first, "total": float(self.total)}
 
@@ -138,11 +142,8 @@ class Checkpoints(Callback):
     def _save(self, trainer: Trainer) -> None:
         draft = self.path.with_suffix(".tmp")
         trainer.save_checkpoint(draft)
-        if not self.ranks.first:
-            return
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(self.path)
+        if self.ranks.first:
+            move(draft, self.path)
 
 
 class Batches(Callback):

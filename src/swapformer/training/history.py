@@ -6,6 +6,8 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
+from swapformer.training.durable import move, sync
+
 HEADER = ["step", "name", "value"]
 
 
@@ -26,9 +28,13 @@ class History:
         draft = path.with_suffix(".tmp")
         with draft.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([HEADER, *kept])
-        draft.replace(path)
+        move(draft, path)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append the values measured after `step` optimiser steps; a float is written so that it reads back equal."""
         with self.path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([step, name, repr(value)] for name, value in values.items())
+
+    def sync(self) -> None:
+        """Have the disk hold all rows so far."""
+        sync(self.path)

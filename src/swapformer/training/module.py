@@ -9,7 +9,6 @@ from typing import Any
 
 import lightning
 import torch
-from hydra.utils import instantiate
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,6 +21,7 @@ from swapformer.model.context import Tokens
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
+from swapformer.targets import make
 from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
 from swapformer.training.compiled import compiled
@@ -30,6 +30,7 @@ from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parallel import data_mesh, shard
 from swapformer.training.ranks import Ranks
+from swapformer.training.schedule import Schedule
 from swapformer.training.selection import readout
 from swapformer.training.weights import vocabulary_of
 
@@ -173,7 +174,7 @@ class Trial(lightning.LightningModule):
         for name, parameter in self.model.named_parameters():
             declare(parameter, self.origins[name])  # those of a sharded model are others
         optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
-        schedule, steps = instantiate(self.config["schedule"]), self.config["budget"]["steps"]
+        schedule, steps = make(self.config["schedule"], Schedule), self.config["budget"]["steps"]
         scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hydra.utils import instantiate
 from torch import nn
 from torch.optim import Optimizer
 
 from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
+from swapformer.targets import make
 from swapformer.training.selection import readout, select, stacks
 
 OURS = ("freeze", "layer_decay")
@@ -19,8 +19,8 @@ OURS = ("freeze", "layer_decay")
 
 def make_optimiser(optim: Mapping[str, Any]) -> Callable[[Iterable[Any]], Optimizer]:
     """The optimiser that an `optim` node names, to be given its groups of parameters."""
-    made: Callable[[Iterable[Any]], Optimizer] = instantiate(
-        {**{key: value for key, value in optim.items() if key not in OURS}, "_convert_": "all"}
+    made: Callable[[Iterable[Any]], Optimizer] = make(
+        {**{key: value for key, value in optim.items() if key not in OURS}, "_convert_": "all"}, Optimizer
     )
     return made
 

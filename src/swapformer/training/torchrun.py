@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swapformer.paths import python_environment
 from swapformer.training import pulse
 from swapformer.training.signals import Stop, stop_on_signals
 
@@ -76,9 +77,8 @@ def _environment(threads: int) -> dict[str, str]:
 
     What the user has set for a torchrun of their own is not for this one.
     """
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-    found = {**inherited, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
+    inherited = {name: value for name, value in python_environment().items() if not name.startswith("PET_")}
+    found = {**inherited, "OMP_NUM_THREADS": str(threads)}
     found.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # ddp warns of every model without unused parameters
     if Path("/sys/class/net/lo").exists():
         found.setdefault("GLOO_SOCKET_IFNAME", "lo")

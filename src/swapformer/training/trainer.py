@@ -18,6 +18,7 @@ from lightning.pytorch.plugins import DoublePrecision
 
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, Progress, Watch
+from swapformer.training.durable import InPlace
 from swapformer.training.parallel import strategy
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import Stop
@@ -57,10 +58,13 @@ def make_trainer(
 
 
 def _precision(settings: Config, environment: ClusterEnvironment) -> dict[str, Any]:
-    """Precision and environment. Lightning refuses the name of float64 under fsdp, but not what it stands for."""
+    """Precision, environment, and how checkpoints are written.
+
+    Lightning refuses the name of float64 under fsdp, but not what it stands for.
+    """
     if settings["precision"] == "64-true":
-        return {"plugins": [environment, DoublePrecision()]}
-    return {"plugins": [environment], "precision": settings["precision"]}
+        return {"plugins": [environment, InPlace(), DoublePrecision()]}
+    return {"plugins": [environment, InPlace()], "precision": settings["precision"]}
 
 
 _UNFIT_ADVICE = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swapformer.bench.trials import one_of_each_seed
+from swapformer.study.files import TEMPORARY
 from swapformer.study.launcher import LocalLauncher
 from swapformer.study.provenance import here
 from swapformer.study.run import run
@@ -74,8 +75,11 @@ def differing(store: Store, expected: Mapping[str, Result]) -> list[str]:
 
 
 def leftovers(store: Store) -> list[Path]:
-    """Files that a writer did not live to move into place."""
-    return sorted(store.runs_dir.rglob(".tmp-*"))
+    """Files that a writer did not live to move into place: records and the like, checkpoints, histories, artifacts.
+
+    A trial that goes on replaces its own; so they are to be counted when all have ended.
+    """
+    return sorted([*store.runs_dir.rglob(f"{TEMPORARY}*"), *store.trials.rglob("*.tmp")])
 
 
 @contextmanager

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from swapformer.errors import UsageError
-from swapformer.targets import require_known
+from swapformer.targets import find
 from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, Learned, Tokeniser, Written
 
 
@@ -86,10 +85,8 @@ def _read(file: Path, path: str) -> dict[str, Any]:
 def _class(name: object, path: str) -> type[Tokeniser]:
     """The class that a file names: swapformer's own, or of a package that is allowed."""
     try:
-        require_known({"_target_": str(name)})
-        module, _, last = str(name).rpartition(".")
-        found = getattr(import_module(module), last)
-    except (UsageError, ImportError, AttributeError) as error:
+        found = find(str(name))
+    except UsageError as error:
         raise UsageError(f"the tokeniser of {path!r} must be of a class that can be had: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Tokeniser)):
         raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
