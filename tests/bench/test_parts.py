@@ -10,9 +10,10 @@ from swapformer.bench.attention import CASES, attending
 from swapformer.bench.command import GROUPS
 from swapformer.bench.nanogpt import GPT
 from swapformer.bench.norms import EPS, layer_norm, rms_norm
-from swapformer.bench.parts import MEASURED, ON_CUDA
+from swapformer.bench.parts import MEASURED, ON_CUDA, measure
 from swapformer.bench.ratio import compare
 from swapformer.bench.slope import growth
+from swapformer.errors import UsageError
 from swapformer.model.dims import Dims
 from swapformer.model.norm import LayerNorm, RMSNorm
 from swapformer.study.config import compose
@@ -99,3 +100,8 @@ def test_a_comparison_without_a_target_has_no_verdict() -> None:
 
 def test_every_group_can_be_measured() -> None:
     assert tuple(MEASURED) == GROUPS and set(ON_CUDA) <= set(GROUPS)
+
+
+def test_a_group_that_is_about_a_cpu_alone_is_not_measured_elsewhere_in_silence() -> None:
+    with pytest.raises(UsageError, match="kernels, decoder, norms alone, not for blocked, which are about a CPU"):
+        list(measure(["blocked", "norms"], "cuda", 1))

@@ -14,6 +14,8 @@ from swapformer.console import OneOf, at_least
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
 """What `bench parts` measures."""
+TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
+"""What `bench corpus` measures."""
 
 Measurement = Callable[[argparse.Namespace], Iterable[Ratio | Slope | Figure]]
 
@@ -102,7 +104,9 @@ def parser() -> argparse.ArgumentParser:
 
     corpus = verbs.add_parser("corpus", parents=[common], help="speed and memory of tokenising a generated text")
     corpus.add_argument("--megabytes", type=at_least(1), default=100)
-    corpus.add_argument("tokenisers", nargs="*", default=[], help="default: characters bytes bpe wordpiece")
+    corpus.add_argument(
+        "tokenisers", nargs="*", type=OneOf("tokeniser", TOKENISERS), help=f"only these of {', '.join(TOKENISERS)}"
+    )
     corpus.set_defaults(measure=_corpus)
 
     trust = verbs.add_parser("reliability", parents=[common], help="kills, full disks, cut files, clocks, large stores")
@@ -173,6 +177,6 @@ def _start(options: argparse.Namespace) -> list[Ratio]:
 
 
 def _corpus(options: argparse.Namespace) -> list[Figure]:
-    from swapformer.bench.corpus import TOKENISERS, costs
+    from swapformer.bench.corpus import costs
 
     return costs(options.megabytes, tuple(options.tokenisers) or TOKENISERS)

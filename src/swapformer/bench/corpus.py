@@ -21,7 +21,6 @@ from swapformer.task.source import Files
 from swapformer.task.text import Text
 from swapformer.task.tokeniser import Tokeniser
 
-TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 _BATCHES = 2000
 _WORDS = 50_000
 

@@ -28,8 +28,12 @@ def measure(groups: Sequence[str], device: str | None, rounds: int) -> Iterator[
     """Every finding of the groups, or of all, as it is made, with two threads.
 
     Raises:
-        UsageError: for a device that is not there.
+        UsageError: for a device that is not there, or a group that is about a CPU alone.
     """
+    if device == "cuda" and (unfit := [group for group in groups if group not in ON_CUDA]):
+        raise UsageError(
+            f"--device cuda must be given for {', '.join(ON_CUDA)} alone, not for {', '.join(unfit)}, which are about a CPU"
+        )
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda needs a CUDA device, but this machine has none; leave the option out.")
     devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
