@@ -32,7 +32,8 @@ def measure(groups: Sequence[str], device: str | None, rounds: int) -> Iterator[
     """
     if device == "cuda" and (unfit := [group for group in groups if group not in ON_CUDA]):
         raise UsageError(
-            f"--device cuda must be given for {', '.join(ON_CUDA)} alone, not for {', '.join(unfit)}, which are about a CPU"
+            f"--device cuda must be given for {', '.join(ON_CUDA)} alone, not for {', '.join(unfit)}, which are about "
+            "a CPU"
         )
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda needs a CUDA device, but this machine has none; leave the option out.")
