@@ -13,16 +13,22 @@ from swapformer.study.signals import signals_wait
 @pytest.mark.parametrize("taken_by_another", [False, True])
 def test_a_stop_waits_for_the_end_of_the_block_whichever_thread_takes_it(taken_by_another: bool) -> None:
     done = False
-    over = threading.Event()
-    other = threading.Thread(target=over.wait)
-    other.start()
-    assert other.ident is not None
-    try:
-        with pytest.raises(KeyboardInterrupt), signals_wait():
-            signal.pthread_kill(other.ident if taken_by_another else threading.get_ident(), signal.SIGINT)
-            done = sum(range(10**5)) > 0
-    finally:
-        over.set()
-        other.join()
+    begun, taken = threading.Event(), threading.Event()
+
+    def take() -> None:
+        begun.wait()
+        if taken_by_another:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        taken.set()
+
+    other = threading.Thread(target=take)
+    other.start()  # before the block, so that it does not keep signals waiting
+    with pytest.raises(KeyboardInterrupt), signals_wait():
+        begun.set()
+        taken.wait()
+        if not taken_by_another:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        done = sum(range(10**5)) > 0
+    other.join()
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
