@@ -15,7 +15,8 @@ import pytest
 
 from report.store import ENVIRONMENT, Store
 from swapformer.errors import UsageError
-from swapformer.report.records import held, read
+from swapformer.report.records import read
+from swapformer.report.trial_files import held
 
 
 @pytest.fixture

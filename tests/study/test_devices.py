@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from study import fakes
-from swapformer.report.records import environment_class
+from swapformer.report.trial_files import environment_class
 from swapformer.study.config import check, compose
 from swapformer.study.expand import make_trial
 from swapformer.study.launcher import LocalLauncher

@@ -1,12 +1,8 @@
-"""From trial folders to frames. What cannot be read is a status or a problem to show, never a number, never a crash."""
+"""From the folders of trials to frames: what cannot be read is no number in them."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,13 +12,9 @@ import pandas as pd
 
 from swapformer.report.histories import read_history
 from swapformer.report.manifest import Cell, Manifest, read_manifest
-from swapformer.schema import upgraded
+from swapformer.report.trial_files import TrialFiles, environment_class, mapping_of, number_of, numbers_of, read_trial
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
-LARGEST = 1e150
-"""Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
-_RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
-_HEARTBEAT_SECONDS = 120.0
 
 Place = tuple[str, str, int]
 """Condition, arm and seed."""
@@ -75,18 +67,6 @@ class Records:
         return int((chosen if arm is None else chosen & (self.cells["arm"] == arm)).sum())
 
 
-@dataclass
-class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
-
-    status: str
-    reason: str = ""
-    record: Mapping[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    probes: dict[str, Any] = field(default_factory=dict)
-    infinite: frozenset[str] = frozenset()
-
-
 def read(study_dir: Path, runs_dir: Path) -> Records:
     """Read `study_dir/manifest.json` and the trials that it names under `runs_dir/trials`."""
     manifest = read_manifest(study_dir / "manifest.json")
@@ -103,7 +83,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         infinite |= {(cell.condition, cell.arm, name) for name in trial.infinite}
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
-        directions |= {k: v for k, v in _mapping(trial.record, "directions").items() if v in ("lower", "higher")}
+        directions |= {k: v for k, v in mapping_of(trial.record, "directions").items() if v in ("lower", "higher")}
         if trial.status != "missing":
             history = read_history(directory / "metrics.csv", manifest.metrics, problems)
             histories.append(
@@ -138,129 +118,23 @@ def _all_cells(manifest: Manifest) -> list[Cell]:
     return list((expected | {key: cell for key, cell in named.items() if (key[0], key[2]) in places}).values())
 
 
-def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
-    """Read a trial's record and artifacts; what cannot be read is added to `problems`."""
-    path = directory / "record.json"
-    try:
-        record = _checked(json.loads(path.read_text(encoding="utf-8")), cell)
-    except FileNotFoundError:
-        return TrialFiles("running") if held(directory) else TrialFiles("missing")
-    except (OSError, ValueError) as error:
-        problems.append(f"{path}: {error}")
-        return TrialFiles("corrupt", f"record.json cannot be read: {error}")
-    status, reason = record["status"], str(record.get("reason") or "")
-    if status == "running" and not held(directory, record):
-        return TrialFiles("killed", "the record says running, but no process holds the trial", record)
-    if status != "finished":
-        return TrialFiles(status, reason, record)
-    artifacts = _artifacts(directory / "artifacts", problems)
-    values = _numbers(_mapping(record, "metrics"))
-    for artifact in artifacts.values():
-        values |= _numbers(_mapping(artifact, "metrics"))
-    for name in _mapping(record, "metrics").keys() - values.keys():
-        problems.append(f"{path}: the metric {name!r} is not a finite number")
-    probes = {name: each.get("data") for name, each in artifacts.items()}
-    infinite = frozenset(_mapping(record, "metrics").keys() | _mapping(record, "directions").keys()) - values.keys()
-    return TrialFiles(status, reason, record, values, probes, infinite)
-
-
-def _checked(found: Any, cell: Cell) -> dict[str, Any]:
-    """The record as the current version has it."""
-    if not isinstance(found, dict):
-        raise ValueError(f"expected a mapping, found {type(found).__name__}")
-    version = found.get("schema_version")
-    record = upgraded(found, version if isinstance(version, int) else 0)
-    if record.get("status") not in _RECORDED:
-        raise ValueError(f"unknown status {record.get('status')!r}")
-    if record.get("seed", cell.seed) != cell.seed:
-        raise ValueError(f"it has seed {record['seed']!r}, but the study's cell has seed {cell.seed}")
-    if record["status"] == "finished" and not isinstance(record.get("metrics"), dict):
-        raise ValueError("a finished trial must hold `metrics`")
-    return record
-
-
-def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
-    """Whether a process holds the trial: its kernel lock, or (trial of another host) a heartbeat under two minutes old.
-
-    The test takes a shared lock for an instant and gives it back; it never waits and changes nothing.
-    """
-    host = _mapping(record or {}, "machine").get("host")
-    if host not in (None, socket.gethostname()):
-        try:
-            return time.time() - (directory / "heartbeat").stat().st_mtime < _HEARTBEAT_SECONDS
-        except OSError:
-            return False
-    try:
-        with (directory / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(lock, fcntl.LOCK_UN)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def environment_class(record: Mapping[str, Any]) -> str:
-    """Device type and number, torch version, threads and determinism, in words: only equal ones may be compared."""
-    environment = _mapping(record, "environment")
-    if not environment:
-        return "unknown"
-    threads = environment.get("threads", "?")
-    several = f"{environment['devices']} × " if "devices" in environment else ""
-    shared = f" · {environment['strategy']}" if "strategy" in environment else ""
-    return (
-        f"{several}{environment.get('device', '?')}{shared} · torch {environment.get('torch', '?')} · "
-        f"{threads} thread{'' if threads == 1 else 's'} · "
-        f"{'deterministic' if environment.get('deterministic') else 'not deterministic'}"
-    )
-
-
-def _artifacts(directory: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
-    """What probes left, by name."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(directory.glob("*.json")):
-        try:
-            artifact = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(artifact, dict):
-                raise ValueError(f"expected a mapping, found {type(artifact).__name__}")
-        except (OSError, ValueError) as error:
-            problems.append(f"{path}: {error}")
-            continue
-        found[path.stem] = artifact
-    return found
-
-
 def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
-    record, parameters, git = trial.record, _mapping(trial.record, "parameters"), _mapping(trial.record, "git")
+    record, parameters, git = trial.record, mapping_of(trial.record, "parameters"), mapping_of(trial.record, "git")
     return (
         cell.condition, cell.arm, cell.seed, cell.trial, trial.status, trial.reason,
-        _number(record.get("steps")), _number(record.get("tokens")), _number(record.get("seconds")),
-        _number(parameters.get("total")), _number(parameters.get("non_position")),
+        number_of(record.get("steps")), number_of(record.get("tokens")), number_of(record.get("seconds")),
+        number_of(parameters.get("total")), number_of(parameters.get("non_position")),
         environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
-        str(_mapping(record, "data").get("fingerprint") or ""), str(record.get("results_epoch", "")),
+        str(mapping_of(record, "data").get("fingerprint") or ""), str(record.get("results_epoch", "")),
     )  # fmt: skip
 
 
 def _metric_rows(cell: Cell, trial: TrialFiles) -> list[tuple[Any, ...]]:
-    errors = _numbers(_mapping(trial.record, "standard_errors"))
+    errors = numbers_of(mapping_of(trial.record, "standard_errors"))
     return [
         (cell.condition, cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
         for name, value in trial.metrics.items()
     ]
-
-
-def _mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _number(value) for name, value in values.items() if abs(_number(value)) < LARGEST}
 
 
 def _concatenate(histories: list[pd.DataFrame]) -> pd.DataFrame:

@@ -13,9 +13,9 @@ from swapformer.report import canvas, formats, panels
 from swapformer.report.design import Chosen, Tried, Tuning
 from swapformer.report.hover import Hover
 from swapformer.report.manifest import Cell, Manifest
-from swapformer.report.records import read_trial
 from swapformer.report.scene import Drawn, Scene
 from swapformer.report.style import ALARM
+from swapformer.report.trial_files import read_trial
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from swapformer.report.claims import Claim
-from swapformer.report.estimates import Both, Estimate, IdenticalEstimate, MeanEstimate, Opened, RateEstimate, Unknown
+from swapformer.report.deciding import Range, effort, p_values, seeds_for
+from swapformer.report.estimates import Estimate, Opened
 from swapformer.report.evidence import Evidence
-from swapformer.report.power import fewest, seeds_range
 from swapformer.report.statistics import holm_adjusted, holm_levels
 
 Outcome = Literal["supported", "refuted", "undecided"]
@@ -64,7 +64,7 @@ class Verdict:
     level: float
     p: float
     p_adjusted: float
-    needed: tuple[int | None, int | None] | None
+    needed: Range | None
     notes: tuple[str, ...]
     look: int | None = None
 
@@ -88,7 +88,7 @@ class _Case:
         """The smallest level at which the claim is decided one way or the other."""
         if not self.estimates:
             return 1.0
-        parts = [_p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
+        parts = [p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
         supported = max(inside for inside, _ in parts)
         refuted = len(parts) * min(outside for _, outside in parts)
         return min(1.0, 2 * min(supported, refuted))
@@ -196,19 +196,6 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     return notes
 
 
-def _p_values(estimate: Estimate, region: tuple[float, float]) -> tuple[float, float]:
-    """One-sided p-values that the true difference lies inside, and outside, the region."""
-    below, above = region
-    inside, outside = [], []
-    if below != -math.inf:
-        inside.append(estimate.p_above(below))
-        outside.append(estimate.p_below(below))
-    if above != math.inf:
-        inside.append(estimate.p_below(above))
-        outside.append(estimate.p_above(above))
-    return max(inside), min(outside)
-
-
 def _limits(estimate: Estimate, region: tuple[float, float], level: float, arms: int) -> tuple[float, float]:
     """The interval at `1 - level`; the limit that can only refute has the tail of one of `arms` (Bonferroni)."""
     below, above = region
@@ -218,53 +205,12 @@ def _limits(estimate: Estimate, region: tuple[float, float], level: float, arms:
     return estimate.lower(lower_tail), estimate.upper(upper_tail)
 
 
-def _needed(contrasts: Sequence[Contrast], level: float) -> tuple[int | None, int | None] | None:
+def _needed(contrasts: Sequence[Contrast], level: float) -> Range | None:
     """The seeds that would decide: the hardest of the differences that lean to yes, or the easiest that leans to no."""
     leaning_no = [c for c in contrasts if not c.region[0] < c.estimate.value < c.region[1]]
-    chosen = [_seeds_for(c.estimate, c.region, level / len(contrasts) if leaning_no else level) for c in
+    chosen = [seeds_for(c.estimate, c.region, level / len(contrasts) if leaning_no else level) for c in
               (leaning_no or [c for c in contrasts if c.outcome == "undecided"])]  # fmt: skip
     known = [found for found in chosen if found is not None]
     if leaning_no:
-        return min(known, key=_effort) if known else None
-    return max(known, key=_effort) if known and len(known) == len(chosen) else None
-
-
-def _effort(needed: tuple[int | None, int | None]) -> tuple[float, float]:
-    low, high = needed
-    return (math.inf if low is None else low, math.inf if high is None else high)
-
-
-def _seeds_for(estimate: Estimate, region: tuple[float, float], level: float) -> tuple[int | None, int | None] | None:
-    """A range of seeds with which a difference like this one would be decided; None where no number would do."""
-    below, above = region
-    distance = min(abs(estimate.value - below), abs(estimate.value - above))
-    if isinstance(estimate, Opened):
-        holds, fails = _p_values(estimate, region)
-        if (holds if below < estimate.value < above else fails) == 1:
-            return None  # the open side is the one that would have to close
-        return _seeds_for(estimate.inner, region, level)
-    if isinstance(estimate, Both):
-        parts = [_seeds_for(part, region, level) for part in (estimate.first, estimate.second)]
-        return None if None in parts else max((part for part in parts if part is not None), key=_effort)
-    if isinstance(estimate, Unknown) or not math.isfinite(distance):
-        return None
-    if isinstance(estimate, IdenticalEstimate):
-        if distance == 0:
-            return None  # at the very edge, with every seed
-        enough = fewest(lambda seeds: 2 * min(_p_values(replace(estimate, n=seeds), region)) <= level)
-        return enough, enough
-    if isinstance(estimate, RateEstimate):  # approximate: a t interval, with one more seed of either kind in the spread
-        rate = (abs(estimate.total) + 1) / (estimate.n + 2)
-        low, high = seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
-        clearest = fewest(
-            lambda seeds: (
-                2 * min(_p_values(RateEstimate(int(math.copysign(seeds, estimate.total)), seeds), region)) <= level
-            )
-        )
-        return _at_least(low, clearest), _at_least(high, clearest)
-    assert isinstance(estimate, MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
-    return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)
-
-
-def _at_least(seeds: int | None, least: int | None) -> int | None:
-    return None if seeds is None or least is None else max(seeds, least)
+        return min(known, key=effort) if known else None
+    return max(known, key=effort) if known and len(known) == len(chosen) else None
