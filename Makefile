@@ -32,7 +32,7 @@ types: install-dev
 	$(BIN)/mypy
 
 pytest: install-dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 clean:
 	rm -rf $(VENV)
