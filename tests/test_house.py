@@ -33,14 +33,14 @@ ROOMS = {
     "model": {"random", "interface"},
     "task": {"random", "errors", "interface", "targets"},
     "analysis": set(),
-    "training": {"model", "task", "random", "errors", "interface", "paths", "targets"},
+    "training": {"model", "task", "random", "errors", "interface", "paths", "targets", "durable"},
     "probes": {"model", "task", "analysis", "training", "interface", "targets"},
     "conformance": {"model", "training", "random", "interface", "options", "targets"},
     "report": {"errors", "schema"},
     "mirror": {"study", "report", "errors", "paths", "targets"},
     "study": {
         *("model", "task", "analysis", "training", "probes", "report"),
-        *("interface", "errors", "paths", "console", "options", "schema", "targets"),
+        *("interface", "errors", "paths", "console", "options", "schema", "targets", "durable"),
     },
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths"},
 }

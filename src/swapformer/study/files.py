@@ -7,6 +7,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from swapformer.durable import sync
+
 TEMPORARY = ".tmp-"
 
 
@@ -34,16 +36,7 @@ def write_atomic(path: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power cut (POSIX: the directory has to be synced itself)."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)  # a rename survives a power cut once its folder is synced
 
 
 def clear_temporaries(folder: Path) -> None:

@@ -10,7 +10,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
-from swapformer.training.durable import move
+from swapformer.durable import move
 from swapformer.training.history import History
 from swapformer.training.pulse import Pulse
 from swapformer.training.ranks import Ranks

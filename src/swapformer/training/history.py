@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from swapformer.training.durable import move, sync
+from swapformer.durable import move, sync
 
 HEADER = ["step", "name", "value"]
 

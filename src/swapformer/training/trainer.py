@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import warnings
@@ -10,18 +11,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.plugins import DoublePrecision
+from lightning.pytorch.plugins import DoublePrecision, TorchCheckpointIO
 
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, Progress, Watch
-from swapformer.training.durable import InPlace
 from swapformer.training.parallel import strategy
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import Stop
+
+
+class InPlace(TorchCheckpointIO):
+    """Writes a checkpoint into the folder that it is for.
+
+    Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
+    and where a process that is killed leaves it behind. A draft may be cut: `swapformer.durable.move` makes it count.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        content = io.BytesIO()  # a disk that is full is then told as such, and not as an error of the archive
+        torch.save(checkpoint, content)
+        Path(path).write_bytes(content.getbuffer())
 
 
 def make_trainer(
