@@ -7,18 +7,23 @@ The numbers come from this program itself, of the commit that last refreshed the
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from swapformer.paths import conf_dir
 from swapformer.study.config import RESULTS_EPOCH, compose
 from swapformer.study.expand import expand
 from swapformer.study.spec import load, shipped
 from swapformer.training.fit import fit
+from swapformer.training.restore import restore
 
 GOLDEN = Path(__file__).parent / "golden"
 LOSSES = GOLDEN / "losses.json"
@@ -138,3 +143,59 @@ def test_the_golden_losses_are_of_this_results_epoch(refresh: bool) -> None:
         LOSSES.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
     assert golden["results_epoch"] == RESULTS_EPOCH, f"RESULTS_EPOCH was raised: refresh the losses, {REFRESH}"
     assert set(golden["losses"]) == set(TRIALS)
+
+
+ATTENTION = GOLDEN / "attention.json"
+NOT_CAUSAL = ("linformer", "nystrom")
+THREE_STEPS = [
+    *("model.d_model=32", "model.num_layers=2", "model.num_heads=4", "task.batch_size=4", "budget.steps=3"),
+    *("schedule.warmup_steps=1", "eval.batches=1", "eval.final_batches=1", "log_every=1", "optim.lr=5e-3", "seed=3"),
+    *("model.init.std=0.2", "model.dropout=0.1"),
+]
+CAUSAL = ["task=copy", "task.lengths=[2,6]", "task.eval_lengths=[8]"]
+WHOLE = ["task=sunspots", "model/topology=encoder", "model/pattern=full"]
+
+
+def processor() -> str:
+    """What decides the last bits of a sum: equal ones must give equal bits."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"
+
+
+def attention_run(option: str, place: Path) -> dict[str, Any]:
+    """Three steps of a tiny trial with an attention: its losses, and of each weight size and digest at the end."""
+    overrides = [*THREE_STEPS, f"model/attention={option}", *(WHOLE if option in NOT_CAUSAL else CAUSAL)]
+    config = compose(overrides)
+    outcome = fit(config, place)
+    assert outcome.status == "finished", outcome.reason
+    with (place / "metrics.csv").open(newline="") as file:
+        losses = {row["step"]: float(row["value"]) for row in csv.DictReader(file) if row["name"] == "train/loss"}
+    weights = {name: held.detach() for name, held in restore(config, place)[1].named_parameters()}
+    return {
+        "losses": losses,
+        "weights": {
+            name: [float(held.double().abs().sum()), hashlib.sha256(held.numpy().tobytes()).hexdigest()[:16]]
+            for name, held in sorted(weights.items())
+        },
+    }
+
+
+@pytest.mark.parametrize("option", sorted(path.stem for path in (conf_dir() / "model" / "attention").glob("*.yaml")))
+def test_an_attention_trains_to_the_golden_weights(
+    option: str, refresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit-equal on the processor and torch that the file names; within rounding on others."""
+    monkeypatch.setenv("SWAPFORMER_CACHE", str(tmp_path / "cache"))
+    golden = json.loads(ATTENTION.read_text()) if ATTENTION.exists() else {"processor": processor(), "options": {}}
+    found = attention_run(option, tmp_path)
+    if refresh and option not in golden["options"]:
+        golden["options"][option] = found
+        ATTENTION.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
+    known = golden["options"].get(option)
+    assert known is not None, f"{option} has no golden weights yet; write them with {REFRESH}"
+    if processor() == golden["processor"]:
+        assert found == known
+    else:
+        assert found["losses"] == pytest.approx(known["losses"], rel=TOLERANCE)
+        assert found["weights"].keys() == known["weights"].keys()
+        sums = {name: held[0] for name, held in known["weights"].items()}
+        assert {name: held[0] for name, held in found["weights"].items()} == pytest.approx(sums, rel=1e-4)
