@@ -16,6 +16,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from benchmarks.__main__ import main as benchmark
 from swapformer.cli import main
 from swapformer.paths import conf_dir
 
@@ -350,17 +351,23 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], argumen
     assert expected in complaint(capsys, *arguments.split())
 
 
+def run(arguments: str) -> int:
+    """A command of swapformer, or of the benchmarks beside it."""
+    words = arguments.split()
+    return benchmark(words[1:]) if words[0] == "benchmarks" else main(words)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         *(
-            f"bench reliability {option}"
+            f"benchmarks reliability {option}"
             for option in ("--kills -1", "--kills 0", "--offsets 0", "--listed -5", "--reported 0", "--rounds -1")
         ),
-        "bench start --rounds 0",
-        "bench launcher --trials 0",
-        "bench launcher --steps 0",
-        "bench corpus --megabytes 0",
+        "benchmarks start --rounds 0",
+        "benchmarks launcher --trials 0",
+        "benchmarks launcher --steps 0",
+        "benchmarks corpus --megabytes 0",
         "cost pos --measure --steps 0",
         "cost task=copy --batch x",
         "check pairs --sample 0",
@@ -369,7 +376,7 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], argumen
 def test_what_is_counted_is_at_least_one(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A measurement of nothing would meet every target."""
     with pytest.raises(SystemExit) as stop:
-        main(arguments.split())
+        run(arguments)
     *_, option, number = arguments.split()
     complaint = f"argument {option}: it must be a whole number of at least 1, but it is '{number}'"
     assert stop.value.code == 2 and complaint in capsys.readouterr().err
@@ -379,15 +386,15 @@ def test_what_is_counted_is_at_least_one(arguments: str, capsys: pytest.CaptureF
     ("arguments", "complaint"),
     [
         ("trials --status finish", "argument --status: no status 'finish'; did you mean 'finished'?"),
-        ("bench reliability kils", "no disturbance 'kils'; did you mean 'kills'?"),
-        ("bench parts kernel", "no group 'kernel'; did you mean 'kernels'?"),
+        ("benchmarks reliability kils", "no disturbance 'kils'; did you mean 'kills'?"),
+        ("benchmarks parts kernel", "no group 'kernel'; did you mean 'kernels'?"),
     ],
 )
 def test_a_word_that_is_none_of_those_that_fit_is_refused(
     arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(arguments.split())
+        run(arguments)
     assert stop.value.code == 2 and complaint in capsys.readouterr().err
 
 

@@ -14,7 +14,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.mirror.process import destination
 from swapformer.paths import conf_dir
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE, find, require_known, targets
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
@@ -101,8 +101,8 @@ def test_what_the_user_names_is_allowed_and_nothing_that_only_begins_like_it(
         "swapformer.targets.import_module",
         "lion_pytorch.lion_pytorch.torch.hub.load",
         # what swapformer and torch define, but not for configurations
-        "swapformer.study.job.library",
-        "swapformer.study.job.Job",
+        "swapformer.study.launch.remote_job.library",
+        "swapformer.study.launch.remote_job.Job",
         "swapformer.training.torchrun.main",
         "swapformer.probes.replay",
         "swapformer.mirror.process.destination",

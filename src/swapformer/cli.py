@@ -24,12 +24,11 @@ TOOLS = {
     "dashboard": ("swapformer.tools.dashboard", "a W&B workspace of a study"),
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
-    "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration"),
+    "cost": ("swapformer.tools.cost.command", "parameters, operations and bytes of a configuration"),
     "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),
     "sample": ("swapformer.tools.sample", "let a trained model write"),
-    "export": ("swapformer.tools.export", "write a trained model as a Hugging Face checkpoint"),
-    "import": ("swapformer.tools.load", "make a Hugging Face checkpoint a start for trials"),
-    "bench": ("swapformer.bench", "measure speed"),
+    "export": ("swapformer.tools.export_checkpoint", "write a trained model as a Hugging Face checkpoint"),
+    "import": ("swapformer.tools.import_checkpoint", "make a Hugging Face checkpoint a start for trials"),
     "completion": ("swapformer.tools.completion", "a script that lets your shell complete this command"),
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
@@ -129,7 +128,7 @@ def verb_parsers() -> Mapping[str, argparse.ArgumentParser]:
 
 
 def _study(options: argparse.Namespace) -> None:
-    from swapformer.study import overrides as texts
+    from swapformer.study.config import overrides as texts
 
     own = {key: texts.value(options.overrides, key) for key in ("scale", "seeds")}
     texts.check(options.overrides, "what follows the study's name")
@@ -140,12 +139,12 @@ def _study(options: argparse.Namespace) -> None:
         _through_hydra(options, own, extra)
         return
     from swapformer.mirror.process import cells_of, mirrored
-    from swapformer.study.answer import answer
+    from swapformer.results.store import Store
     from swapformer.study.expand import expand
-    from swapformer.study.launcher import LocalLauncher
-    from swapformer.study.provenance import here
+    from swapformer.study.launch.local import LocalLauncher
+    from swapformer.study.launch.provenance import here
+    from swapformer.study.run_study import answer
     from swapformer.study.spec import load, with_seeds
-    from swapformer.study.store import Store
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), here()
@@ -164,7 +163,7 @@ def _study(options: argparse.Namespace) -> None:
 
 def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extra: list[str]) -> None:
     """Something about the launcher was asked for: the study as the Hydra sweep that it is."""
-    from swapformer.study.provenance import remember_command
+    from swapformer.study.launch.provenance import remember_command
     from swapformer.train import sweep
 
     remember_command()
@@ -177,11 +176,11 @@ def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extr
 def _report(options: argparse.Namespace) -> None:
     from swapformer.report.build import build
     from swapformer.study.spec import published_folder
-    from swapformer.tools.find import apart, store_of, study_folder
+    from swapformer.tools.lookup import apart, store_of, study_folder
 
     names, overrides = apart(options.names)
     if len(names) == 2 and not options.publish:
-        from swapformer.tools.versus import run
+        from swapformer.tools.compare_studies import run
 
         run(names, overrides, options.json)
         return

@@ -17,12 +17,12 @@ from swapformer.errors import UsageError, suggest
 from swapformer.mirror.follow import Target
 from swapformer.mirror.process import mirrored
 from swapformer.paths import conf_dir
-from swapformer.study import record as records
-from swapformer.study.complaint import explained
-from swapformer.study.provenance import here, remember_command
-from swapformer.study.run import run
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial, execute
+from swapformer.results import record as records
+from swapformer.results.store import Store
+from swapformer.study.config.hydra_errors import explained
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.provenance import here, remember_command
+from swapformer.study.launch.trial import Trial, execute
 
 FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
@@ -69,12 +69,12 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study import budget, config
+    from swapformer.study.config import budget, compose
     from swapformer.study.expand import make_trial
 
     with explained():
-        resolved = config.finalise(composed)
-    config.check(resolved)
+        resolved = compose.finalise(composed)
+    compose.check(resolved)
     if (text := budget.text(resolved["budget"])) is not None:
         print(f"swapformer: {text}", file=sys.stderr)
     trial = make_trial(resolved)

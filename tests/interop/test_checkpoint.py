@@ -19,7 +19,7 @@ from swapformer.interface import MAIN, Interface, Readout
 from swapformer.interop import expression, load, save
 from swapformer.model.context import Tokens
 from swapformer.model.topology import Topology
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.task.next_sentence import NEXT_SENTENCE
 from swapformer.training.assemble import build_model
 

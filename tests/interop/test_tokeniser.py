@@ -15,10 +15,10 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.interop.tokeniser import read_tokeniser, their_tokeniser
 from swapformer.model.context import Tokens
-from swapformer.study.config import compose, task_of
+from swapformer.study.config.compose import compose, task_of
 from swapformer.task.tokeniser import Bytes, Trained
 from swapformer.training.assemble import build_model
-from swapformer.training.start import begin
+from swapformer.training.warm_start import begin
 
 transformers = pytest.importorskip("transformers")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mirror.readback import Curves
 from swapformer.mirror import Destination, Page, Run
 from swapformer.mirror.base import Findings, Say
-from swapformer.study.record import Record
+from swapformer.results.record import Record
 
 
 class Memory(Destination):

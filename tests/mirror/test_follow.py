@@ -13,10 +13,10 @@ import pytest
 from mirror.places import Memory
 from mirror.readback import curves_of
 from swapformer.mirror.follow import Follower, Target
-from swapformer.mirror.history import History
 from swapformer.mirror.process import mirrored
-from swapformer.study.record import Record
-from swapformer.study.store import Store
+from swapformer.results.history_tail import History
+from swapformer.results.record import Record
+from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
 HEAD = "step,name,value\n"

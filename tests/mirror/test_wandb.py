@@ -17,9 +17,9 @@ from swapformer.mirror import WandB, wandb_runs
 from swapformer.mirror.base import Findings
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import destination, mirrored
-from swapformer.report.manifest import SCHEMA_VERSION
-from swapformer.study.record import Record
-from swapformer.study.store import Store
+from swapformer.results.manifest import SCHEMA_VERSION
+from swapformer.results.record import Record
+from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
 ROWS = (

@@ -15,7 +15,7 @@ from swapformer.conformance.subject import Subject, ids, places
 from swapformer.errors import UsageError
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 from swapformer.training.fit import fit
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from configs import small
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 
 HEADS, LAYERS = 4, 2

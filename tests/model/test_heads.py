@@ -14,7 +14,7 @@ from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
-from swapformer.model.attention.guidance import overlap
+from swapformer.model.attention.auxiliary_losses import overlap
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
@@ -25,7 +25,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.random import stream
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 4, 3, 10, 9

@@ -20,7 +20,7 @@ from swapformer.model.normaliser import Entmax15, Normaliser, Sigmoid, Sink, Sof
 from swapformer.model.pattern import AllOf, AnyOf, Causal, Dilated, Full, Longformer, Pattern, PerHead, Reach, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position, RelativeKey, TransformerXL
 from swapformer.model.score import Additive, Dot, Score
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 
 DIMS = Dims(d_model=16, num_layers=1, num_heads=2, head_dim=8, max_len=512, vocab_size=5)
 LENGTH = 150

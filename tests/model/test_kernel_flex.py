@@ -18,7 +18,7 @@ from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Longformer, Pattern, PerHead, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position
 from swapformer.model.score import Dot
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 

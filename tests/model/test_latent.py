@@ -20,8 +20,8 @@ from swapformer.model.pattern import Causal, Full, Pattern, Window
 from swapformer.model.position import ALiBi, Position, Rotary
 from swapformer.model.score import Dot
 from swapformer.random import stream
-from swapformer.study.config import check, compose, task_of
-from swapformer.study.costs import measure
+from swapformer.study.config.compose import check, compose, task_of
+from swapformer.study.config.cost import measure
 from swapformer.training.assemble import build_model
 
 HEADS, HEAD_DIM, TURNING, VALUES, WIDTH, LENGTH = 3, 7, 4, 5, 6, 9

@@ -18,7 +18,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full
 from swapformer.model.position import Position
 from swapformer.random import stream
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 2, 4, 6, 23
 DIMS = Dims(WIDTH, 1, HEADS, HEAD_DIM, LENGTH, 5)

@@ -32,7 +32,7 @@ from swapformer.model.pattern import (
     Window,
 )
 from swapformer.model.pattern.function import same_remainder
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_plan
 
 DIMS = Dims(d_model=32, num_layers=1, num_heads=4, head_dim=8, max_len=64, vocab_size=5)

@@ -15,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.model.context import Context, Tokens
 from swapformer.model.plan import ModelPlan
 from swapformer.model.position import Position
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.task.base import Batch
 from swapformer.task.copy import Copy
 from swapformer.training.assemble import build_model, build_plan

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.model.attention import Attention, GatedDeltaNet, Mamba2
-from swapformer.model.attention.carry import Carry
 from swapformer.model.attention.recurrence import Steps, by_chunk, by_place
+from swapformer.model.attention.recurrent_state import Carry
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.layers import origin_of
 from swapformer.model.pattern import Causal, Full, Window
 from swapformer.model.position import Position, Rotary
 from swapformer.random import stream
-from swapformer.study.config import check, compose, task_of
-from swapformer.study.costs import measure
+from swapformer.study.config.compose import check, compose, task_of
+from swapformer.study.config.cost import measure
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 4, 4, 6, 21
 DIMS = Dims(WIDTH, 1, HEADS, HEAD_DIM, 64, 5)

@@ -33,7 +33,7 @@ from swapformer.model.residual import (
     Weighted,
 )
 from swapformer.random import stream
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 
 LAYERS, BRANCHES, WIDTH = 3, 2, 6

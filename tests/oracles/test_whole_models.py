@@ -22,7 +22,7 @@ from swapformer.interop.rules import Rule, Shapes, module, read, read_gradients
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.position import Position
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training.assemble import build_model, build_plan
 from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case, Given
 

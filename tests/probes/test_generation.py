@@ -14,7 +14,7 @@ from swapformer.interface import Interface
 from swapformer.model.generate import Prompt, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.generation import Generation
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
 PROMPTS, ANSWER = (3, 5, 4, 6), 4

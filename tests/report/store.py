@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from swapformer.schema import RECORD_VERSION
+from swapformer.results.schema import RECORD_VERSION
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
 MACHINE = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux"}

@@ -24,8 +24,8 @@ from scipy import stats
 from report.store import ENVIRONMENT, Store, falling
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
-from swapformer.report.style import styles
-from swapformer.report.tables import RESULT_COLUMNS
+from swapformer.report.figures.style import styles
+from swapformer.report.page.tables import RESULT_COLUMNS
 
 LENGTHS = (16, 32, 64)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.report.claims import Claim, parse
+from swapformer.report.statistics.claims import Claim, parse
 
 ARMS = ("h1", "h8", "h16")
 METRICS = ("val/loss", "val/accuracy", "probe/head_similarity")

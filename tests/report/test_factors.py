@@ -11,10 +11,10 @@ from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 
 from report.test_verdicts import evidence
-from swapformer.report.claims import parse
-from swapformer.report.everywhere import everywhere
-from swapformer.report.factors import effects
-from swapformer.report.verdicts import judge
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.grid_effects import effects
+from swapformer.report.statistics.grid_verdict import everywhere
+from swapformer.report.statistics.verdicts import judge
 
 CONDITIONS = {f"size={s}, lr={r}": {"size": s, "lr": r} for s in ("s", "l") for r in ("1", "2")}
 

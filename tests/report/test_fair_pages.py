@@ -14,9 +14,9 @@ from rich.console import Console
 
 from report.store import Store
 from report.test_build import Tags
-from swapformer.report import page
 from swapformer.report.build import Report, build
-from swapformer.report.power import plan
+from swapformer.report.page import template
+from swapformer.report.statistics.power import plan
 
 SETTINGS = ("1e-3", "3e-3", "1e-2")
 SIZES = ("nano", "micro")
@@ -100,7 +100,7 @@ def test_what_stands_between_backticks_is_code_on_the_page(report: Report) -> No
     whole = (report.directory / "report.html").read_text(encoding="utf-8")
     assert "widen the grid of <code>tune</code>" in whole
     assert "`" not in re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL)
-    assert page.prose("`<b>` is <i>, `a") == "<code>&lt;b&gt;</code> is &lt;i&gt;, `a"
+    assert template.prose("`<b>` is <i>, `a") == "<code>&lt;b&gt;</code> is &lt;i&gt;, `a"
 
 
 def test_the_page_shows_what_a_match_left(text: str) -> None:

@@ -6,31 +6,32 @@ import math
 
 import pytest
 
-from swapformer.report import canvas, formats
-from swapformer.report.figures import families, reported
+from swapformer.report import number_format
+from swapformer.report.figures import svg
+from swapformer.report.figures.figure_list import families, reported
 
 
 def test_a_number_shows_as_many_digits_as_its_interval_bears() -> None:
-    assert formats.number(1.23456, formats.places_for(1.23456, 1.20, 1.27)) == "1.235"
-    assert formats.number(1.23456, formats.places_for(1.23456, 0.2, 2.3)) == "1.2"
-    assert formats.number(123.456, formats.places_for(123.456, 23.0, 223.0)) == "123"
+    assert number_format.number(1.23456, number_format.places_for(1.23456, 1.20, 1.27)) == "1.235"
+    assert number_format.number(1.23456, number_format.places_for(1.23456, 0.2, 2.3)) == "1.2"
+    assert number_format.number(123.456, number_format.places_for(123.456, 23.0, 223.0)) == "123"
 
 
 def test_signs_are_true_minus_signs_and_zero_has_none() -> None:
-    assert formats.number(-0.5, 2, signed=True) == "−0.50"
-    assert formats.number(0.5, 2, signed=True) == "+0.50"
-    assert formats.number(-0.0001, 2, signed=True) == "0.00"
+    assert number_format.number(-0.5, 2, signed=True) == "−0.50"
+    assert number_format.number(0.5, 2, signed=True) == "+0.50"
+    assert number_format.number(-0.0001, 2, signed=True) == "0.00"
 
 
 def test_open_ends_have_round_brackets() -> None:
-    assert formats.interval(0.1, math.inf, 2, signed=True) == "[+0.10, ∞)"
-    assert formats.interval(-math.inf, 0.1, 2) == "(−∞, 0.10]"
-    assert formats.interval(-math.inf, math.inf, 2) == "–"
+    assert number_format.interval(0.1, math.inf, 2, signed=True) == "[+0.10, ∞)"
+    assert number_format.interval(-math.inf, 0.1, 2) == "(−∞, 0.10]"
+    assert number_format.interval(-math.inf, math.inf, 2) == "–"
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.0004, "< .001"), (0.0312, ".031"), (1.0, "1"), (math.nan, "–")])
 def test_p_values(p: float, text: str) -> None:
-    assert formats.p_value(p) == text
+    assert number_format.p_value(p) == text
 
 
 @pytest.mark.parametrize(
@@ -38,35 +39,35 @@ def test_p_values(p: float, text: str) -> None:
     [(3.21, "3.2 s"), (59.99, "1 min 0 s"), (61, "1 min 1 s"), (7384, "2 h 3 min"), (math.nan, "–")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert formats.duration(seconds) == text
+    assert number_format.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0123, "12.3 ms"), (1.5, "1.5 s"), (0.0000042, "4.2 µs"), (1234.0, "1234 s"), (math.nan, "–")]
 )
 def test_short_times(value: float, text: str) -> None:
-    assert formats.seconds(value) == text
+    assert number_format.seconds(value) == text
 
 
 def test_ticks_of_a_narrow_range_are_told_apart() -> None:
     low, high = 3768.0, 3774.0
-    digits = formats.digits_for(low, high)
-    ticks = [formats.scaled(value, digits) for value in (3768, 3770, 3772, 3774)]
+    digits = number_format.digits_for(low, high)
+    ticks = [number_format.scaled(value, digits) for value in (3768, 3770, 3772, 3774)]
     assert len(set(ticks)) == 4 and ticks[0] == "3.768 k"
-    assert formats.digits_for(1.0, 900.0) == formats.digits_for(5.0, 5.0) == 3
+    assert number_format.digits_for(1.0, 900.0) == number_format.digits_for(5.0, 5.0) == 3
 
 
 @pytest.mark.parametrize(("count", "text"), [(512, "512 B"), (46_200_000, "46.2 MB"), (math.nan, "–")])
 def test_sizes(count: float, text: str) -> None:
-    assert formats.size(count) == text
+    assert number_format.size(count) == text
 
 
 def test_the_seeds_that_would_decide_in_words() -> None:
-    assert formats.seeds_text((9, 21)) == "9 to 21 seeds would decide"
-    assert formats.seeds_text((9, 9)) == "about 9 seeds would decide"
-    assert formats.seeds_text((9, None)).startswith("9 or many more")
-    assert formats.seeds_text((None, None)).startswith("more than 1000")
-    assert formats.seeds_text(None) == ""
+    assert number_format.seeds_text((9, 21)) == "9 to 21 seeds would decide"
+    assert number_format.seeds_text((9, 9)) == "about 9 seeds would decide"
+    assert number_format.seeds_text((9, None)).startswith("9 or many more")
+    assert number_format.seeds_text((None, None)).startswith("more than 1000")
+    assert number_format.seeds_text(None) == ""
 
 
 @pytest.mark.parametrize(
@@ -81,12 +82,12 @@ def test_the_seeds_that_would_decide_in_words() -> None:
     ],
 )
 def test_power_series_are_recognised(values: list[object], expected: bool) -> None:
-    assert canvas.is_power_series(values) is expected
+    assert svg.is_power_series(values) is expected
 
 
 def test_long_names_wrap_at_separators_and_lose_no_character() -> None:
     name = "model/position=rope,fraction=0.5_base=500000 and so on"
-    wrapped = canvas.wrap(name, 20)
+    wrapped = svg.wrap(name, 20)
     assert max(map(len, wrapped.split("\n"))) <= 20
     assert wrapped.replace("\n", "").replace(" ", "") == name.replace(" ", "")
 

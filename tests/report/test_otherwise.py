@@ -11,8 +11,8 @@ import pytest
 
 from report.store import Store
 from swapformer.cli import main
+from swapformer.report.page.versus_page import plain, render
 from swapformer.report.versus import Pair, Versus, compare, side
-from swapformer.report.versus_page import plain, render
 
 ARMS: dict[str, list[str]] = {"b": [], "a": ["model/ffn=glu"]}
 Changes = Sequence[tuple[str, str, str]]

@@ -9,8 +9,8 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.costs import Measured
-from swapformer.report.prices import Price, Standing, prices, standings
+from swapformer.report.figures.prices import Price, Standing, prices, standings
+from swapformer.results.costs import Measured
 
 #: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
 ARMS = {

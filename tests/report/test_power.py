@@ -9,8 +9,8 @@ import pytest
 from scipy import optimize, stats
 from statsmodels.stats.power import TTestPower
 
-from swapformer.report.claims import parse
-from swapformer.report.power import plan, power, seeds_range, seeds_to_decide
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.power import plan, power, seeds_range, seeds_to_decide
 
 CLAIMS = parse(
     [{"text": str(i), "worse": {"arm": "a", "than": "b", "metric": "m", "margin": 0.1}} for i in range(4)], "ab", "m"

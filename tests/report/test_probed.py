@@ -11,7 +11,7 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.probed import pooled
+from swapformer.report.figures.probe_figures import pooled
 
 
 def with_artifact(root: Path, probe: str, data: dict[str, list[Any]]) -> Report:

@@ -16,7 +16,7 @@ import pytest
 from report.store import ENVIRONMENT, Store
 from swapformer.errors import UsageError
 from swapformer.report.records import read
-from swapformer.report.trial_files import held
+from swapformer.results.trial_files import held
 
 
 @pytest.fixture

@@ -21,13 +21,13 @@ from scipy import stats
 
 from report.store import Store
 from report.test_verdicts import evidence
-from swapformer.report.claims import Claim, parse
-from swapformer.report.estimates import FloatArray
-from swapformer.report.power import plan
 from swapformer.report.records import Records, read
-from swapformer.report.sequential import judge_all
-from swapformer.report.statistics import t_interval
-from swapformer.report.verdicts import judge
+from swapformer.report.statistics.claims import Claim, parse
+from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.power import plan
+from swapformer.report.statistics.sequential import judge_all
+from swapformer.report.statistics.small_samples import t_interval
+from swapformer.report.statistics.verdicts import judge
 
 SAMPLES = 20_000
 BORDER = 0.1

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from swapformer.report import statistics
-from swapformer.report.estimates import (
+from swapformer.report.statistics import small_samples
+from swapformer.report.statistics.estimates import (
     Both,
     IdenticalEstimate,
     MeanEstimate,
@@ -48,17 +48,17 @@ def test_equivalence_is_scipys_two_one_sided_tests() -> None:
 def test_the_t_interval_is_scipys() -> None:
     x, _ = paired(6, 3)
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
-    assert statistics.t_interval(x) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert small_samples.t_interval(x) == pytest.approx((expected.low, expected.high), rel=1e-12)
 
 
 def test_the_t_interval_covers_95_percent_at_5_seeds() -> None:
     samples = np.random.default_rng(0).normal(1.0, 2.0, (6000, 5))
-    covered = np.mean([low <= 1.0 <= high for low, high in map(statistics.t_interval, samples)])
+    covered = np.mean([low <= 1.0 <= high for low, high in map(small_samples.t_interval, samples)])
     assert covered == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / 6000))
 
 
 def test_a_single_seed_has_no_interval() -> None:
-    assert statistics.t_interval(np.array([1.0])) == (-math.inf, math.inf)
+    assert small_samples.t_interval(np.array([1.0])) == (-math.inf, math.inf)
     assert isinstance(mean_estimate(np.array([1.0])), Unknown)
     assert mean_estimate(np.array([1.0])).p_above(-1e9) == 1.0
 
@@ -137,9 +137,9 @@ def test_rate_limits_never_miss_more_often_than_they_say() -> None:
 def test_holm_by_hand() -> None:
     # Four hypotheses at 5 %: .01 ≤ .05/4 and .014 ≤ .05/3 are rejected, .03 > .05/2 is not and ends the procedure.
     p = [0.03, 0.01, 0.04, 0.014]
-    assert statistics.holm_levels(p) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
-    assert [a <= b for a, b in zip(p, statistics.holm_levels(p), strict=True)] == [False, True, False, True]
-    assert statistics.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
+    assert small_samples.holm_levels(p) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert [a <= b for a, b in zip(p, small_samples.holm_levels(p), strict=True)] == [False, True, False, True]
+    assert small_samples.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
 
 
 def test_holm_is_statsmodels() -> None:
@@ -147,13 +147,13 @@ def test_holm_is_statsmodels() -> None:
     for _ in range(12):
         p = list(generator.beta(0.3, 3, generator.integers(1, 9)))
         rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
-        assert statistics.holm_adjusted(p) == pytest.approx(list(adjusted))
-        assert [a <= b for a, b in zip(p, statistics.holm_levels(p), strict=True)] == list(rejected)
+        assert small_samples.holm_adjusted(p) == pytest.approx(list(adjusted))
+        assert [a <= b for a, b in zip(p, small_samples.holm_levels(p), strict=True)] == list(rejected)
 
 
 def test_no_claims_need_no_levels() -> None:
-    assert statistics.holm_levels([]) == []
-    assert statistics.holm_adjusted([]) == []
+    assert small_samples.holm_levels([]) == []
+    assert small_samples.holm_adjusted([]) == []
 
 
 def test_sign_flips_are_exact_for_few_seeds() -> None:
@@ -161,31 +161,31 @@ def test_sign_flips_are_exact_for_few_seeds() -> None:
     flips = [
         abs(np.mean(differences * s)) >= abs(differences.mean()) - 1e-12 for s in itertools.product((1, -1), repeat=5)
     ]
-    p = statistics.sign_flip_p(differences, np.random.default_rng(0))
+    p = small_samples.sign_flip_p(differences, np.random.default_rng(0))
     assert p == pytest.approx(np.mean(flips))
-    assert statistics.sign_flip_p(np.ones(5) + np.arange(5), np.random.default_rng(0)) == pytest.approx(2 / 32)
+    assert small_samples.sign_flip_p(np.ones(5) + np.arange(5), np.random.default_rng(0)) == pytest.approx(2 / 32)
 
 
 def test_the_bootstrap_is_reproducible_and_near_the_t_interval_for_many_seeds() -> None:
     x, y = paired(40, 4)
-    first, again = (statistics.bootstrap_interval(x - y, np.random.default_rng(1)) for _ in range(2))
+    first, again = (small_samples.bootstrap_interval(x - y, np.random.default_rng(1)) for _ in range(2))
     assert first == again
-    assert first == pytest.approx(statistics.t_interval(x - y), abs=0.03)
+    assert first == pytest.approx(small_samples.t_interval(x - y), abs=0.03)
 
 
 def test_the_bootstrap_says_nothing_about_identical_or_too_few_values() -> None:
-    assert all(map(math.isnan, statistics.bootstrap_interval(np.ones(6), np.random.default_rng(0))))
-    assert all(map(math.isnan, statistics.bootstrap_interval(np.array([1.0, 2.0]), np.random.default_rng(0))))
+    assert all(map(math.isnan, small_samples.bootstrap_interval(np.ones(6), np.random.default_rng(0))))
+    assert all(map(math.isnan, small_samples.bootstrap_interval(np.array([1.0, 2.0]), np.random.default_rng(0))))
 
 
 def test_welchs_width_is_scipys() -> None:
     x, y = paired(7, 6)
     expected = stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
-    assert statistics.welch_width(x, y) == pytest.approx(expected.high - expected.low, rel=1e-9)
+    assert small_samples.welch_width(x, y) == pytest.approx(expected.high - expected.low, rel=1e-9)
 
 
 def test_probability_of_improvement_is_mann_whitneys_u() -> None:
     x, y = np.array([1.0, 2.0, 3.0, 3.0]), np.array([2.0, 2.5, 3.0])
     u = stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
-    assert statistics.probability_of_improvement(x, y, "higher") == pytest.approx(u)
-    assert statistics.probability_of_improvement(x, y, "lower") == pytest.approx(1 - u)
+    assert small_samples.probability_of_improvement(x, y, "higher") == pytest.approx(u)
+    assert small_samples.probability_of_improvement(x, y, "lower") == pytest.approx(1 - u)

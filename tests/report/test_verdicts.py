@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from swapformer.report import verdicts
-from swapformer.report.claims import parse
-from swapformer.report.estimates import RateEstimate
-from swapformer.report.evidence import Evidence
-from swapformer.report.verdicts import Verdict, judge
+from swapformer.report.statistics import verdicts
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.estimates import RateEstimate
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.verdicts import Verdict, judge
 
 DIRECTIONS = {"val/loss": "lower", "val/accuracy": "higher"}
 METRICS = ("val/loss", "val/accuracy", "probe/x")

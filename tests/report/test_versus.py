@@ -16,8 +16,8 @@ from scipy import stats
 from report.browser import browsing, needed
 from report.store import ENVIRONMENT, Store
 from swapformer.cli import main
+from swapformer.report.page.versus_page import plain, render, show
 from swapformer.report.versus import Versus, compare, side
-from swapformer.report.versus_page import plain, render, show
 
 CLAIM = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}}
 

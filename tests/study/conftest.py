@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.study.store import Store
+from swapformer.results.store import Store
 
 
 @pytest.fixture

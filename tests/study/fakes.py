@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from swapformer.errors import UsageError
-from swapformer.study.provenance import Provenance
-from swapformer.study.trial import Trial, Work
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import Trial, Work
 from swapformer.targets import allowed
 
 PROVENANCE = Provenance("swapformer test", "abc", False)

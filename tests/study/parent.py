@@ -8,11 +8,11 @@ from pathlib import Path
 
 from study import fakes
 from swapformer.console import guarded
-from swapformer.study.launcher import LocalLauncher
-from swapformer.study.on_ray import RayLauncher
-from swapformer.study.on_slurm import SlurmLauncher
-from swapformer.study.run import Launch, run
-from swapformer.study.store import Store
+from swapformer.results.store import Store
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.missing_trials import Launch, run
+from swapformer.study.launch.ray import RayLauncher
+from swapformer.study.launch.slurm import SlurmLauncher
 
 
 def main() -> None:

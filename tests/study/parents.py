@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from swapformer.study.record import Record
-from swapformer.study.run import status
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.study.launch.missing_trials import status
+from swapformer.study.launch.trial import Trial
 
 HERE = Path(__file__).parent
 PATH = f"{HERE.parents[1] / 'src'}{os.pathsep}{HERE.parent}"

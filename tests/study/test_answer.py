@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from swapformer.console import FAILED, guarded
-from swapformer.study.answer import Answer, StudyFailed
-from swapformer.study.files import write_atomic
+from swapformer.results.files import write_atomic
+from swapformer.study.run_study import Answer, StudyFailed
 
 UNUSED: Any = None
 
@@ -39,7 +39,7 @@ def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
         def sync(descriptor: int) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr("swapformer.study.files.os.fsync", sync)
+        monkeypatch.setattr("swapformer.results.files.os.fsync", sync)
         return lambda: write_atomic(tmp_path / "manifest.json", "{}")
 
     assert guarded(full(errno.ENOSPC)) == FAILED

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from swapformer.study import axis
-from swapformer.study import overrides as texts
-from swapformer.study.answer import plain_sweep
-from swapformer.study.config import compose
-from swapformer.study.disclose import announced, disclose
+from swapformer.study import arm_axis
+from swapformer.study.arm_differences import announced, disclose
+from swapformer.study.config import overrides as texts
+from swapformer.study.config.compose import compose
 from swapformer.study.expand import expand
 from swapformer.study.plan import Plan
+from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import load, parse, shipped
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=2", "model.d_model=16"]
@@ -63,8 +63,8 @@ def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: P
     assert any(line.startswith("budget.tokens=3000 is ") for line in announced(plan, []))
     before = {"budget": {"steps": 5, "flops": 1e9}, "model": {"d_model": 1}}
     after = {"budget": {"steps": 9, "flops": 1e9}, "model": {"d_model": 2}}
-    assert list(axis.changed(before, after)) == ["model.d_model"]
-    assert list(axis.changed({"budget": {"steps": 5}}, {"budget": {"steps": 9}})) == ["budget.steps"]
+    assert list(arm_axis.changed(before, after)) == ["model.d_model"]
+    assert list(arm_axis.changed({"budget": {"steps": 5}}, {"budget": {"steps": 9}})) == ["budget.steps"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: P
 def test_the_axis_is_the_studys_or_one_key_in_common_or_the_arms_first(
     changes: dict[str, Any], arm: str, expected: tuple[str, ...]
 ) -> None:
-    assert axis.axes(study(**changes), arm) == expected
+    assert arm_axis.axes(study(**changes), arm) == expected
 
 
 RATE = "optim.lr=9e-3"
@@ -109,8 +109,8 @@ def test_a_rate_that_changes_with_the_position_is_flagged_unless_it_is_named(
     configs = {arm: compose([*SMALL, *own]) for arm, own in arms.items()}
 
     def beyond(spec: Any) -> dict[str, tuple[str, ...]]:
-        leaves = {arm: list(axis.changed(configs["base"], config)) for arm, config in configs.items()}
-        return {arm: axis.beyond(spec, arm, found) for arm, found in leaves.items()}
+        leaves = {arm: list(arm_axis.changed(configs["base"], config)) for arm, config in configs.items()}
+        return {arm: arm_axis.beyond(spec, arm, found) for arm, found in leaves.items()}
 
     assert beyond(study(arms=arms)) == {arm: ("optim.lr",) if arm in flagged else () for arm in arms}
     assert not any(beyond(study(arms=arms, axis=["model/position", "optim.lr"])).values())
@@ -124,7 +124,7 @@ def test_no_arm_of_a_shipped_study_differs_in_more_than_its_axis(name: str, scal
     spec = load(name, scale)
     configs = {arm: compose([*texts.merge(spec.overrides, own)]) for arm, own in spec.arms.items()}
     for arm, config in configs.items():
-        assert axis.beyond(spec, arm, list(axis.changed(configs[spec.baseline], config))) == ()
+        assert arm_axis.beyond(spec, arm, list(arm_axis.changed(configs[spec.baseline], config))) == ()
 
 
 def test_all_that_a_plain_sweep_varies_is_its_axis() -> None:
@@ -137,16 +137,16 @@ def test_an_option_covers_what_its_own_file_sets_and_not_what_it_chooses_for_oth
     """model/size sets sizes of the model; a preset chooses parts of other slots, which are more than one thing."""
     spec = study(arms={"base": [], "size": ["model/size=micro"]}, overrides=SMALL[:3])
     base, size = (compose([*SMALL[:3], *spec.arms[arm]]) for arm in ("base", "size"))
-    changed = axis.changed(base, size)
+    changed = arm_axis.changed(base, size)
     assert {"model.num_layers", "model.d_model"} <= changed.keys()
-    assert axis.beyond(spec, "size", list(changed)) == ()
+    assert arm_axis.beyond(spec, "size", list(changed)) == ()
     spec = study(arms={"base": [], "deep": ["+preset=deepnorm"]})
     deep = compose([*SMALL, "+preset=deepnorm"])
-    found = axis.beyond(spec, "deep", list(axis.changed(compose(SMALL), deep)))
+    found = arm_axis.beyond(spec, "deep", list(arm_axis.changed(compose(SMALL), deep)))
     assert {key.split(".")[1] for key in found} == {"placement", "residual", "init"}
 
 
 def test_lists_of_layers_are_compared_layer_by_layer() -> None:
     one = {"layers": [{"num_heads": 2}, {}], "betas": [0.9, 0.95]}
     two = {"layers": [{"num_heads": 4}, {}], "betas": [0.9, 0.99]}
-    assert axis.changed(one, two) == {"layers.0.num_heads": (2, 4), "betas": ([0.9, 0.95], [0.9, 0.99])}
+    assert arm_axis.changed(one, two) == {"layers.0.num_heads": (2, 4), "betas": ([0.9, 0.95], [0.9, 0.99])}

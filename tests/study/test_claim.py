@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.study import claim as claims
-from swapformer.study.record import Record
-from swapformer.study.store import Store
+from swapformer.results import lock as claims
+from swapformer.results.record import Record
+from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
 

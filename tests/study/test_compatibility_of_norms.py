@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 
 TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
 

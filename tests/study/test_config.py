@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.study.config import check, compose, identity, trial_id
+from swapformer.study.config.compose import check, compose, identity, trial_id
 from swapformer.training.assemble import build_model
 from swapformer.training.fit import fit
 
@@ -163,7 +163,7 @@ class TestIdentity:
         before = identity(config)["foreign_parts"]
         assert list(before) == ["outside_part.Mine"]
         source.write_text(source.read_text() + "# changed\n")
-        from swapformer.study import config as module
+        from swapformer.study.config import compose as module
 
         module._source_hash.cache_clear()
         assert identity(config)["foreign_parts"] != before

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from study import fakes
-from swapformer.report.trial_files import environment_class
-from swapformer.study.config import check, compose
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.results.trial_files import environment_class
+from swapformer.study.config.compose import check, compose
 from swapformer.study.expand import make_trial
-from swapformer.study.launcher import LocalLauncher
-from swapformer.study.record import Record
-from swapformer.study.slots import make_slots
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.slots import make_slots
+from swapformer.study.launch.trial import Trial
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=7", "model.d_model=16"),

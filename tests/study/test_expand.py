@@ -12,14 +12,14 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study.answer import plain_sweep
+from swapformer.results.store import Store
 from swapformer.study.expand import Plan, expand
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.manifest import write_manifest
-from swapformer.study.progress import Progress
-from swapformer.study.run import run
+from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import parse
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial, execute
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ import pytest
 from study import fakes
 from study.parents import parent, read, statuses, wait_until
 from swapformer.errors import UsageError
-from swapformer.study.child import Child
-from swapformer.study.launcher import POLL, LocalLauncher
-from swapformer.study.run import run
-from swapformer.study.slots import Slot
-from swapformer.study.sockets import short_sockets
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
+from swapformer.results.store import Store
+from swapformer.study.launch.child import Child
+from swapformer.study.launch.local import POLL, LocalLauncher
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.slots import Slot
+from swapformer.study.launch.sockets import short_sockets
+from swapformer.study.launch.trial import Trial
 
 
 def launcher(store: Store) -> LocalLauncher:
@@ -84,7 +84,7 @@ def test_a_stop_reaches_trials_whose_fork_server_has_died(store: Store, journal:
 def test_the_time_limit_holds_for_a_trial_whose_fork_server_has_died(
     store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
 ) -> None:
-    monkeypatch.setattr("swapformer.study.child.GRACE", 0.5)
+    monkeypatch.setattr("swapformer.study.launch.child.GRACE", 0.5)
     trial = fakes.trial(journal, behaviour="deaf" if deaf else "hang")
     killed: list[int] = []
 

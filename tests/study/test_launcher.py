@@ -15,11 +15,11 @@ import pytest
 
 from study import fakes
 from study.parents import parent, statuses, wait_until
-from swapformer.study.launcher import LocalLauncher
-from swapformer.study.record import Record, now
-from swapformer.study.run import run
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
+from swapformer.results.record import Record, now
+from swapformer.results.store import Store
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.trial import Trial
 
 
 def launcher(store: Store, slots: int = 2) -> LocalLauncher:
@@ -77,7 +77,7 @@ def test_a_launcher_that_does_nothing_is_tried_twice_and_not_for_ever(store: Sto
 def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_again(
     store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swapformer.study.run.POLL", 0.01)
+    monkeypatch.setattr("swapformer.study.launch.missing_trials.POLL", 0.01)
     trial = fakes.trial(journal)
     launched: list[str] = []
     watched = threading.Event()

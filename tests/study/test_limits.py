@@ -12,9 +12,9 @@ import pytest
 from study import fakes
 from study.parents import read, statuses
 from swapformer.errors import UsageError
-from swapformer.study.launcher import LocalLauncher
-from swapformer.study.run import run
-from swapformer.study.store import Store
+from swapformer.results.store import Store
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.missing_trials import run
 
 SECOND = 1 / 60
 """In minutes."""
@@ -44,7 +44,7 @@ def test_a_trial_that_runs_into_the_limit_is_interrupted_once_and_goes_on_when_a
 def test_a_trial_that_does_not_stop_at_the_limit_is_killed_and_not_retried(
     store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swapformer.study.child.GRACE", 0.5)
+    monkeypatch.setattr("swapformer.study.launch.child.GRACE", 0.5)
     trials = [fakes.trial(journal, 0, "deaf")]
     run(trials, store, launcher(store, 2 * SECOND))
     assert statuses(trials, store) == ["interrupted"]

@@ -11,12 +11,12 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study.answer import Answer, answer, decidable
-from swapformer.study.disclose import disclose
+from swapformer.results.store import Store
+from swapformer.study.arm_differences import disclose
 from swapformer.study.expand import Plan, expand
+from swapformer.study.launch.trial import Trial, execute
+from swapformer.study.run_study import Answer, answer, decidable
 from swapformer.study.spec import parse
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial, execute
 
 
 def plan(place: Path, **changes: Any) -> Plan:

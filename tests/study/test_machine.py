@@ -11,10 +11,10 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study import machine
-from swapformer.study.machine import alone, computing, hardware, lock_files
-from swapformer.study.store import Store
-from swapformer.study.trial import Result, Work, execute
+from swapformer.results.store import Store
+from swapformer.study.launch import machine
+from swapformer.study.launch.machine import alone, computing, hardware, lock_files
+from swapformer.study.launch.trial import Result, Work, execute
 
 
 @pytest.fixture(autouse=True)

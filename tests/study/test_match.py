@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.study.config import compose, cost
-from swapformer.study.fairness import Matching
+from swapformer.study.comparison import Matching
+from swapformer.study.config.compose import compose, cost
 from swapformer.study.match import LARGEST, solve
 
 SMALL = ("task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=1", "model.d_model=32")

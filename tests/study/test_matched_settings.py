@@ -9,7 +9,7 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study import config
+from swapformer.study.config import compose
 from swapformer.study.expand import Plan, expand
 from swapformer.study.spec import parse
 
@@ -123,13 +123,13 @@ def test_a_real_width_that_is_tuned_cannot_be_matched_and_a_rate_can() -> None:
     ):
         expand(parse({**GATED, "overrides": SMALL, "tune": {"model.d_model": [16, 64]}}, "real"))
     found = expand(parse({**GATED, "overrides": [*SMALL, "model.d_model=16"], "tune": {"optim.lr": [1, 2]}}, "real"))
-    costs = {each.arm: config.cost(each.config, "params") for each in found.templates}
+    costs = {each.arm: compose.cost(each.config, "params") for each in found.templates}
     assert abs(costs["glu"] / costs["mlp"] - 1) < 0.05 and len(found.templates) == 4
     assert costs["glu"] == found.matched["glu", ""].cost
 
 
 def test_a_real_width_in_the_grid_is_matched_at_each_value() -> None:
     found = expand(parse({**GATED, "overrides": SMALL, "grid": {"model.d_model": [16, 64]}}, "real"))
-    costs = {each.place: config.cost(each.config, "params") for each in found.templates}
+    costs = {each.place: compose.cost(each.config, "params") for each in found.templates}
     for condition in ("model.d_model=16", "model.d_model=64"):
         assert abs(costs["glu", condition] / costs["mlp", condition] - 1) < 0.05

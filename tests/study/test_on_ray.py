@@ -18,9 +18,9 @@ from study import fakes
 from study.parents import PATH, parent, read, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.study.on_ray import RayLauncher
-from swapformer.study.run import run
-from swapformer.study.store import Store
+from swapformer.results.store import Store
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.ray import RayLauncher
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'swapformer[ray]'"),

@@ -19,11 +19,11 @@ from study import fake_slurm, fakes
 from study.parents import PATH, parent, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.study.on_slurm import SlurmLauncher
-from swapformer.study.run import run
-from swapformer.study.slurm_queue import note, noted
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
+from swapformer.results.store import Store
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.slurm import SlurmLauncher
+from swapformer.study.launch.slurm_queue import note, noted
+from swapformer.study.launch.trial import Trial
 
 pytestmark = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install 'swapformer[slurm]'")
 

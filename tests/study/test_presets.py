@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swapformer.paths import conf_dir
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 
 PRESETS = sorted(path.stem for path in (conf_dir() / "preset").glob("*.yaml"))
 SMALL = {"nanogpt_cpu": [f"task.source.path={__file__}", "task.block=16"]}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.study.leaves import ABSENT, differences, leaves, says
-from swapformer.study.prune import find_waste, remove
-from swapformer.study.record import Record
-from swapformer.study.store import Store
+from swapformer.results.config import ABSENT, differences, leaves, says
+from swapformer.results.prune import find_waste, remove
+from swapformer.results.record import Record
+from swapformer.results.store import Store
 
 IDS = ("0" * 16, "1" * 16)
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from swapformer.paths import conf_dir
-from swapformer.study.launcher import LocalLauncher
-from swapformer.study.on_ray import RayLauncher
-from swapformer.study.on_slurm import SlurmLauncher
-from swapformer.study.run import RETRIES
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.missing_trials import RETRIES
+from swapformer.study.launch.ray import RayLauncher
+from swapformer.study.launch.slurm import SlurmLauncher
 
 NOT_SET = ("store", "provenance", "work", "tick", "tied")
 """What a launcher is given by the program."""

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from swapformer.study.signals import signals_wait
+from swapformer.study.launch.signals import signals_wait
 
 
 @pytest.mark.parametrize("taken_by_another", [False, True])

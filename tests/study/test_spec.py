@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.study import overrides, spec
+from swapformer.study import spec
+from swapformer.study.config import overrides
 
 
 def study(**changes: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.study.members import members
-from swapformer.study.record import Record
-from swapformer.study.standing import newest_step, standing
-from swapformer.study.store import Store
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.results.trial_index import members
+from swapformer.study.status import newest_step, standing
 from swapformer.tools.status import main as status
 from swapformer.tools.trials import main as trials
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.schema import RECORD_VERSION
-from swapformer.study import claim as claims
-from swapformer.study import files
-from swapformer.study.record import Record, parse
-from swapformer.study.store import Store
+from swapformer.results import files
+from swapformer.results import lock as claims
+from swapformer.results.record import Record, parse
+from swapformer.results.schema import RECORD_VERSION
+from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
 

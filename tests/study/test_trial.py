@@ -13,8 +13,8 @@ import yaml
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial, execute, is_complete
+from swapformer.results.store import Store
+from swapformer.study.launch.trial import Trial, execute, is_complete
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
-from swapformer.study import record as records
-from swapformer.study.answer import Answer, answer
-from swapformer.study.disclose import settled
+from swapformer.results import record as records
+from swapformer.results.store import Store
+from swapformer.study.arm_differences import settled
 from swapformer.study.expand import Plan, expand
+from swapformer.study.launch.missing_trials import Launch, run
+from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Choice, Place
-from swapformer.study.run import Launch, run
+from swapformer.study.run_study import Answer, answer
 from swapformer.study.spec import parse
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial, execute
 from swapformer.study.tune import Tried, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}

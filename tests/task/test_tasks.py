@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.task import Copy
 from swapformer.task.brackets import Brackets, Dyck
 from swapformer.task.facts import FactRecall

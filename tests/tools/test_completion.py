@@ -37,12 +37,12 @@ def offered(place: Path, line: str, breaks: str = " \t\n") -> set[str]:
 
 
 def test_every_verb_and_its_options_are_offered(place: Path) -> None:
-    assert {"train", "study", "trials", "status", "bench", "completion"} <= offered(place, "swapformer ")
+    assert {"train", "study", "trials", "status", "completion"} <= offered(place, "swapformer ")
     assert offered(place, "swapformer sta") == {"status"}
     assert {"--publish", "--slots", "--json"} <= offered(place, "swapformer study 04 --")
     assert {"--measure", "--again", "--force"} <= offered(place, "swapformer cost 04 --")
     assert {"--whole", "--arm"} <= offered(place, "swapformer trials prune --")
-    assert offered(place, "swapformer bench mirror --ro") == {"--rounds"}
+    assert offered(place, "swapformer cost --ro") == {"--rounds"}
     assert offered(place, "swapformer trials --status kil") == {"killed"}
 
 
@@ -69,10 +69,6 @@ def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("bench reliab", {"reliability"}),
-        ("bench reliability tr", {"truncation"}),
-        ("bench step budget.st", {"budget.steps="}),
-        ("bench parts --device ", {"cpu", "cuda"}),
         ("check pa", {"pairs"}),
         ("check pairs --tr", {"--train"}),
         ("check --slot posi", {"position"}),
@@ -106,7 +102,7 @@ def test_every_command_line_is_known_to_the_completion() -> None:
             flag for name, line in lines.items() if name.startswith(verb) for flag in line.flags
         )
         assert lines[verb].words or verb in ("import",), f"{module} takes something"
-    assert {"trials prune", "check pairs", "bench reliability", "study", "train"} <= lines.keys()
+    assert {"trials prune", "check pairs", "study", "train"} <= lines.keys()
 
 
 def test_zsh_gets_the_same_through_its_bash_layer() -> None:

@@ -11,9 +11,9 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.model.generate import Prompt, Writer
 from swapformer.model.topology import Topology
-from swapformer.study.config import compose, task_of
-from swapformer.study.costs import measure
-from swapformer.tools.cost import main
+from swapformer.study.config.compose import compose, task_of
+from swapformer.study.config.cost import measure
+from swapformer.tools.cost.command import main
 from swapformer.training.assemble import build_model, count_parameters
 
 GPT = ["task=copy", "model.num_layers=3", "model.d_model=64", "model.num_heads=4", "model.max_len=64"]

@@ -18,8 +18,8 @@ from swapformer.errors import UsageError
 from swapformer.model.activation import Mish
 from swapformer.model.norm import ScaleNorm
 from swapformer.model.plan import LayerPlan
-from swapformer.study import compatibility
-from swapformer.study.config import check, compose, task_of
+from swapformer.study.config.compose import check, compose, task_of
+from swapformer.study.config.rules import compatibility
 from swapformer.task.base import Task
 from swapformer.tools.check import main
 from swapformer.tools.pairs import command

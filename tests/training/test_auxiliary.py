@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training.fit import fit
 
 TINY = [

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.data import Share, TrainingStream
 from swapformer.training.fit import Outcome, fit

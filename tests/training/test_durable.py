@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training.fit import fit
 
 TINY = [

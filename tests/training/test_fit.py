@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
@@ -115,7 +115,7 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
     program = f"""
         import os, signal
         from pathlib import Path
-        from swapformer.study.config import compose
+        from swapformer.study.config.compose import compose
         from swapformer.training.callbacks import Watch
         from swapformer.training.fit import fit
         old = Watch.on_train_batch_end

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.fit import fit
 

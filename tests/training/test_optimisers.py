@@ -14,7 +14,7 @@ from torch import nn
 
 from swapformer.model.layers import Embedding, Linear, Role, StackedLinear
 from swapformer.paths import conf_dir
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 from swapformer.training.fit import fit
 from swapformer.training.muon import MuonAdamW
 

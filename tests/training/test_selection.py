@@ -13,11 +13,11 @@ from configs import small
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.model.topology import Topology
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 from swapformer.training.fit import fit
 from swapformer.training.optimiser import freeze, parameter_groups
-from swapformer.training.selection import select
+from swapformer.training.parameter_selection import select
 
 SOURCE = Interface(9, source=True)
 ADAMW = {"lr": 0.1, "weight_decay": 0.2, "freeze": [], "layer_decay": 1.0}

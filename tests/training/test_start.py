@@ -11,17 +11,17 @@ import torch
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
-from swapformer.study.config import check, compose, task_of, trial_id
+from swapformer.results.store import Store
+from swapformer.study.config.compose import check, compose, task_of, trial_id
 from swapformer.study.expand import make_trial
-from swapformer.study.provenance import Provenance
-from swapformer.study.store import Store
-from swapformer.study.trial import execute
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
 from swapformer.training.module import given
-from swapformer.training.selection import readout
-from swapformer.training.start import begin
+from swapformer.training.parameter_selection import readout
+from swapformer.training.warm_start import begin
 from swapformer.training.weights import fingerprint, weights_of, write
 
 TINY = [

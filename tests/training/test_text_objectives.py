@@ -9,7 +9,7 @@ import pytest
 
 from settings_of_tasks import SMALL
 from swapformer.errors import UsageError
-from swapformer.study.config import check, compose
+from swapformer.study.config.compose import check, compose
 from swapformer.training.fit import fit
 
 TINY = [

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from swapformer.training import pulse, torchrun
+from swapformer.training import heartbeat, torchrun
 from swapformer.training.signals import Stop
 
 FOLLOWER = """
 import sys, time
 from pathlib import Path
-from swapformer.training.pulse import Pulse
+from swapformer.training.heartbeat import Pulse
 Pulse(Path(sys.argv[1]), 0).start()
 print("started", flush=True)
 time.sleep(60)
@@ -30,7 +30,7 @@ time.sleep(60)
 CRAMPED = """
 import resource, signal, sys, time
 from pathlib import Path
-from swapformer.training.pulse import Pulse
+from swapformer.training.heartbeat import Pulse
 life = Pulse(Path(sys.argv[1]), 0)
 life.start()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -57,11 +57,11 @@ class Torchrun:
 
 
 def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
-    pulse.write(pulse.signs(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches})
+    heartbeat.write(heartbeat.signs(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches})
 
 
 def says(place: Path, rank: int, **values: Any) -> None:
-    pulse.write(pulse.report(place, rank), values)
+    heartbeat.write(heartbeat.report(place, rank), values)
 
 
 def watched(place: Path, status: int | None, limit: float = 60, stop: Stop | None = None) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def test_rank_0_may_write_its_files_for_longer_than_another_rank_takes_to_end(
 def started(place: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process of Python that is given `place`, and the end of the pipe in it that its parent holds open."""
     place.mkdir()
-    os.mkfifo(place / pulse.PIPE)
-    pipe = os.open(place / pulse.PIPE, os.O_RDWR)
+    os.mkfifo(place / heartbeat.PIPE)
+    pipe = os.open(place / heartbeat.PIPE, os.O_RDWR)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, env=environment) as process:
         try:
@@ -189,22 +189,22 @@ def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
     with started(tmp_path / "place", "-c", CRAMPED, str(tmp_path / "place")) as (process, pipe):
         assert process.stdout is not None
         assert process.stdout.readline() == b"full\n"
-        first = pulse.read(pulse.signs(tmp_path / "place", 0))
+        first = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
         assert first is not None and first["pid"] == process.pid
-        files = [pulse.signs(tmp_path / "place", 0), pulse.report(tmp_path / "place", 0)]
-        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID]
-        assert pulse.read(pulse.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
+        files = [heartbeat.signs(tmp_path / "place", 0), heartbeat.report(tmp_path / "place", 0)]
+        assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID]
+        assert heartbeat.read(heartbeat.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
         assert process.stdout.readline() == b"said\n"
-        last = pulse.read(pulse.signs(tmp_path / "place", 0))
+        last = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
         assert last is not None and last["beats"] > first["beats"] and last["batches"] == 7
-        said = pulse.read(pulse.report(tmp_path / "place", 0))
+        said = heartbeat.read(heartbeat.report(tmp_path / "place", 0))
         assert said is not None and len(said["outcome"]["notes"][0]) == 30_000
-        assert [file.stat().st_size for file in files] == [pulse.SIGN, pulse.SAID], "no room was asked for"
+        assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID], "no room was asked for"
         os.close(pipe)
 
 
 def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> None:
-    sheet, states = pulse.Sheet(tmp_path / "sheet", 64), []
+    sheet, states = heartbeat.Sheet(tmp_path / "sheet", 64), []
     for beats in (9, 10):
         sheet.write({"pid": 12, "beats": beats})
         states.append((tmp_path / "sheet").read_bytes())
@@ -214,7 +214,7 @@ def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> 
     found = []
     for cut in range(65):
         (tmp_path / "torn").write_bytes(new[:cut] + old[cut:])
-        found.append(pulse.read(tmp_path / "torn"))
+        found.append(heartbeat.read(tmp_path / "torn"))
     told = [value for value, before in zip(found, [None, *found], strict=False) if value != before]
     assert told == [{"pid": 12, "beats": 9}, None, {"pid": 12, "beats": 10}]
 
@@ -223,7 +223,7 @@ def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> No
     place = tmp_path / "place"
     with started(place, "-c", FOLLOWER, str(place)) as (process, pipe):
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        found = pulse.read(pulse.signs(place, 0))
+        found = heartbeat.read(heartbeat.signs(place, 0))
         assert found is not None and found["pid"] == process.pid
         os.close(pipe)
         assert process.wait(20) == 1
@@ -233,7 +233,7 @@ def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> No
 def test_torchrun_ends_with_the_process_that_started_it_though_no_rank_has_begun(tmp_path: Path) -> None:
     place = tmp_path / "place"
     waiting = ("--standalone", "--no-python", sys.executable, "-c", "import time; time.sleep(60)")
-    with started(place, "-m", "swapformer.training.agent", str(place), *waiting) as (process, pipe):
+    with started(place, "-m", "swapformer.training.torchrun_agent", str(place), *waiting) as (process, pipe):
         os.close(pipe)
         assert process.wait(8) == 1
     assert not place.exists()

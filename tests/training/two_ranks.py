@@ -20,7 +20,7 @@ from unittest import mock
 
 from lightning import Callback, Trainer
 
-from swapformer.study.signals import hear_stops
+from swapformer.study.launch.signals import hear_stops
 from swapformer.task.base import Batch, scored
 from swapformer.training.data import Share, TrainingStream
 from swapformer.training.fit import Outcome, train
@@ -48,7 +48,7 @@ class Job:
 def train_on_two_ranks(jobs: Sequence[Job]) -> list[Outcome]:
     """What rank 0 says of each job."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["swapformer.study.preload"])
+    context.set_forkserver_preload(["swapformer.study.launch.fork_imports"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -12,9 +12,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 if TYPE_CHECKING:
-    from swapformer.study.run import Launch
-    from swapformer.study.store import Store
-    from swapformer.study.trial import Trial
+    from swapformer.results.store import Store
+    from swapformer.study.launch.missing_trials import Launch
+    from swapformer.study.launch.trial import Trial
 
 Tick = Callable[[Sequence["Trial"]], None]
 
@@ -31,7 +31,7 @@ class TrialLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook: keeps where Hydra was told to look for options."""
-        from swapformer.study.overrides import search_path
+        from swapformer.study.config.overrides import search_path
 
         self.search_path = search_path(config.hydra.overrides.hydra)
 
@@ -39,14 +39,14 @@ class TrialLauncher(Launcher):
         """For sweepers of others: run the jobs and return each one's first metric, or the reason why it has none."""
         from swapformer.mirror.follow import Target
         from swapformer.mirror.process import mirrored
-        from swapformer.study import config
+        from swapformer.results.store import Store
+        from swapformer.study.config.compose import check, compose
         from swapformer.study.expand import make_trial
-        from swapformer.study.run import run
-        from swapformer.study.store import Store
+        from swapformer.study.launch.missing_trials import run
 
-        configs = [config.compose([*self.search_path, *overrides]) for overrides in job_overrides]
+        configs = [compose([*self.search_path, *overrides]) for overrides in job_overrides]
         for resolved in configs:
-            config.check(resolved)
+            check(resolved)
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
         with mirrored([(Target(trial.id), trial.config) for trial in trials], store):
@@ -62,9 +62,9 @@ class LocalLauncher(TrialLauncher):
     """On this machine."""
 
     def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.launcher`."""
-        from swapformer.study.launcher import LocalLauncher as Local
-        from swapformer.study.provenance import here
+        """See `swapformer.study.launch.local`."""
+        from swapformer.study.launch.local import LocalLauncher as Local
+        from swapformer.study.launch.provenance import here
 
         return Local(store, here(), tick=tick, **self.settings)
 
@@ -73,9 +73,9 @@ class RayLauncher(TrialLauncher):
     """As tasks of Ray."""
 
     def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.on_ray`."""
-        from swapformer.study.on_ray import RayLauncher as Ray
-        from swapformer.study.provenance import here
+        """See `swapformer.study.launch.ray`."""
+        from swapformer.study.launch.provenance import here
+        from swapformer.study.launch.ray import RayLauncher as Ray
 
         return Ray(store, here(), tick=tick, **self.settings)
 
@@ -84,9 +84,9 @@ class SlurmLauncher(TrialLauncher):
     """As tasks of a SLURM job array."""
 
     def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.on_slurm`."""
-        from swapformer.study.on_slurm import SlurmLauncher as Slurm
-        from swapformer.study.provenance import here
+        """See `swapformer.study.launch.slurm`."""
+        from swapformer.study.launch.provenance import here
+        from swapformer.study.launch.slurm import SlurmLauncher as Slurm
 
         return Slurm(store, here(), tick=tick, **self.settings)
 

@@ -9,11 +9,11 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 if TYPE_CHECKING:
+    from swapformer.results.store import Store
     from swapformer.study.expand import Plan
-    from swapformer.study.progress import Progress
-    from swapformer.study.run import Launch
-    from swapformer.study.store import Store
-    from swapformer.study.trial import Trial
+    from swapformer.study.launch.missing_trials import Launch
+    from swapformer.study.launch.progress import Progress
+    from swapformer.study.launch.trial import Trial
 
 
 class StudySweeper(BasicSweeper):
@@ -39,10 +39,10 @@ class StudySweeper(BasicSweeper):
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
         from swapformer.cli import show
         from swapformer.mirror.process import cells_of, mirrored
-        from swapformer.study.answer import answer
-        from swapformer.study.provenance import here
-        from swapformer.study.run import RETRIES
-        from swapformer.study.store import Store
+        from swapformer.results.store import Store
+        from swapformer.study.launch.missing_trials import RETRIES
+        from swapformer.study.launch.provenance import here
+        from swapformer.study.run_study import answer
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
@@ -62,9 +62,9 @@ class StudySweeper(BasicSweeper):
         return found
 
     def _plan(self, arguments: list[str]) -> "Plan":
-        from swapformer.study.answer import plain_sweep
+        from swapformer.study.config.overrides import search_path
         from swapformer.study.expand import expand
-        from swapformer.study.overrides import search_path
+        from swapformer.study.run_study import plain_sweep
         from swapformer.study.spec import load, with_seeds
 
         assert self.config is not None, "Hydra calls setup first"

@@ -8,15 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swapformer.conformance.apart import (
+from swapformer.conformance.bands import blocks_are_enough
+from swapformer.conformance.caching import cache_changes_nothing
+from swapformer.conformance.causality import (
+    causality,
+    encodings_see_positions,
+    permutation_equivariance,
+    shift_invariance,
+)
+from swapformer.conformance.effects import beyond_max_len, does_something, used_parts_matter
+from swapformer.conformance.facts import facts_hold
+from swapformer.conformance.isolation import (
     calls_are_apart,
     documents_are_apart,
     instances_are_apart,
     padding_is_invisible,
     rows_are_apart,
 )
-from swapformer.conformance.bands import blocks_are_enough
-from swapformer.conformance.digits import (
+from swapformer.conformance.kernels import kernel_equals_reference
+from swapformer.conformance.numerics import (
     autocast_is_near,
     builds,
     gradients_are_derivatives,
@@ -24,20 +34,10 @@ from swapformer.conformance.digits import (
     half_the_digits,
     runs,
 )
-from swapformer.conformance.effects import beyond_max_len, does_something, used_parts_matter
-from swapformer.conformance.facts import facts_hold
-from swapformer.conformance.kernels import kernel_equals_reference
-from swapformer.conformance.knobs import no_dead_knob, words_are_known
-from swapformer.conformance.order import (
-    causality,
-    encodings_see_positions,
-    permutation_equivariance,
-    shift_invariance,
-)
 from swapformer.conformance.randomness import evaluation_is_exact, reproducible, reseeding
-from swapformer.conformance.shape import is_a_part
+from swapformer.conformance.settings import no_dead_knob, words_are_known
+from swapformer.conformance.signature import is_a_part
 from swapformer.conformance.subject import BrokenLaw, Subject
-from swapformer.conformance.writing import cache_changes_nothing
 
 Law = Callable[[Subject], str | None]
 

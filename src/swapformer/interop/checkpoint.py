@@ -23,7 +23,7 @@ from swapformer.interop.rules import Shapes, Weights, for_layers, read, write
 from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.training.assemble import build_plan, factory
-from swapformer.training.selection import readout
+from swapformer.training.parameter_selection import readout
 
 FORMATS = {format.name: format for format in (GPT2, BERT, LLAMA)}
 """The formats by name."""

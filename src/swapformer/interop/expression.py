@@ -8,7 +8,7 @@ from typing import Any
 
 from swapformer.interop.format import Format
 from swapformer.interop.rules import Shapes
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
 
 UNREAD = (
     "init",

@@ -11,7 +11,7 @@ from pathlib import Path
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import DONE, destination, folder_of
 from swapformer.mirror.show import show_studies
-from swapformer.study.store import Store
+from swapformer.results.store import Store
 
 LOOK = 2.0
 """Seconds between looks at the store."""

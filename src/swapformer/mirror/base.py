@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swapformer.study.record import Record
+from swapformer.results.record import Record
 
 Say = Callable[[str], None]
 """Takes a problem, in words. It is logged once and changes nothing."""

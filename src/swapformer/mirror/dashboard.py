@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from swapformer.report.claims import parse
-from swapformer.report.figures import families, reported
-from swapformer.report.manifest import Manifest
+from swapformer.report.figures.figure_list import families, reported
+from swapformer.report.page.wording import claim_text
 from swapformer.report.records import read
-from swapformer.report.wording import claim_text
+from swapformer.report.statistics.claims import parse
+from swapformer.results.manifest import Manifest
 
 Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.mirror.base import Findings
-from swapformer.report import wording
-from swapformer.report.claims import parse
-from swapformer.report.plain import row_dict, verdict_dict
+from swapformer.report.condition_view import scenes
+from swapformer.report.page import wording
+from swapformer.report.page.to_json import row_dict, verdict_dict
 from swapformer.report.records import read
-from swapformer.report.sequential import judge_all
-from swapformer.report.summaries import ArmRow
-from swapformer.report.verdicts import Verdict
-from swapformer.report.view import scenes
+from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.sequential import judge_all
+from swapformer.report.statistics.verdicts import Verdict
 
 
 def findings(folder: Path, runs_dir: Path) -> Findings:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swapformer.mirror.base import Destination, Page, Run, Say
-from swapformer.mirror.history import History
 from swapformer.mirror.marks import Mark, Marks, mark_of
 from swapformer.mirror.pictures import draw, numbers
-from swapformer.study import record as records
-from swapformer.study.leaves import read_config
-from swapformer.study.members import Member, members
-from swapformer.study.record import Record
-from swapformer.study.store import Store
+from swapformer.results import record as records
+from swapformer.results.config import read_config
+from swapformer.results.history_tail import History
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.results.trial_index import Member, members
 
 TRIES = 2
 """How often a trial is begun anew after something went wrong with its run."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swapformer.study.record import Record
+from swapformer.results.record import Record
 
 Mark = list[Any]
 

@@ -19,8 +19,8 @@ from typing import Any
 from swapformer.mirror.base import Destination
 from swapformer.mirror.follow import Target
 from swapformer.paths import python_environment
+from swapformer.results.store import Store
 from swapformer.study.plan import Plan
-from swapformer.study.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from swapformer.mirror.base import Destination, Say
 from swapformer.mirror.findings import findings
 from swapformer.mirror.follow import Target
 from swapformer.mirror.process import folder_of
-from swapformer.study.store import Store
+from swapformer.results.store import Store
 
 
 def show_studies(

@@ -13,7 +13,7 @@ from typing import Any
 
 from swapformer.errors import UsageError, suggest
 from swapformer.mirror.base import Destination, Findings, Page, Run, Say
-from swapformer.study.record import Record
+from swapformer.results.record import Record
 
 EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
 """The exit status of a trial's run: not 0 is shown as failed; 130 and 137 are a shell's, of SIGINT and SIGKILL."""

@@ -6,10 +6,10 @@ from statistics import fmean
 
 from torch import Tensor
 
-from swapformer.analysis.heads import head_similarity, mean_over_pairs
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe, watch_attention
+from swapformer.probes.head_analysis import head_similarity, mean_over_pairs
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
 from swapformer.training.module import given
@@ -18,7 +18,7 @@ from swapformer.training.module import given
 class HeadSimilarity(Probe):
     """Mean cosine similarity between the attention maps of two heads of a layer, averaged over layers.
 
-    See `swapformer.analysis.heads.head_similarity`. The metric is `probe/head_similarity`; a model with one head in
+    See `head_analysis.head_similarity`. The metric is `probe/head_similarity`; a model with one head in
     every layer has none. The data holds the matrix of each layer.
 
     Args:

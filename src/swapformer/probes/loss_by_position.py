@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from swapformer.analysis.places import totals_by_place
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
+from swapformer.probes.position_sums import totals_by_place
 from swapformer.task.base import IGNORE, Batch, Task, scored
 from swapformer.training.data import EvaluationStream, positions_drawn_from
 from swapformer.training.module import given

@@ -14,18 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from swapformer.errors import UsageError
-from swapformer.report import canvas, disclosure, figures, formats, html, tables, wording
-from swapformer.report.claims import parse
-from swapformer.report.costs import read_costs
-from swapformer.report.everywhere import Everywhere, everywhere
-from swapformer.report.manifest import Manifest
-from swapformer.report.plain import fairness_dict, row_dict, tuned_dict, verdict_dict
+from swapformer.report import number_format
+from swapformer.report.condition_view import View, views
+from swapformer.report.figures import figure_list, svg
+from swapformer.report.page import caveats, study_page, tables, wording
+from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
-from swapformer.report.sequential import judge_all, saved
-from swapformer.report.summaries import ArmRow
+from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.grid_verdict import Everywhere, everywhere
+from swapformer.report.statistics.sequential import judge_all, saved
+from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
-from swapformer.report.verdicts import Verdict
-from swapformer.report.view import View, views
+from swapformer.results.costs import read_costs
+from swapformer.results.manifest import Manifest
 
 _COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow", "depends": "magenta"}
 
@@ -77,7 +79,7 @@ class Report:
             "tuning": [tuned_dict(tuned) for view in self.views for tuned in view.tuned],
             "fairness": [fairness_dict(each) for each in manifest.fairness],
             "impossible": _impossible(manifest),
-            "design": disclosure.design(self.records, self.views),
+            "design": caveats.design(self.records, self.views),
             "caveats": list(self.caveats),
             "problems": list(self.records.problems),
             "files": [str(path) for path in self.files],
@@ -99,7 +101,9 @@ class Report:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=_COLORS[verdict.outcome]))
                 for contrast in verdict.contrasts:
                     console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
-                level = formats.percent(1 - verdict.level) + (f", at {verdict.look} seeds" if verdict.look else "")
+                level = number_format.percent(1 - verdict.level) + (
+                    f", at {verdict.look} seeds" if verdict.look else ""
+                )
                 console.print(Text(f"  {wording.verdict_text(verdict)} ({level})", style="dim"))
         for view in self.views:
             if view.condition:
@@ -107,7 +111,7 @@ class Report:
             for metric in manifest.metrics:
                 console.print()
                 console.print(self._table(view, metric))
-        for sentence in disclosure.design(self.records, self.views):
+        for sentence in caveats.design(self.records, self.views):
             console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
@@ -127,7 +131,7 @@ class Report:
             table.add_row(
                 Text(row.arm, style="bold" if row.is_baseline else ""),
                 Text(f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else "")),
-                Text(f"{summary.text} {summary.interval_text}" if summary.n else formats.DASH),
+                Text(f"{summary.text} {summary.interval_text}" if summary.n else number_format.DASH),
                 Text("" if paired is None else f"{paired.text} {paired.interval_text}"),
             )
         return table
@@ -149,8 +153,8 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     records = replace(records, problems=tuple(problems))
     seen = views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = everywhere(claims, verdicts)
-    metrics = figures.reported(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
-    grid = html.grid(seen)
+    metrics = figure_list.reported(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
+    grid = study_page.grid(seen)
     caveats = wording.caveats(records, seen)
     public = {
         "table.md": "\n".join(
@@ -161,7 +165,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for view in seen for f in view.figures))},
     }
     directory = study_dir / "report"
-    page = html.render(records, seen, overall, grid, caveats, costs)
+    page = study_page.render(records, seen, overall, grid, caveats, costs)
     files = write(directory, {"report.html": page, **public})
     if publish_to is not None:
         files += write(publish_to, public)
@@ -189,7 +193,7 @@ def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> l
             temporary.write_text(text, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
         for path in directory.glob("*.svg") if clean else ():
-            if path.name not in contents and canvas.MARK in path.read_text(encoding="utf-8", errors="replace"):
+            if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):
                 path.unlink()
     except OSError as error:
         raise UsageError(f"the report must be written to {directory}, but that failed: {error}") from error

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from swapformer.report import formats
-from swapformer.report.estimates import mean_estimate
-from swapformer.report.hover import interval_text
+from swapformer.report import number_format
+from swapformer.report.figures.tooltips import interval_text
 from swapformer.report.records import Records
+from swapformer.report.statistics.estimates import mean_estimate
 
 SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
 """What two trials must share to be paired: column of the cells → in words."""
@@ -41,7 +41,7 @@ class Difference:
             same = f", {self.same} of {self.n} are the same trial" if self.same else ""
             return f"{interval_text(self.value, self.lower, self.upper, signed=True)} ({self.n} seeds{same})"
         if self.apart:
-            return f"not paired: other {formats.listed(list(self.apart))}"
+            return f"not paired: other {number_format.listed(list(self.apart))}"
         return "no seed in common"
 
 
@@ -51,7 +51,9 @@ def joined(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
     tables = []
     for records in (a, b):
         cells = records.cells[records.cells["status"] == "finished"]
-        budget = cells["steps"].map(formats.large) + " steps, " + cells["tokens"].map(formats.large) + " tokens"
+        budget = (
+            cells["steps"].map(number_format.large) + " steps, " + cells["tokens"].map(number_format.large) + " tokens"
+        )
         tables.append(cells.assign(budget=budget)[[*keys, "trial", *SAME]])
     together = tables[0].merge(tables[1], on=keys, suffixes=("_a", "_b"))
     wrong = {words: together[f"{column}_a"] != together[f"{column}_b"] for column, words in SAME.items()}

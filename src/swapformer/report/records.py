@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.report.histories import read_history
-from swapformer.report.manifest import Cell, Manifest, read_manifest
-from swapformer.report.trial_files import TrialFiles, environment_class, mapping_of, number_of, numbers_of, read_trial
+from swapformer.results.history_frame import read_history
+from swapformer.results.manifest import Cell, Manifest, read_manifest
+from swapformer.results.trial_files import TrialFiles, environment_class, mapping_of, number_of, numbers_of, read_trial
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from swapformer.report import canvas, formats, panels
-from swapformer.report.design import Chosen, Tried, Tuning
-from swapformer.report.hover import Hover
-from swapformer.report.manifest import Cell, Manifest
-from swapformer.report.scene import Drawn, Scene
-from swapformer.report.style import ALARM
-from swapformer.report.trial_files import read_trial
+from swapformer.report import number_format
+from swapformer.report.figures import panels, svg
+from swapformer.report.figures.figure_data import Drawn, Scene
+from swapformer.report.figures.style import ALARM
+from swapformer.report.figures.tooltips import Hover
+from swapformer.results.fairness_summary import Chosen, Tried, Tuning
+from swapformer.results.manifest import Cell, Manifest
+from swapformer.results.trial_files import read_trial
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Outcome:
         """The mean, or what became of the trials instead."""
         lost = ", ".join(f"{n} {status}" for status, n in self.others.items())
         spread = max(self.values) - min(self.values) if len(self.values) > 1 else 0.0
-        places = formats.decimals(spread) if spread else 4
-        return lost or formats.number(self.mean, places)
+        places = number_format.decimals(spread) if spread else 4
+        return lost or number_format.number(self.mean, places)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def sensitivity(scene: Scene, tuned: Sequence[Tuned]) -> list[Drawn]:
     """For each key that was tuned, the metric against its values, by arm; with several keys, at the best of the others.
 
     A line joins means over the tuning seeds, dots are single seeds, and a ring marks what was chosen. Call within
-    `canvas.settings`.
+    `svg.settings`.
     """
     tuning = scene.records.manifest.tuning
     if tuning is None:
@@ -95,10 +96,10 @@ def _curve(scene: Scene, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> Dr
         return None
     figure, axes_of = panels.panels(list(profiles), scene.looks, key, scene.better(tuning.metric))
     for axes in dict.fromkeys(axes_of.values()):
-        if canvas.is_power_series(list(places.values())) or _wide(list(places.values())):
+        if svg.is_power_series(list(places.values())) or _wide(list(places.values())):
             axes.set_xscale("log")
         if len(names) <= 12:
-            canvas.ticks_at(axes, list(places.values()), names, rotate=len(names) > 7)
+            svg.ticks_at(axes, list(places.values()), names, rotate=len(names) > 7)
     hover = Hover(key)
     picks = {each.arm: each.chosen for each in tuned if each.chosen is not None}
     for arm, profile in profiles.items():
@@ -127,7 +128,7 @@ def _curve(scene: Scene, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> Dr
     if len(tuning.keys) > 1:
         caption += " At each value, the best of the other settings."
     title = f"{tuning.metric} against {key}"
-    return Drawn(f"tuning_{canvas.slug(key)}", title, caption, canvas.to_svg(figure, title), hover.plain())
+    return Drawn(f"tuning_{svg.slug(key)}", title, caption, svg.to_svg(figure, title), hover.plain())
 
 
 def _profile(tuned: Tuned, key: str, direction: str | None) -> dict[str, Outcome]:

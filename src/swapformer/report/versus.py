@@ -13,16 +13,16 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.report import formats
-from swapformer.report.claims import parse
-from swapformer.report.everywhere import Everywhere, everywhere
-from swapformer.report.manifest import Manifest
-from swapformer.report.otherwise import Otherwise, otherwise, warning
+from swapformer.report import number_format
+from swapformer.report.condition_view import scenes
 from swapformer.report.pairing import MEASURED_ON, SAME, Difference, difference, joined
 from swapformer.report.records import Records, read
-from swapformer.report.sequential import judge_all
-from swapformer.report.summaries import ArmRow, Summary
-from swapformer.report.view import scenes
+from swapformer.report.setting_differences import Otherwise, otherwise, warning
+from swapformer.report.statistics.arm_summary import ArmRow, Summary
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.grid_verdict import Everywhere, everywhere
+from swapformer.report.statistics.sequential import judge_all
+from swapformer.results.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
         for (arm, condition), found in apart.items()
     ]  # fmt: skip
     only_a, only_b = (
-        tuple(formats.placed(*place) for place in one.rows if place not in other.rows)
+        tuple(number_format.placed(*place) for place in one.rows if place not in other.rows)
         for one, other in ((a, b), (b, a))
     )
     warnings = (
@@ -159,7 +159,7 @@ def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str])
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
     for one in (a, b):
-        lost = [formats.placed(*place) for place, row in one.rows.items() if row.counts.get("diverged")]
+        lost = [number_format.placed(*place) for place, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]

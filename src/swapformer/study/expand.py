@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
-from swapformer.study import overrides as texts
 from swapformer.study import roles
-from swapformer.study.complaint import explained
-from swapformer.study.costs import UNITS, once
-from swapformer.study.dropped import require_comparison, require_values
-from swapformer.study.fairness import combinations
+from swapformer.study.comparison import combinations
+from swapformer.study.config import overrides as texts
+from swapformer.study.config.cost import UNITS, once
+from swapformer.study.config.hydra_errors import explained
+from swapformer.study.impossible_cells import require_comparison, require_values
+from swapformer.study.launch.trial import Config
 from swapformer.study.match import Matched, solve
 from swapformer.study.plan import STANDIN, Cell, Composer, Place, Plan, Setting, Template, make_trial, real_composer
 from swapformer.study.spec import Spec
-from swapformer.study.trial import Config
 
 __all__ = ["Cell", "Plan", "expand", "make_trial"]
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.study import overrides as texts
-from swapformer.study.files import write_atomic
+from swapformer.results.files import write_atomic
+from swapformer.results.store import Store
+from swapformer.study.config import overrides as texts
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import Config
 from swapformer.study.plan import Place, Plan, Setting
-from swapformer.study.provenance import Provenance
-from swapformer.study.store import Store
-from swapformer.study.trial import Config
 
 SCHEMA_VERSION = 1
 
 
 def manifest(plan: Plan, provenance: Provenance, fairness: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What the report needs to know about a study beside the trials; `fairness` as in `swapformer.study.disclose`."""
+    """What the report needs to know about a study beside the trials; `fairness` as in `arm_differences`."""
     spec = plan.spec
     return {
         "schema_version": SCHEMA_VERSION,

@@ -12,8 +12,8 @@ from typing import Any
 from hydra.errors import InstantiationException
 
 from swapformer.errors import UsageError, suggest
-from swapformer.study.costs import UNITS, Measure
-from swapformer.study.fairness import Matching
+from swapformer.study.comparison import Matching
+from swapformer.study.config.cost import UNITS, Measure
 
 LARGEST = 1 << 20
 """No size that is solved for grows beyond this many units."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
 
-from swapformer.study.costs import Measure
+from swapformer.study.config.cost import Measure
+from swapformer.study.launch.trial import Config, Trial
 from swapformer.study.match import Matched
 from swapformer.study.spec import Spec
-from swapformer.study.trial import Config, Trial
 
 STANDIN = 2_147_483_629
 """Templates are composed with this seed, which is then replaced wherever it went: composing takes a hundred times
@@ -23,7 +23,7 @@ Setting = tuple[str, ...]
 
 
 class Composer(Protocol):
-    """What an expansion needs of `swapformer.study.config`."""
+    """What an expansion needs of `swapformer.study.config.compose`."""
 
     RESULTS_EPOCH: int
 
@@ -39,9 +39,9 @@ class Composer(Protocol):
 
 def real_composer() -> Composer:
     """Imported late: it brings torch."""
-    from swapformer.study import config
+    from swapformer.study.config import compose
 
-    return cast(Composer, config)
+    return cast(Composer, compose)
 
 
 @dataclass(frozen=True)

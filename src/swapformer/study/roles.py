@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from swapformer.errors import UsageError
-from swapformer.study import overrides as texts
+from swapformer.study.config import overrides as texts
 
 if TYPE_CHECKING:
     from swapformer.study.spec import Spec

@@ -11,9 +11,8 @@ import yaml
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
-from swapformer.study import overrides as texts
 from swapformer.study import roles
-from swapformer.study.fairness import (
+from swapformer.study.comparison import (
     Matching,
     Tuning,
     Values,
@@ -23,6 +22,7 @@ from swapformer.study.fairness import (
     parse_seeds,
     parse_tune,
 )
+from swapformer.study.config import overrides as texts
 
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
@@ -46,7 +46,7 @@ class Spec:
         name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
         looks: the numbers of seeds at which a sequential study is judged; empty for one that has all its seeds at once.
-        tune, match, grid: see `swapformer.study.fairness`.
+        tune, match, grid: see `swapformer.study.comparison`.
     """
 
     name: str
@@ -229,7 +229,7 @@ def _claims(raw: object, arms: list[str], metrics: tuple[str, ...]) -> tuple[Map
     if not isinstance(raw, list):
         raise UsageError(f"`claims` must be a list, not {raw!r}")
     if raw:
-        from swapformer.report.claims import parse as parse_claims
+        from swapformer.report.statistics.claims import parse as parse_claims
 
         parse_claims(raw, arms, list(metrics))
     return tuple(raw)

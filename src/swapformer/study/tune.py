@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from swapformer.errors import UsageError
-from swapformer.study import overrides as texts
-from swapformer.study import record as records
-from swapformer.study.fairness import number
+from swapformer.results import record as records
+from swapformer.results.store import Store
+from swapformer.study.comparison import number
+from swapformer.study.config import overrides as texts
+from swapformer.study.launch.trial import Trial
 from swapformer.study.plan import Choice, Place, Plan, Setting
-from swapformer.study.store import Store
-from swapformer.study.trial import Trial
 
 
 @dataclass(frozen=True)

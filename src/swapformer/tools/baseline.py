@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from swapformer.errors import UsageError
-from swapformer.study.complaint import explained
-from swapformer.study.config import compose, task_of
+from swapformer.study.config.compose import compose, task_of
+from swapformer.study.config.hydra_errors import explained
 from swapformer.task import TextTask
 from swapformer.task.baselines import measure
 

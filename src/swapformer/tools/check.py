@@ -12,10 +12,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from swapformer.conformance import FIRST, LAWS, Verdict, examine
-from swapformer.conformance.shape import settings_of
+from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
-from swapformer.study.complaint import explained
-from swapformer.study.config import compose
+from swapformer.study.config.compose import compose
+from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
 from swapformer.training.assemble import SLOTS
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from swapformer.errors import UsageError
 from swapformer.mirror.dashboard import dashboard
 from swapformer.mirror.workspace import build, logged_in, require, save, to_json
-from swapformer.study.files import write_atomic
-from swapformer.tools.find import apart, store_of, study_folder
+from swapformer.results.files import write_atomic
+from swapformer.tools.lookup import apart, store_of, study_folder
 
 
 def main(arguments: Sequence[str]) -> int:

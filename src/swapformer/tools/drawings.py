@@ -14,7 +14,7 @@ from swapformer.model.context import Context, Tokens
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.random import stream
-from swapformer.tools.panels import Panel, by_head, curves, figure, image
+from swapformer.tools.figure_panels import Panel, by_head, curves, figure, image
 from swapformer.training.assemble import build_model, build_plan
 
 VOCABULARY, LENGTH, PLACES = 64, 128, 64

@@ -16,7 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.study.store import Store
+from swapformer.results.store import Store
 from swapformer.task.base import Task
 from swapformer.training.data import draw_positions, positions_drawn_from
 from swapformer.training.restore import restore

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
-from swapformer.report.canvas import settings
-from swapformer.study.complaint import explained
-from swapformer.study.config import compose, task_of
+from swapformer.report.figures.svg import settings
+from swapformer.study.config.compose import compose, task_of
+from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.drawings import DRAWINGS
-from swapformer.tools.items import describe
+from swapformer.tools.task_items import describe
 
 SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads=8", "model.max_len=256"]
 

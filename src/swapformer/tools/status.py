@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from swapformer.errors import UsageError
-from swapformer.study.progress import human
-from swapformer.study.record import STATUSES
-from swapformer.study.standing import MISSING, Standing, standing
-from swapformer.tools.find import apart, store_of, studies, study_folder
+from swapformer.results.record import STATUSES
+from swapformer.study.launch.progress import human
+from swapformer.study.status import MISSING, Standing, standing
+from swapformer.tools.lookup import apart, store_of, studies, study_folder
 
 
 def main(arguments: Sequence[str]) -> int:

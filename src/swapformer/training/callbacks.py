@@ -10,9 +10,9 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
-from swapformer.durable import move
-from swapformer.training.history import History
-from swapformer.training.pulse import Pulse
+from swapformer.results.durable import move
+from swapformer.results.history_writer import History
+from swapformer.training.heartbeat import Pulse
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import Stop
 

@@ -20,12 +20,12 @@ from swapformer.training.assemble import Config, build_model, build_task, count_
 from swapformer.training.callbacks import Diverged, Interrupted
 from swapformer.training.module import Trial
 from swapformer.training.optimiser import freeze
+from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
-from swapformer.training.selection import stacks
 from swapformer.training.signals import stop_on_signals
-from swapformer.training.start import begin
 from swapformer.training.torchrun import run_ranks
 from swapformer.training.trainer import make_trainer, quiet
+from swapformer.training.warm_start import begin
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
 

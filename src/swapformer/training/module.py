@@ -24,14 +24,14 @@ from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
-from swapformer.training.compiled import compiled
+from swapformer.training.compilation import compiled
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
 from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parallel import data_mesh, shard
+from swapformer.training.parameter_selection import readout
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
-from swapformer.training.selection import readout
 from swapformer.training.weights import vocabulary_of
 
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
 from swapformer.targets import make
-from swapformer.training.selection import readout, select, stacks
+from swapformer.training.parameter_selection import readout, select, stacks
 
 OURS = ("freeze", "layer_decay")
 """Settings of `optim` that are the training's, whatever the optimiser."""

@@ -10,8 +10,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from swapformer.training.assemble import Config
+from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
-from swapformer.training.selection import stacks
 
 STRATEGIES = ("ddp", "fsdp")
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from swapformer.training import pulse
+from swapformer.training import heartbeat
 
 
 def main(place: Path, directory: Path) -> None:
@@ -19,15 +19,15 @@ def main(place: Path, directory: Path) -> None:
     Nothing heavy is imported before the first sign of life.
     """
     rank = int(os.environ["RANK"])
-    life = pulse.Pulse(place, rank)
+    life = heartbeat.Pulse(place, rank)
     life.start()
-    task = pulse.read(place / pulse.CONFIG)
+    task = heartbeat.read(place / heartbeat.CONFIG)
     assert task is not None, "the starting process writes it first"
     said = _trained(task, directory, life)
     life.say({**said, "at": time.monotonic()})
 
 
-def _trained(task: dict[str, Any], directory: Path, life: pulse.Pulse) -> dict[str, Any]:
+def _trained(task: dict[str, Any], directory: Path, life: heartbeat.Pulse) -> dict[str, Any]:
     from swapformer.errors import UsageError
     from swapformer.training.callbacks import Batches
     from swapformer.training.fit import CorruptCheckpoint, train

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.paths import python_environment
-from swapformer.training import pulse
+from swapformer.training import heartbeat
 from swapformer.training.signals import Stop, stop_on_signals
 
 POLL = 0.1
@@ -52,11 +52,11 @@ def _started(
     task: Mapping[str, Any], place: Path, directory: Path, trainer: Mapping[str, Any]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """torchrun, with its ranks; all of them are gone afterwards."""
-    pulse.write(place / pulse.CONFIG, task)
-    os.mkfifo(place / pulse.PIPE)
-    pipe = os.open(place / pulse.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
+    heartbeat.write(place / heartbeat.CONFIG, task)
+    os.mkfifo(place / heartbeat.PIPE)
+    pipe = os.open(place / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
     command = [
-        *(sys.executable, "-m", "swapformer.training.agent", str(place)),
+        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(place)),
         *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={trainer['devices']}"),
         *("--max-restarts=0", f"--log-dir={place / 'log'}"),
         *("-m", "swapformer.training.rank", str(place), str(directory.absolute())),
@@ -89,7 +89,7 @@ def _kill(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
     """End torchrun and then its ranks, which have sessions of their own."""
     process.kill()
     for number in range(count):
-        if (found := pulse.read(pulse.signs(place, number))) is not None:
+        if (found := heartbeat.read(heartbeat.signs(place, number))) is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(found["pid"], signal.SIGKILL)
 
@@ -115,7 +115,7 @@ class _Rank:
 
     def look(self) -> None:
         """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
-        found = pulse.read(pulse.signs(self.place, self.number))
+        found = heartbeat.read(heartbeat.signs(self.place, self.number))
         if found is not None:
             self.pid, now = found["pid"], time.monotonic()
             if found["beats"] != self.beats:
@@ -142,7 +142,7 @@ class _Rank:
         if self.said is not None:
             return None
         gone = self.pid is not None and not self.lives
-        self.said = pulse.read(pulse.report(self.place, self.number))
+        self.said = heartbeat.read(heartbeat.report(self.place, self.number))
         if self.said is not None:
             return None
         now = time.monotonic()
@@ -152,7 +152,9 @@ class _Rank:
         if self.pid is not None and now - self.beaten > silent:
             return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
         patience = limit if self.batches and not compiles else max(limit, START)
-        if now - self.moved > patience + 2 * pulse.PERIOD:  # a rank that stopped stops the others: it is named first
+        if (
+            now - self.moved > patience + 2 * heartbeat.PERIOD
+        ):  # a rank that stopped stops the others: it is named first
             return f"rank {self.number} was through no batch for {now - self.moved:.0f} seconds"
         return None
 

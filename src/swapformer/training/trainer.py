@@ -29,7 +29,7 @@ class InPlace(TorchCheckpointIO):
     """Writes a checkpoint into the folder that it is for.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
-    and where a process that is killed leaves it behind. A draft may be cut: `swapformer.durable.move` makes it count.
+    and where a process that is killed leaves it behind. A draft may be cut: `results.durable.move` makes it count.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:

@@ -1,7 +1,7 @@
 """Attention variants."""
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.delta import GatedDeltaNet
+from swapformer.model.attention.gated_delta import GatedDeltaNet
 from swapformer.model.attention.latent import MLA
 from swapformer.model.attention.linear import LinearAttention
 from swapformer.model.attention.linformer import Linformer

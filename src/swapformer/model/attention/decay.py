@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from swapformer.model.attention.sums import wide
+from swapformer.model.attention.linear_ops import wide
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, shift
 

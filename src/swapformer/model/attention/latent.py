@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.kept import with_kept
-from swapformer.model.attention.sums import split_heads
+from swapformer.model.attention.kv_cache import with_kept
+from swapformer.model.attention.linear_ops import split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.kernel import Kernel, Plan, Reference

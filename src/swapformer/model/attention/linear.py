@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.sums import (
+from swapformer.model.attention.linear_ops import (
     Pair,
     implied_weights,
     refusal_of_terms,

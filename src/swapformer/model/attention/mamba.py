@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.carry import Carry, go_on, require_causal, take_in
 from swapformer.model.attention.convolution import filters
 from swapformer.model.attention.decay import Decay
+from swapformer.model.attention.linear_ops import refusal_of_terms, split_heads, wide
 from swapformer.model.attention.recurrence import Steps, recur
-from swapformer.model.attention.sums import refusal_of_terms, split_heads, wide
+from swapformer.model.attention.recurrent_state import Carry, go_on, require_causal, take_in
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.layers import Linear, Role, gain

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from swapformer.model.attention.auxiliary_losses import Pulls
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.convolution import convolve, filters
-from swapformer.model.attention.guidance import Pulls
-from swapformer.model.attention.kept import with_kept
+from swapformer.model.attention.kv_cache import with_kept
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Kernel, Plan, Reference

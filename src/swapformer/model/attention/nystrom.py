@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.documents import Hidden, each_document, masked
-from swapformer.model.attention.sums import in_full_precision, refusal_of_terms, require_full, split_heads, wide
+from swapformer.model.attention.linear_ops import in_full_precision, refusal_of_terms, require_full, split_heads, wide
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear

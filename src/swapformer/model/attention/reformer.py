@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.buckets import Cells, Chunks, hashes
-from swapformer.model.attention.sums import refusal_of_terms, require_plain, split_heads, wide
+from swapformer.model.attention.linear_ops import refusal_of_terms, require_plain, split_heads, wide
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role

@@ -2,9 +2,9 @@
 
 from swapformer.model.residual.base import Residual, Walk
 from swapformer.model.residual.concatenated import DenseNet
+from swapformer.model.residual.multi_stream import Dense, HyperConnections, ResiDual
 from swapformer.model.residual.reversible import Reversible
-from swapformer.model.residual.several import Dense, HyperConnections, ResiDual
-from swapformer.model.residual.simple import (
+from swapformer.model.residual.single_stream import (
     Add,
     DeepNorm,
     Gated,

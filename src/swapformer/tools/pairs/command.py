@@ -15,7 +15,7 @@ import torch
 
 from swapformer.console import at_least
 from swapformer.errors import UsageError, suggest
-from swapformer.study.config import task_of
+from swapformer.study.config.compose import task_of
 from swapformer.tools.pairs.judge import Judge, Verdict
 from swapformer.tools.pairs.rows import Row, cover, every_pair
 from swapformer.tools.pairs.stages import stages

@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 
 from swapformer.options import default_option
 from swapformer.paths import conf_dir
-from swapformer.study.compatibility import problems
-from swapformer.study.config import Config, compose, task_of
+from swapformer.study.config.compose import Config, compose, task_of
+from swapformer.study.config.rules.compatibility import problems
 from swapformer.training.assemble import SLOTS
 
 

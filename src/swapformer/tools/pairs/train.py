@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swapformer.study.config import Config
+from swapformer.study.config.compose import Config
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_model
 from swapformer.training.data import TrainingStream, positions_drawn_from

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from swapformer.study.members import members
-from swapformer.tools.find import apart, store_of
+from swapformer.results.trial_index import members
+from swapformer.tools.lookup import apart, store_of
 from swapformer.tools.trials import compare, prune
 from swapformer.tools.trials.listing import add_filters, chosen, filtered, line
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.study.leaves import differences, read_config
-from swapformer.tools.find import apart, store_of
+from swapformer.results.config import differences, read_config
+from swapformer.tools.lookup import apart, store_of
 from swapformer.tools.trials.listing import add_common
 
 NOT_COMPARED = ("runs_dir", "logger")

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
-from swapformer.study.leaves import says
-from swapformer.study.members import Member
-from swapformer.study.record import STATUSES, Record
-from swapformer.study.store import Store
+from swapformer.results.config import says
+from swapformer.results.record import STATUSES, Record
+from swapformer.results.store import Store
+from swapformer.results.trial_index import Member
 
 SHOWN = ("val/loss", "val/accuracy", "val/exact_match")
 Places = Mapping[str, Sequence[Member]]

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from swapformer.errors import UsageError
-from swapformer.study.members import members
-from swapformer.study.prune import Waste, find_waste, remove
-from swapformer.study.record import FINAL
-from swapformer.tools.find import apart, store_of
+from swapformer.results.prune import Waste, find_waste, remove
+from swapformer.results.record import FINAL
+from swapformer.results.trial_index import members
+from swapformer.tools.lookup import apart, store_of
 from swapformer.tools.trials.listing import add_filters, chosen, line
 
 

@@ -1,0 +1,84 @@
+"""What a text costs: tokenising it once, starting on it again, and the memory that it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from benchmarks.figure import Figure
+from swapformer.paths import conf_dir
+from swapformer.targets import make
+from swapformer.task.source import Files
+from swapformer.task.text import Text
+from swapformer.task.tokeniser import Tokeniser
+from swapformer.tools.cost.peak_memory import peak
+
+_BATCHES = 2000
+_WORDS = 50_000
+
+
+def costs(megabytes: int, tokenisers: tuple[str, ...]) -> list[Figure]:
+    """Seconds and memory of a generated text, for each tokeniser, in processes of their own."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "text.txt")
+        write_text(path, megabytes)
+        for name in tokenisers:
+            first, again = (_elsewhere(path, name, Path(folder)) for _ in range(2))
+            what = f"{megabytes} MB as {name}"
+            speed = megabytes / first["seconds"]
+            made = f"{what}, tokenised, learning included ({first['processor']:.1f} s of processors)"
+            found += [
+                Figure(made, speed, "MB/s", "≥ 1 (10 MB in 10 s)", speed >= 1),
+                Figure(f"{what}, started again", again["seconds"], "s", "≤ 0.3", again["seconds"] <= 0.3),
+            ]
+            for run, seen in (("tokenised", first), ("started again", again)):
+                name_of = f"{what}, {run} and {_BATCHES} batches, resident memory added at most"
+                found.append(Figure(name_of, seen["megabytes"], "MB", "≤ 200", seen["megabytes"] <= 200))
+    return found
+
+
+def write_text(path: Path, megabytes: int) -> None:
+    """Lines of invented words, as frequent as Zipf's law has them; ten megabytes of them, again and again."""
+    once = min(megabytes, 10) * 10**6
+    generator = np.random.default_rng(0)
+    letters = np.array(list("etaoinshrdlucmfwypvbgk"))
+    words = np.array(["".join(generator.choice(letters, 2 + rank % 9)) for rank in range(_WORDS)])
+    chances = 1 / np.arange(1, _WORDS + 1)
+    chances /= chances.sum()
+    chosen = words[generator.choice(_WORDS, once // 50 * 10, p=chances)].reshape(-1, 10)
+    block = "".join(" ".join(line) + "\n" for line in chosen).encode()[:once]
+    with path.open("wb") as file:
+        for rest in range(megabytes, 0, -10):
+            file.write(block[: rest * 10**6])
+
+
+def _elsewhere(path: Path, tokeniser: str, cache: Path) -> dict[str, float]:
+    environment = os.environ | {"SWAPFORMER_CACHE": str(cache)}
+    command = [sys.executable, "-m", "benchmarks.corpus", str(path), tokeniser]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _measure(path: str, tokeniser: str) -> dict[str, float]:
+    """Seconds that a task takes to be there, and the megabytes that it and its batches add to this process."""
+    node = yaml.safe_load((conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml").read_text(encoding="utf-8"))
+    before, since, used = peak(), time.perf_counter(), time.process_time()
+    task = Text(source=Files(path=path), tokeniser=make(node, Tokeniser))
+    seconds, processor = time.perf_counter() - since, time.process_time() - used
+    for step in range(_BATCHES):
+        task.train_batch(0, step)
+    return {"seconds": seconds, "processor": processor, "megabytes": peak() - before}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(*sys.argv[1:3])))

@@ -1,0 +1,76 @@
+"""A clock that jumps: forward by a day, back by two, at any time of day that is asked for."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from unittest.mock import patch
+
+from benchmarks.figure import Figure
+from benchmarks.reliability.tiny_trials import count, differing, silence, trials, undisturbed
+from swapformer.results.record import FAILED, Record
+from swapformer.results.store import Store
+from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.provenance import here
+from swapformer.study.launch.trial import Trial, execute
+
+STEPS = 10
+DAY = 86400.0
+
+
+def jumping(seeds: int) -> list[Figure]:
+    """Run trials while each look at the clock finds it up to a day off.
+
+    One of them has failed before, and one was left by another machine, both a day ahead of now.
+    """
+    wanted = trials(seeds, f"budget.steps={STEPS}")
+    with undisturbed(wanted) as expected, tempfile.TemporaryDirectory() as folder, silence():
+        store = Store(folder)
+        store.prepare()
+
+        def launch(missing: Sequence[Trial]) -> None:
+            for trial in missing:
+                execute(trial, store, here())
+
+        ahead = datetime.fromtimestamp(time.time() + DAY, UTC).isoformat(timespec="milliseconds")
+        failed, beating = wanted[:2]
+        store.directory(failed.id).mkdir()
+        store.write(Record(failed.id, FAILED, started=ahead, attempts=1))
+        store.directory(beating.id).mkdir()
+        pulse = json.dumps({"host": "one that died", "pid": 1, "time": time.time() + DAY})
+        (store.directory(beating.id) / "lock").touch()
+        (store.directory(beating.id) / "heartbeat").write_text(pulse, encoding="utf-8")
+        kept = [failed.id] if store.claimed(beating.id) else []
+        with _unsteady(random.Random(0)):
+            run(wanted, store, launch)
+            claims = [trial for trial in wanted if store.claimed(trial.id)]
+        return [
+            Figure(*count(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), "")),
+            Figure(*count("claims of a dead host whose clock was ahead that are believed", kept, "claims")),
+            Figure(*count("claims that seem to be held when all is over", claims, "claims")),
+            Figure(*count("negative durations", _negative(store), "records")),
+        ]
+
+
+def _negative(store: Store) -> Iterator[str]:
+    return (record.id for record in store.records() if record.seconds < 0)
+
+
+@contextmanager
+def _unsteady(generator: random.Random) -> Iterator[None]:
+    """What the store asks for the time of day says anything; what measures durations is left alone."""
+    true = time.time
+
+    def now() -> str:
+        return datetime.fromtimestamp(wrong(), UTC).isoformat(timespec="milliseconds")
+
+    def wrong() -> float:
+        return true() + generator.uniform(-DAY, DAY)
+
+    with patch("time.time", wrong), patch("swapformer.results.record.now", now):
+        yield

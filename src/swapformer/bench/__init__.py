@@ -1,5 +1,0 @@
-"""Speed, as ratios within one run: the two sides take turns, and medians are compared. Never a timed test."""
-
-from swapformer.bench.command import main, parser
-
-__all__ = ["main", "parser"]

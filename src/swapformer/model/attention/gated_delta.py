@@ -1,0 +1,108 @@
+"""A recurrent mixer that forgets by a gate and corrects what it remembers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.model.attention.base import Attention
+from swapformer.model.attention.convolution import filters
+from swapformer.model.attention.decay import Decay
+from swapformer.model.attention.linear_ops import refusal_of_terms, split_heads, wide
+from swapformer.model.attention.recurrence import Steps, recur
+from swapformer.model.attention.recurrent_state import Carry, go_on, require_causal, take_in
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.layers import Linear, Role, gain
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+from swapformer.model.qk_norm import rms_norm
+
+
+class GatedDeltaNet(Attention):
+    """S_t = α_t S_{t−1} + β_t k_t (v_t − α_t S_{t−1}ᵀ k_t)ᵀ, out_t = W_o (norm(S_tᵀ q_t / √E) ⊙ silu(W_z x_t)).
+
+    q, k and v are silu(convolution(W x)), q and k then divided by their length √(Σ² + ε); β = σ(W_β x), and α as in
+    `Decay`, one of each for each head. S is [E, V], V = expand · E; norm is an RMSNorm over V, one gain for all heads.
+    Yang et al. 2024 (Gated DeltaNet, arXiv:2412.06464), the rule itself Schlag et al. 2021 (arXiv:2102.11174). Causal
+    by construction, O(T): chunks of pairs, and from chunk to chunk S alone. The paper has no position encoding; one
+    that rotates turns q and k. The state starts anew where a document, which must lie in one piece, begins; padding
+    neither decays nor writes. The convolution starts as the identity. W_q, W_k [H·E, D], W_v, W_z [H·V, D], W_o
+    [D, H·V].
+
+    Args:
+        expand: V/E.
+        convolution: width of the convolution over places, one filter for each channel of q, k and v.
+        rate_min, rate_max, step_min, step_max: how heads forget at the start, as in `Decay`.
+        norm_eps: ε.
+
+    Raises:
+        ValueError: if the pattern is not plainly causal, or `expand` or `convolution` is below 1.
+    """
+
+    uses = ("pattern",)
+    crosses = False
+    sees_order = True
+    caches = True
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        pattern: Pattern,
+        expand: int,
+        convolution: int,
+        rate_min: float,
+        rate_max: float,
+        step_min: float,
+        step_max: float,
+        norm_eps: float,
+    ) -> None:
+        super().__init__()
+        require_causal(pattern, "gated delta attention")
+        require_counts(expand=expand)
+        require_positive(norm_eps=norm_eps)
+        heads, width, bias = dims.num_heads, dims.d_model, dims.bias
+        self.key_width, self.value_width = dims.head_dim, expand * dims.head_dim
+        keys, values = heads * self.key_width, heads * self.value_width
+        self.query = Linear(width, keys, Role.QUERY, bias=bias)
+        self.key = Linear(width, keys, Role.KEY, bias=bias)
+        self.value = Linear(width, values, Role.VALUE, bias=bias)
+        self.gate = Linear(width, values, Role.GATE, bias=False)
+        self.strength = Linear(width, heads, Role.GATE, bias=False)
+        self.decay = Decay(dims, rate_min=rate_min, rate_max=rate_max, step_min=step_min, step_max=step_max)
+        (self.taps,) = filters(convolution, 2 * keys + values)
+        self.gain, self.norm_eps = gain(self.value_width, start=1.0), norm_eps
+        self.out = Linear(values, width, Role.ATTENTION_OUT, bias=bias)
+        self.dropout = nn.Dropout(dims.dropout)
+        self.state_width = heads * self.key_width * self.value_width + (convolution - 1) * (2 * keys + values)
+
+    def refuses(self, position: Position) -> str | None:
+        return refusal_of_terms(position, "gated delta")
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        assert memory is None, "gated delta attention cannot read a memory"
+        return self.dropout(go_on(self, self.advance, x, context, position))
+
+    def advance(
+        self, x: Tensor, context: Context, position: Position, carry: Carry | None = None
+    ) -> tuple[Tensor, Carry]:
+        """The output [B, T, D] at new places x, and what later ones need; `carry` is that of the places before."""
+        tokens = context.query
+        new = take_in(x, (self.query, self.key, self.value), self.taps, tokens, carry)
+        q, k = (self._unit(split_heads(y, self.key_width)) for y in (new.q, new.k))
+        q, k = position.rotate(q, k, context)
+        log_decay, _ = self.decay(x, tokens.padding)
+        strength = wide(self.strength(x)).sigmoid().mT
+        if tokens.padding is not None:
+            strength = strength.masked_fill(tokens.padding[:, None], 0.0)
+        v = wide(split_heads(new.v, self.value_width))
+        mixed, state = recur(
+            Steps(wide(q) * self.key_width**-0.5, wide(k), v, log_decay, strength, new.fresh), new.state
+        )
+        normed = rms_norm(mixed.to(x.dtype), self.gain, self.norm_eps).transpose(1, 2).flatten(2)
+        return self.out(normed * functional.silu(self.gate(x))), new.carry(state)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """x / √(Σ x² + ε), which is smooth at zero."""
+        return x * (wide(x).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(x.dtype)

@@ -1,0 +1,1 @@
+"""Every figure of a report: its data, its drawing, its SVG."""

@@ -1,0 +1,161 @@
+"""A matplotlib figure without pyplot, and its SVG: the same bytes for the same data."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from swapformer.report.figures.style import GRID, INK, PAPER, SOFT, Style
+
+WIDTH = 4.9  # inches: its text stays readable when a phone shows the figure at two thirds
+FONT = 9.5
+#: Stands in every SVG that this package writes, so that stale ones can be told from other people's.
+MARK = "<!-- written by swapformer report -->"
+_SETTINGS: Any = {
+    "svg.hashsalt": "swapformer",
+    "svg.fonttype": "none",
+    "path.simplify_threshold": 0.2,
+    "text.parse_math": False,  # an arm may have a dollar sign in its name
+}
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """Figures must be made and saved inside this context; it leaves matplotlib's settings as they were."""
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        # Text stays text in the SVG: a letter that matplotlib's font lacks is drawn by the reader's.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
+        yield
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure on paper."""
+    figure = Figure(figsize=(width, height), facecolor=PAPER)
+    FigureCanvasSVG(figure)
+    return figure
+
+
+def add_panel(figure: Figure, left: float, bottom: float, right: float, top: float, share: Axes | None = None) -> Axes:
+    """An axes whose edges lie this many inches from the figure's, with quiet spines and grid."""
+    width, height = figure.get_size_inches()
+    box = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
+    axes = figure.add_axes(box, facecolor="none", sharex=share, sharey=share)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(SOFT)
+        spine.set_linewidth(0.8)
+    axes.tick_params(colors=INK, labelsize=FONT - 1, width=0.8, length=3)
+    axes.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def label(axes: Axes, x: str = "", y: str = "") -> None:
+    """Name the axes."""
+    axes.set_xlabel(x, fontsize=FONT, color=INK)
+    axes.set_ylabel(y, fontsize=FONT, color=INK)
+
+
+def title(axes: Axes, text: str, size: float = FONT) -> None:
+    """A panel's title, at its left."""
+    axes.set_title(text, fontsize=size, color=INK, loc="left", pad=4)
+
+
+def wrap(name: str, width: int) -> str:
+    """A long name over several lines, broken at separators where possible."""
+    spaced = re.sub(r"([_/.,=+-])", "\\1\u200b", name)
+    lines = textwrap.wrap(spaced.replace("\u200b", " \u200b"), width, break_long_words=True) or [name]
+    return "\n".join(line.replace(" \u200b", "").replace("\u200b", "") for line in lines)
+
+
+def legend(figure: Figure, looks: Mapping[str, Style], top: float, columns: int) -> None:
+    """A legend under the plots, its upper edge `top` inches from the bottom."""
+    handles = [
+        Line2D([], [], color=s.color, ls=s.dash, marker=s.marker, markersize=4.5, linewidth=1.6, label=wrap(arm, 34))
+        for arm, s in looks.items()
+    ]
+    drawn = figure.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, top / figure.get_size_inches()[1]), ncols=columns,
+        frameon=False, fontsize=FONT - 1, labelcolor=INK, handlelength=3.2, columnspacing=1.4, borderaxespad=0,
+    )  # fmt: skip
+    for look, *artists in zip(looks.values(), drawn.legend_handles, drawn.get_texts(), strict=True):
+        for artist in filter(None, artists):
+            artist.set_gid(look.key)
+
+
+def legend_shape(arms: Sequence[str], width: float = WIDTH) -> tuple[int, float]:
+    """Columns and height in inches of a legend of these arms."""
+    longest = max(min(len(arm), 34) for arm in arms)
+    columns = max(1, min(len(arms), int(width / (0.75 + 0.085 * longest))))
+    rows = -(-len(arms) // columns)
+    lines = max(wrap(arm, 34).count("\n") + 1 for arm in arms)
+    return columns, rows * (0.04 + 0.17 * lines) + 0.1
+
+
+def ticks_at(axes: Axes, values: Sequence[float], names: Sequence[str], rotate: bool = False) -> None:
+    """Ticks at these places of the horizontal axis, and nowhere else."""
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(list(values), list(names), rotation=30 if rotate else 0, ha="right" if rotate else "center")
+
+
+def few_ticks(axes: Axes, which: str, count: int) -> None:
+    """At most `count` ticks on the `x` or `y` axis."""
+    (axes.xaxis if which == "x" else axes.yaxis).set_major_locator(MaxNLocator(count))
+
+
+def is_power_series(values: Sequence[Any]) -> bool:
+    """Whether sorted positive values, at least three, grow by a constant factor (1, 2, 4, 8 …)."""
+    try:
+        numbers = np.unique(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        return False
+    if len(numbers) < 3 or numbers[0] <= 0 or not np.isfinite(numbers).all():
+        return False
+    ratios = numbers[1:] / numbers[:-1]
+    return bool(np.allclose(ratios, ratios[0], rtol=1e-3))
+
+
+def to_svg(figure: Figure, description: str) -> str:
+    """The figure as SVG text with a description for those who cannot see it; no date, fixed ids."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": description})
+    svg = re.sub(r'<g id="(arm\d+)">', r'<g class="\1">', buffer.getvalue())  # one arm's marks are many groups
+    return svg.replace("<svg ", f"{MARK}\n<svg ", 1)
+
+
+def inline(svg: str, prefix: str, variables: Mapping[str, tuple[str, str, str]], description: str) -> str:
+    """The same SVG for a page: no prolog, ids of its own, colours that follow the page's theme."""
+    body = svg[svg.index("<svg ") :]
+    # The title would be a tooltip over the whole figure, and the style would reach the whole page.
+    body = re.sub(r"<(metadata|title|style)\b.*?</\1>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\b(id="|href="#|url\(#)', lambda match: match.group(1) + prefix + "-", body)
+    body = re.sub(r"#[0-9a-f]{6}\b", lambda match: _variable(match.group(0), variables), body)
+    body = re.sub(r'^<svg ([^>]*?)\bwidth="[^"]*" ?', r"<svg \1", body)
+    body = re.sub(r'^<svg ([^>]*?)\bheight="[^"]*" ?', r"<svg \1", body)
+    return body.replace("<svg ", f'<svg role="img" aria-label="{_attribute(description)}" ', 1)
+
+
+def _variable(color: str, variables: Mapping[str, tuple[str, str, str]]) -> str:
+    return f"var(--{variables[color][0]})" if color in variables else color
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def slug(text: str) -> str:
+    """A file name from a metric's name."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower() or "figure"

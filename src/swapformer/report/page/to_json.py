@@ -1,0 +1,92 @@
+"""A report as plain data for `--json`: nan and infinity become None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from swapformer.report.page import wording
+from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.report.statistics.verdicts import Contrast, Verdict
+from swapformer.report.tuning import Tuned
+from swapformer.results.fairness_summary import Fairness
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """One verdict with its differences."""
+    return {
+        "text": verdict.claim.text,
+        "claim": wording.claim_text(verdict.claim),
+        "kind": verdict.claim.kind,
+        "outcome": verdict.outcome,
+        "why": wording.verdict_text(verdict),
+        "level": 1 - verdict.level,
+        "p": verdict.p,
+        "p_holm": verdict.p_adjusted,
+        "pairs": verdict.pairs,
+        "seeds_needed": list(verdict.needed) if verdict.needed else None,
+        "differences": [_contrast_dict(contrast) for contrast in verdict.contrasts],
+        "notes": list(verdict.notes),
+        "look": verdict.look,
+    }
+
+
+def _contrast_dict(contrast: Contrast) -> dict[str, Any]:
+    return {
+        "arm": contrast.arm,
+        "than": contrast.than,
+        "difference": _finite(contrast.estimate.value),
+        "lower": _finite(contrast.lower),
+        "upper": _finite(contrast.upper),
+        "claimed_above": _finite(contrast.region[0]),
+        "claimed_below": _finite(contrast.region[1]),
+        "pairs": contrast.estimate.n,
+        "outcome": contrast.outcome,
+    }
+
+
+def row_dict(row: ArmRow, metrics: Sequence[str]) -> dict[str, Any]:
+    """One row of the table."""
+    return {
+        "arm": row.arm,
+        "trials": dict(row.counts),
+        "parameters": _finite(row.parameters),
+        "seconds": _finite(row.seconds),
+        "metrics": {
+            name: {
+                "mean": _finite(summary.mean),
+                "lower": _finite(summary.lower),
+                "upper": _finite(summary.upper),
+                "n": summary.n,
+                "difference": _finite(summary.comparison.difference) if summary.comparison else None,
+            }
+            for name, summary in ((metric, row.summaries[metric]) for metric in metrics)
+        },
+    }
+
+
+def tuned_dict(tuned: Tuned) -> dict[str, Any]:
+    """How one arm was tuned."""
+    return {
+        "arm": tuned.arm,
+        "condition": tuned.condition,
+        "tried": [
+            {"values": dict(each.tried.values), "mean": _finite(each.mean), "others": dict(each.others)}
+            for each in tuned.outcomes
+        ],
+        "chosen": dict(tuned.chosen.values) if tuned.chosen else None,
+        "edges": list(tuned.chosen.edges) if tuned.chosen else [],
+        "diverged": tuned.chosen.diverged if tuned.chosen else False,
+    }
+
+
+def fairness_dict(fairness: Fairness) -> dict[str, Any]:
+    """How one arm differs from the baseline."""
+    plain = asdict(fairness) | {"flops": _finite(fairness.flops)}
+    return plain | {"mismatch": fairness.match.mismatch if fairness.match else None}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""From records to verdicts: estimates, claims, power, sequential looks and grids."""

@@ -1,0 +1,185 @@
+"""One arm in one metric: mean, interval, errors, and the paired comparison with the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from swapformer.report import number_format
+from swapformer.report.records import Records
+from swapformer.report.statistics import small_samples
+from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """arm - baseline in one metric. `lower`, `upper`: paired 95 % interval, uncorrected (Student's t, but where all
+    differences are the same), open on a side that would flatter an arm that lost trials. Beside it: BCa bootstrap
+    interval, sign-flip p, probability of improvement, and `narrowed`, the share of the unpaired (Welch) interval's
+    width that pairing saved; nan where there is nothing to narrow."""
+
+    metric: str
+    difference: float
+    lower: float
+    upper: float
+    pairs: int
+    bootstrap: tuple[float, float]
+    p_sign_flip: float
+    p_improvement: float
+    narrowed: float
+    individual: FloatArray
+
+    @property
+    def text(self) -> str:
+        places = number_format.places_for(self.difference, self.lower, self.upper)
+        return number_format.number(self.difference, places, signed=True)
+
+    @property
+    def interval_text(self) -> str:
+        places = number_format.places_for(self.difference, self.lower, self.upper)
+        return number_format.interval(self.lower, self.upper, places, signed=True)
+
+    @property
+    def bootstrap_text(self) -> str:
+        places = number_format.places_for(self.difference, *self.bootstrap)
+        return number_format.interval(*self.bootstrap, places, signed=True)
+
+    @property
+    def narrowed_text(self) -> str:
+        return number_format.DASH if math.isnan(self.narrowed) else f"{100 * self.narrowed:.0f} %".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One arm in one metric, over its finished trials: mean with 95 % t interval, `seed_error` = sd / √n, and
+    `evaluation_error`, the root mean square of the trials' own evaluation errors."""
+
+    arm: str
+    metric: str
+    mean: float
+    lower: float
+    upper: float
+    n: int
+    seed_error: float
+    evaluation_error: float
+    comparison: Comparison | None
+
+    @property
+    def text(self) -> str:
+        return number_format.number(self.mean, number_format.places_for(self.mean, self.lower, self.upper))
+
+    @property
+    def interval_text(self) -> str:
+        return number_format.interval(
+            self.lower, self.upper, number_format.places_for(self.mean, self.lower, self.upper)
+        )
+
+    @property
+    def errors_text(self) -> str:
+        """The two standard errors, seeds first."""
+        places = number_format.decimals(
+            max((e for e in (self.seed_error, self.evaluation_error) if e > 0), default=math.nan)
+        )
+        return (
+            f"{number_format.number(self.seed_error, places)} / {number_format.number(self.evaluation_error, places)}"
+        )
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One row of the table: the arm, its trials by status, its summaries by metric, and what it cost."""
+
+    arm: str
+    is_baseline: bool
+    counts: Mapping[str, int]
+    summaries: Mapping[str, Summary]
+    parameters: float
+    non_position: float
+    seconds: float
+    steps: float
+    tokens: float
+
+    @property
+    def others(self) -> str:
+        """Every status but finished, with its number: `2 diverged, 1 missing`."""
+        return ", ".join(f"{n} {status}" for status, n in self.counts.items() if n and status != "finished")
+
+
+def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
+    """All that stands in the table about `arm - than`.
+
+    Bootstrap and permutation speak of finished runs only, so they are left out where an arm lost trials.
+    Each comparison has its own generator with a fixed seed, so adding an arm changes no other arm's numbers.
+    """
+    pairs = evidence.pairs(arm, than, metric)
+    difference = pairs.x - pairs.y
+    estimate = evidence.mean_difference(arm, than, metric)
+    low, high = small_samples.t_interval(difference)
+    width, welch = high - low, small_samples.welch_width(pairs.x, pairs.y)
+    direction = evidence.directions.get(metric)
+    resample = len(difference) > 1 and not any(evidence.flattered(arm, than, metric))
+    return Comparison(
+        metric,
+        estimate.value,
+        estimate.lower(0.025),
+        estimate.upper(0.025),
+        len(difference),
+        small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
+        small_samples.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
+        _improvement(arm, than, metric, direction, evidence) if direction else math.nan,
+        1 - width / welch if welch > 0 and 0 < width < math.inf else math.nan,
+        difference,
+    )
+
+
+def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
+    """The probability of improvement, a lost run counting as worse than any that has a value."""
+    pairs = evidence.pairs(arm, than, metric)
+    worst = -math.inf if direction == "higher" else math.inf
+    lost = [np.full(int(evidence.lost(name, metric).sum()), worst) for name in (arm, than)]
+    x, y = np.concatenate([pairs.x, lost[0]]), np.concatenate([pairs.y, lost[1]])
+    return small_samples.probability_of_improvement(x, y, direction)
+
+
+def summarise(records: Records, evidence: Evidence, metrics: Sequence[str]) -> list[ArmRow]:
+    """The table: one row per arm that could be built, the baseline among them in the study's order."""
+    manifest = records.manifest
+    errors = records.metrics.groupby(["arm", "metric"])["standard_error"].apply(lambda e: math.sqrt((e**2).mean()))
+    by_arm = records.cells.groupby("arm")
+    total_seconds, sizes = by_arm["seconds"].sum(min_count=1), by_arm[["total", "non_position"]].mean()
+    lengths = records.cells[records.cells["status"] == "finished"].groupby("arm")[["steps", "tokens"]].mean()
+    rows = []
+    for arm in evidence.arms:
+        summaries = {
+            metric: _summary(arm, metric, manifest.baseline, evidence, float(errors.get((arm, metric), math.nan)))
+            for metric in metrics
+        }
+        counts = records.cells.loc[records.cells["arm"] == arm, "status"].value_counts()
+        rows.append(
+            ArmRow(
+                arm, arm == manifest.baseline, {str(s): int(n) for s, n in counts.items()}, summaries,
+                float(sizes["total"].get(arm, math.nan)), float(sizes["non_position"].get(arm, math.nan)),
+                float(total_seconds.get(arm, math.nan)),
+                float(lengths["steps"].get(arm, math.nan)), float(lengths["tokens"].get(arm, math.nan)),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _summary(arm: str, metric: str, baseline: str, evidence: Evidence, evaluation_error: float) -> Summary:
+    compared = arm != baseline and baseline in evidence.arms
+    comparison = compare(arm, baseline, metric, evidence) if compared else None
+    return replace(plain_summary(evidence, arm, metric), evaluation_error=evaluation_error, comparison=comparison)
+
+
+def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
+    """An arm in a metric by itself, compared with nothing."""
+    values = evidence.of(arm, metric)
+    n = len(values)
+    mean = float(values.mean()) if n else math.nan
+    seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return Summary(arm, metric, mean, *small_samples.t_interval(values), n, seed_error, math.nan, None)

@@ -1,0 +1,170 @@
+"""A study's values as arrays over seeds, and the rules by which two arms may be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swapformer.report.records import Records
+from swapformer.report.statistics.estimates import (
+    Both,
+    Estimate,
+    FloatArray,
+    MeanEstimate,
+    Opened,
+    RateEstimate,
+    Unknown,
+    mean_estimate,
+)
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Values of two arms at the seeds where both finished, in one environment class; `apart` seeds were refused."""
+
+    x: FloatArray
+    y: FloatArray
+    seeds: tuple[int, ...]
+    apart: tuple[int, ...]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What no difference can leave: values that all lie in [0, 1] are taken for those of a share or a rate."""
+        share = all(((values >= 0) & (values <= 1)).all() for values in (self.x, self.y))
+        return (-1.0, 1.0) if share else (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that verdicts look at; all arrays run over `seeds`.
+
+    `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
+    that an arm does not have. `classes[arm]` names the
+    environment class of each trial (one class everywhere where it is not given).
+    """
+
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    values: Mapping[tuple[str, str], FloatArray]
+    finished: Mapping[str, BoolArray]
+    diverged: Mapping[str, BoolArray]
+    directions: Mapping[str, str]
+    classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+
+    def among(self, seeds: Collection[int]) -> Evidence:
+        """What these seeds alone tell."""
+        kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
+        return Evidence(
+            self.arms,
+            tuple(seed for seed in self.seeds if seed in seeds),
+            {key: row[kept] for key, row in self.values.items()},
+            {arm: row[kept] for arm, row in self.finished.items()},
+            {arm: row[kept] for arm, row in self.diverged.items()},
+            self.directions,
+            {arm: row[kept] for arm, row in self.classes.items()},
+        )
+
+    def of(self, arm: str, metric: str) -> FloatArray:
+        """The finished values of an arm, in the order of the seeds."""
+        values = self._values(arm, metric)
+        return values[np.isfinite(values)]
+
+    def pairs(self, arm: str, than: str, metric: str) -> Pairs:
+        """The values of both arms where they can be compared seed by seed."""
+        x, y = self._values(arm, metric), self._values(than, metric)
+        both = np.isfinite(x) & np.isfinite(y)
+        same = self._same_class(arm, than)
+        return Pairs(x[both & same], y[both & same], self._named(both & same), self._named(both & ~same))
+
+    def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
+        """The estimate of mean(arm - than), paired by seed.
+
+        The limits that `flattered` names are given up, so that a mean claim can never favour an arm that lost trials.
+        With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
+        of `arm - than ± r·than`.
+        """
+        pairs = self.pairs(arm, than, metric)
+        difference = pairs.x - pairs.y
+        estimate = mean_estimate(difference, pairs.bounds)
+        if relative and not isinstance(estimate, Unknown):
+            spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
+            moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
+            if moving.standard_error > 0:
+                estimate = moving if isinstance(estimate, MeanEstimate) else Both(estimate, moving)
+        below, above = self.flattered(arm, than, metric)
+        return Opened(estimate, below, above) if below or above else estimate
+
+    def flattered(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
+        """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
+
+        With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
+        below; without a good direction both are open.
+        """
+        here, there = bool(self.lost(arm, metric).any()), bool(self.lost(than, metric).any())
+        direction = self.directions.get(metric) or ""
+        below = {"lower": there, "higher": here}.get(direction, here or there)
+        above = {"lower": here, "higher": there}.get(direction, here or there)
+        return below, above
+
+    def lost(self, arm: str, metric: str) -> BoolArray:
+        """The seeds whose trial came to no number: it diverged, or it finished without a finite value."""
+        return self.diverged.get(arm, self._nowhere) | self.unmeasured(arm, metric)
+
+    def unmeasured(self, arm: str, metric: str) -> BoolArray:
+        """The seeds whose trial finished without a finite value of a metric that the arm has."""
+        if (arm, metric) not in self.values:
+            return self._nowhere
+        return self.finished.get(arm, self._nowhere) & ~np.isfinite(self._values(arm, metric))
+
+    def rate_difference(self, arm: str, than: str) -> Estimate:
+        """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
+        ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
+        n = int(ended.sum())
+        if n < 2:
+            return Unknown(n=n)
+        return RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
+
+    def never_finished(self, arm: str) -> bool:
+        """Whether trials of the arm diverged and none finished: it is out of the race for the best."""
+        return bool(self.diverged[arm].any()) and not bool(self.finished[arm].any())
+
+    def _values(self, arm: str, metric: str) -> FloatArray:
+        return self.values.get((arm, metric), np.full(len(self.seeds), math.nan))
+
+    @property
+    def _nowhere(self) -> BoolArray:
+        return np.zeros(len(self.seeds), dtype=bool)
+
+    def _named(self, chosen: BoolArray) -> tuple[int, ...]:
+        return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
+
+    def _ended(self, arm: str) -> BoolArray:
+        return self.finished.get(arm, self._nowhere) | self.diverged.get(arm, self._nowhere)
+
+    def _same_class(self, arm: str, than: str) -> BoolArray:
+        everywhere = np.full(len(self.seeds), "", dtype=object)
+        return np.asarray(self.classes.get(arm, everywhere) == self.classes.get(than, everywhere), dtype=bool)
+
+
+def gather(records: Records) -> Evidence:
+    """The evidence in a study's records."""
+    arms = records.manifest.possible
+    seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
+    place = {seed: index for index, seed in enumerate(seeds)}
+    values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
+    for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
+        values.setdefault((arm, metric), np.full(len(seeds), math.nan))[place[seed]] = value
+    finished = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
+    diverged = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
+    classes = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
+    for arm, seed, status, where in records.cells[["arm", "seed", "status", "environment"]].itertuples(index=False):
+        finished[arm][place[seed]] = status == "finished"
+        diverged[arm][place[seed]] = status == "diverged"
+        classes[arm][place[seed]] = where
+    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes)

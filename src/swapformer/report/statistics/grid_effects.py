@@ -1,0 +1,189 @@
+"""Main effects and interactions of a grid: does a difference change with the conditions?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+from scipy import linalg, stats
+
+from swapformer.report import number_format
+from swapformer.report.statistics.estimates import FloatArray, Opened, mean_estimate
+from swapformer.report.statistics.evidence import BoolArray, Evidence
+from swapformer.results.fairness_summary import Values
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A mean over seeds with its 95 % interval, not corrected for several comparisons, and open on a side that would
+    flatter an arm that lost trials."""
+
+    value: float
+    lower: float
+    upper: float
+    n: int
+
+    @property
+    def text(self) -> str:
+        """`+0.143 [+0.121, +0.165]`."""
+        places = number_format.places_for(self.value, self.lower, self.upper)
+        interval = number_format.interval(self.lower, self.upper, places, signed=True)
+        return f"{number_format.number(self.value, places, signed=True)} {interval}" if self.n else number_format.DASH
+
+
+@dataclass(frozen=True)
+class ArmEffects:
+    """An arm's difference to the baseline: over all conditions, and how much more it is at one level than at the first.
+
+    `interactions` has one entry for each level but the first of each factor, as `Effects.contrasts` names them.
+    """
+
+    arm: str
+    main: Effect
+    interactions: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A line of the analysis of variance: an effect (or the interaction of several) against its error over seeds.
+
+    `freedom` and `p` are corrected by `epsilon`, for variances that differ between the contrasts of a term.
+    """
+
+    name: str
+    f: float
+    freedom: tuple[float, float]
+    p: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What the factors of a grid do to one metric; `seeds` stand behind `terms`.
+
+    `impossible`: the arms that cannot be built in some condition. `few`: those with too few seeds for `terms`.
+    """
+
+    metric: str
+    contrasts: tuple[str, ...]
+    arms: tuple[ArmEffects, ...]
+    impossible: tuple[str, ...]
+    terms: tuple[Term, ...]
+    few: tuple[str, ...]
+    seeds: int
+
+
+def effects(
+    metric: str, baseline: str, conditions: Mapping[str, Values], evidence: Mapping[str, Evidence]
+) -> Effects | None:
+    """Main effects and interactions of one metric; None where no arm has its values in all conditions."""
+    known = list(dict.fromkeys(arm for each in evidence.values() for arm in each.arms))
+    arms = [arm for arm in known if all(arm in each.arms for each in evidence.values())]
+    if baseline not in arms or len(arms) < 2:
+        return None
+    levels = _levels(conditions)
+    contrasts = [(factor, level) for factor, of in levels.items() for level in of[1:]]
+    at = {
+        (factor, level): np.array([values[factor] == level for values in conditions.values()])
+        for factor, of in levels.items()
+        for level in of
+    }
+    rows = []
+    for arm in arms:
+        if arm == baseline:
+            continue
+        differences = _differences(arm, baseline, metric, evidence)
+        sides = np.array([each.flattered(arm, baseline, metric) for each in evidence.values()])
+        over, first = np.ones(len(evidence), dtype=bool), np.zeros(len(evidence), dtype=bool)
+        inner = [_effect(differences, sides, at[each], at[each[0], levels[each[0]][0]]) for each in contrasts]
+        rows.append(ArmEffects(arm, _effect(differences, sides, over, first), tuple(inner)))
+    if not any(row.main.n for row in rows):
+        return None
+    terms, few, seeds = _anova(arms, metric, conditions, evidence)
+    names = tuple(f"{factor}: {level} − {levels[factor][0]}" for factor, level in contrasts)
+    impossible = tuple(arm for arm in known if arm not in arms)
+    return Effects(metric, names, tuple(rows), impossible, terms, few, seeds)
+
+
+def _levels(conditions: Mapping[str, Values]) -> dict[str, list[str]]:
+    """Factor → its levels, both in the order of the study file."""
+    factors = next(iter(conditions.values()))
+    return {factor: list(dict.fromkeys(values[factor] for values in conditions.values())) for factor in factors}
+
+
+def _differences(arm: str, baseline: str, metric: str, evidence: Mapping[str, Evidence]) -> FloatArray:
+    """arm - baseline [seeds, conditions] of the seeds that are paired in all conditions."""
+    columns = []
+    for each in evidence.values():
+        pairs = each.pairs(arm, baseline, metric)
+        columns.append(dict(zip(pairs.seeds, pairs.x - pairs.y, strict=True)))
+    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
+    return np.array([[column[seed] for column in columns] for seed in seeds], dtype=float).reshape(-1, len(columns))
+
+
+def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: BoolArray) -> Effect:
+    """The mean difference in the conditions `here`, less that in those `there`, if any.
+
+    `sides` [conditions, 2]: whether the limits below and above are open in a condition.
+    """
+    values = differences[:, here].mean(axis=1) - (differences[:, there].mean(axis=1) if there.any() else 0.0)
+    below, above = (sides[here, side].any() or sides[there, 1 - side].any() for side in (0, 1))
+    estimate = Opened(mean_estimate(values), bool(below), bool(above))
+    return Effect(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(values))
+
+
+def _anova(
+    arms: Sequence[str], metric: str, conditions: Mapping[str, Values], evidence: Mapping[str, Evidence]
+) -> tuple[tuple[Term, ...], tuple[str, ...], int]:
+    """The analysis of variance with repeated measures (every factor varies within a seed), the arms that had too few
+    seeds for it, and how many seeds it had.
+
+    A seed counts that has its values everywhere, in one environment class; an arm that has fewer than two such seeds by
+    itself is left out. F = n·|m|² / tr S, for the means m and the covariance S over n seeds of a term's k orthonormal
+    contrasts; its degrees of freedom are εk and εk(n - 1), with ε = (tr S)² / (k tr S²) of Greenhouse and Geisser 1959
+    (doi 10.1007/BF02289823), where ε = 1 says that all contrasts vary alike.
+    """
+    kept = [arm for arm in arms if _whole([arm], metric, evidence).sum() >= 2]
+    few = tuple(arm for arm in arms if arm not in kept)
+    whole = _whole(kept, metric, evidence)
+    if len(kept) < 2 or whole.sum() < 2:
+        return (), few, int(whole.sum())
+    levels = {"arm": kept, **_levels(conditions)}
+    order = sorted(
+        conditions, key=lambda name: [levels[factor].index(value) for factor, value in conditions[name].items()]
+    )
+    cells = [evidence[name].values[arm, metric][whole] for arm in kept for name in order]
+    values = np.stack(cells, axis=1)
+    terms = [
+        _term(" × ".join(names), values, [(len(of), name in names) for name, of in levels.items()])
+        for size in range(1, len(levels) + 1)
+        for names in combinations(levels, size)
+    ]
+    return tuple(terms), few, int(whole.sum())
+
+
+def _whole(arms: Sequence[str], metric: str, evidence: Mapping[str, Evidence]) -> BoolArray:
+    """The seeds with a value of every arm in every condition, all in one environment class."""
+    nothing = np.full(len(next(iter(evidence.values())).seeds), math.nan)
+    rows = [each.values.get((arm, metric), nothing) for each in evidence.values() for arm in arms]
+    classes = [each.classes.get(arm, np.full(len(nothing), "")) for each in evidence.values() for arm in arms]
+    alike = np.array([len(set(column)) == 1 for column in zip(*classes, strict=True)], dtype=bool)
+    return np.asarray(np.isfinite(rows).all(axis=0) & alike, dtype=bool)
+
+
+def _term(name: str, values: FloatArray, factors: Sequence[tuple[int, bool]]) -> Term:
+    """A line for values [seeds, cells]; the cells are the product of `factors`: (levels, whether the term has it)."""
+    parts = [linalg.helmert(levels) if inside else np.full((1, levels), levels**-0.5) for levels, inside in factors]
+    contrasts = values @ reduce(np.kron, parts).T
+    n, k = contrasts.shape
+    means, spread = contrasts.mean(axis=0), np.atleast_2d(np.cov(contrasts, rowvar=False))
+    trace = float(np.trace(spread))
+    if trace <= 1e-24 * max(float((values**2).max()), 1e-300):
+        return Term(name, math.nan, (k, k * (n - 1)), math.nan, 1.0)  # every seed says exactly the same
+    epsilon = trace**2 / (k * float((spread**2).sum()))
+    f, freedom = n * float(means @ means) / trace, (epsilon * k, epsilon * k * (n - 1))
+    return Term(name, f, freedom, float(stats.f.sf(f, *freedom)), epsilon)

@@ -1,0 +1,152 @@
+"""How many seeds a claim needs: before a study is run, and after it left a claim undecided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from scipy import special
+
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.estimates import RateEstimate
+
+MOST_SEEDS = 1000
+
+
+def power(distance: float, sd: float, seeds: int, alpha: float = 0.05) -> float:
+    """P(the two-sided t interval at `1 - alpha` stays clear of a boundary that lies `distance` from the true mean).
+
+    `sd` is that of the paired differences, in the units of `distance`. Noncentral t, one side.
+    """
+    if seeds < 2 or distance <= 0:
+        return 0.0
+    if sd <= 0:
+        return 1.0 if 2.0 ** (1 - seeds) <= alpha else 0.0
+    freedom = seeds - 1
+    threshold = float(special.stdtrit(freedom, 1 - alpha / 2))
+    shift = math.sqrt(seeds) * distance / sd
+    if shift > 35:  # the noncentral t is not computed reliably out there; the normal law is exact enough
+        return float(special.ndtr(shift - threshold))
+    return 1 - float(special.nctdtr(freedom, shift, threshold))
+
+
+def seeds_to_decide(distance: float, sd: float, alpha: float = 0.05, wanted: float = 0.8) -> int | None:
+    """The fewest seeds with power `wanted`; None for more than `MOST_SEEDS`."""
+    return fewest(lambda seeds: power(distance, sd, seeds, alpha) >= wanted)
+
+
+def seeds_range(
+    distance: float, sd: float, seeds: int, alpha: float = 0.05, wanted: float = 0.8
+) -> tuple[int | None, int | None]:
+    """The fewest seeds that would decide, for the small and the large end of what `sd` may truly be.
+
+    `sd` was estimated from `seeds` pairs: its 80 % interval (chi-squared) is translated into a range. The observed
+    distance is taken as the true one. Never below one seed more than there are; None for more than `MOST_SEEDS`.
+    """
+    freedom = seeds - 1
+    small, large = (sd * math.sqrt(freedom / float(special.chdtri(freedom, tail))) for tail in (0.1, 0.9))
+    low, high = (seeds_to_decide(distance, spread, alpha, wanted) for spread in (small, large))
+    return (None if low is None else max(low, seeds + 1)), (None if high is None else max(high, seeds + 1))
+
+
+def fewest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of seeds that is enough, where more are enough too; None for more than `MOST_SEEDS`."""
+    high = 2
+    while not enough(high):
+        if high >= MOST_SEEDS:
+            return None
+        high = min(2 * high, MOST_SEEDS)
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many of a study's claims its seeds could decide, at the power and with the effects that were assumed.
+
+    `detectable`: the distance from the margin, in standard deviations of the paired differences, that these seeds
+    find when every claim is tested at Holm's first (strictest) level. `needed`: seeds that would decide every claim.
+    """
+
+    claims: int
+    decidable: int
+    seeds: int
+    detectable: float
+    needed: int | None
+    power: float
+
+    def __str__(self) -> str:
+        if not self.claims:
+            return "no claims: the report will show differences without verdicts"
+        text = (
+            f"{self.seeds} seeds could decide {self.decidable} of {self.claims} claims "
+            f"({self.power:.0%} power); they see a distance of {self.detectable:.2g} standard deviations from a margin"
+        )
+        if self.decidable == self.claims:
+            return text
+        return text + ("; more than 1000 seeds would be needed" if self.needed is None else f"; {self.needed} would do")
+
+
+def plan(
+    claims: Sequence[Claim],
+    seeds: int,
+    *,
+    effect: float | Mapping[str, float] = 2.0,
+    sd: float | Mapping[str, float] = 1.0,
+    alpha: float = 0.05,
+    wanted: float = 0.8,
+) -> Plan:
+    """What `seeds` seeds could decide, before anything is run.
+
+    `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
+    standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
+    `effect` counts in standard deviations. Of arms that are said to diverge, the one is taken to diverge always and the
+    other never. Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
+    """
+    m = len(claims)
+    powers = [
+        partial(_decides, claim, None if claim.metric is None else _size(effect, sd, claim.metric)) for claim in claims
+    ]
+    powers.sort(key=lambda of: of(seeds, alpha / m), reverse=True)
+    decidable = 0
+    while decidable < m and powers[decidable](seeds, alpha / (m - decidable)) >= wanted:
+        decidable += 1
+    each = [_needs(of, alpha / (m - rank), wanted) for rank, of in enumerate(powers)]
+    needed = None if None in each else max((one for one in each if one), default=2)
+    return Plan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
+
+
+def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
+    far, spread = (value if isinstance(value, int | float) else value[metric] for value in (effect, sd))
+    return far / max(spread, 1e-300)
+
+
+def _decides(claim: Claim, size: float | None, seeds: int, alpha: float) -> float:
+    """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
+    if size is None:
+        return float(seeds > 1 and 2 * RateEstimate(seeds, seeds).p_above(claim.margin) <= alpha)
+    edges = 2 if claim.kind == "within" and not claim.of_best else 1
+    return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, alpha))
+
+
+def _needs(of: Callable[[int, float], float], alpha: float, wanted: float) -> int | None:
+    return fewest(lambda seeds: of(seeds, alpha) >= wanted)
+
+
+def _detectable(seeds: int, alpha: float, wanted: float) -> float:
+    if seeds < 2:
+        return math.inf
+    low, high = 0.0, 1.0
+    while power(high, 1.0, seeds, alpha) < wanted:
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle, 1.0, seeds, alpha) >= wanted else (middle, high)
+    return high

@@ -1,0 +1,147 @@
+"""What a study asks for besides arms and seeds: `tune`, `match`, `grid`, and `seeds: {looks: …}`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, get_args
+
+from swapformer.errors import UsageError, suggest
+from swapformer.study.config import overrides as texts
+from swapformer.study.config.cost import Measure
+
+FIRST_TUNING_SEED = 1_000_000
+"""Tuning seeds begin here unless they are named: no study reports seeds as large."""
+TUNING_SEEDS = 3
+CLOSE = 0.05
+"""The relative difference of cost that a match may leave, unless the study says `within`."""
+
+Values = Mapping[str, tuple[str, ...]]
+"""Key → the values that it takes, in the words of overrides."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Each arm gets the best of these settings, chosen on seeds that are not reported."""
+
+    values: Values
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Each arm's `key` is solved so that it costs what the baseline does, to within a fraction `within`."""
+
+    measure: Measure
+    key: str
+    within: float
+
+
+def combinations(values: Values | None) -> list[tuple[str, ...]]:
+    """Every combination as overrides, the last key varying fastest; one without overrides where there is nothing."""
+    keys = [[f"{key}={value}" for value in choices] for key, choices in (values or {}).items()]
+    return list(product(*keys))
+
+
+def parse_tune(raw: object) -> Tuning | None:
+    """`{optim.lr: [3e-4, 1e-3], seeds: 3}`; `seeds` is a number or a list."""
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise UsageError(f"`tune` must map keys to the values to try, such as {{optim.lr: [3e-4, 1e-3]}}, not {raw!r}")
+    seeds = raw.get("seeds", TUNING_SEEDS)
+    numbered = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
+    chosen = tuple(FIRST_TUNING_SEED + i for i in range(seeds)) if numbered else _seed_list(seeds)
+    return Tuning(_values({key: held for key, held in raw.items() if key != "seeds"}, "tune"), chosen)
+
+
+def parse_grid(raw: object) -> Values | None:
+    """`{model/size: [nano, micro]}`."""
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise UsageError(f"`grid` must map keys to values, such as {{model/size: [nano, micro]}}, not {raw!r}")
+    return _values(raw, "grid")
+
+
+def parse_match(raw: object) -> Matching | None:
+    """`{params: model.ffn.width, within: 0.05}`."""
+    if raw is None:
+        return None
+    measures = get_args(Measure)
+    if not isinstance(raw, dict):
+        raise UsageError(f"`match` must name a cost and a size, such as {{params: model.ffn.width}}, not {raw!r}")
+    for key in raw:
+        if key not in (*measures, "within"):
+            raise UsageError(f"`match` has no cost {key!r}{suggest(str(key), measures)}")
+    named = [measure for measure in measures if measure in raw]
+    if len(named) != 1 or not isinstance(raw[named[0]], str) or "/" in raw[named[0]]:
+        raise UsageError(
+            f"`match` must give exactly one of {', '.join(measures)} and the key of the size that is adjusted, such as "
+            f"{{params: model.ffn.width}}, not {raw!r}"
+        )
+    within = raw.get("within", CLOSE)
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
+        raise UsageError(f"`within` of `match` must be a fraction above 0, such as 0.05, not {within!r}")
+    return Matching(named[0], raw[named[0]], float(within))
+
+
+def parse_seeds(raw: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Seeds, and the looks of a sequential study: `8` → 0 … 7; `[3, 5]`; `{looks: [8, 14, 20]}` → 0 … 19, looks."""
+    if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 1:
+        return tuple(range(raw)), ()
+    if isinstance(raw, list):
+        return _seed_list(raw), ()
+    if isinstance(raw, dict) and list(raw) == ["looks"]:
+        looks = raw["looks"]
+        if not isinstance(looks, list) or not looks or looks != sorted(set(_whole(looks))) or looks[0] < 2:
+            raise UsageError(f"`looks` must be growing numbers of seeds from 2, such as [8, 14, 20], not {looks!r}")
+        return tuple(range(looks[-1])), tuple(looks)
+    raise UsageError(
+        "`seeds` must be a number of at least 1, a list of different integers >= 0 or {looks: [8, 14, 20]}, "
+        f"not {raw!r}"
+    )
+
+
+def _seed_list(raw: object) -> tuple[int, ...]:
+    seeds = _whole(raw) if isinstance(raw, list) else []
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise UsageError(f"`seeds` must be a number of at least 1 or a list of different integers >= 0, not {raw!r}")
+    return tuple(seeds)
+
+
+def _whole(raw: list[Any]) -> list[int]:
+    """The list if it holds whole numbers of at least 0, else an empty one."""
+    fine = all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in raw)
+    return raw if fine else []
+
+
+def _values(raw: Mapping[Any, Any], what: str) -> Values:
+    found: dict[str, tuple[str, ...]] = {}
+    for key, values in raw.items():
+        if not isinstance(key, str) or texts.key(key) == "seed":
+            raise UsageError(f"`{what}` must map configuration keys other than the seed to values, but has {key!r}")
+        if not isinstance(values, list) or len(values) < 2:
+            raise UsageError(f"`{what}` needs a list of at least two values for {key}, not {values!r}")
+        found[key] = tuple(map(_spelled, values))
+        if len(set(found[key])) != len(values):
+            raise UsageError(f"`{what}` must have different values for {key}, not {', '.join(found[key])}")
+    if not found:
+        raise UsageError(f"`{what}` must have at least one key and its values")
+    return found
+
+
+def _spelled(value: object) -> str:
+    """A value of the file as an override spells it; YAML reads 3e-4 as a text, which is what Hydra wants."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def number(text: str) -> float | None:
+    """The number that an override's value spells; None where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,162 @@
+"""What a composed configuration costs and holds, before anything is built: on the meta device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from swapformer.errors import UsageError
+from swapformer.interface import MAIN, Interface
+from swapformer.model.attention.kv_cache import places_kept
+from swapformer.model.layers import origin_of
+from swapformer.model.plan import ModelPlan
+from swapformer.model.topology import Topology
+from swapformer.study.config.operation_count import Cost, count, parameters_by_role
+from swapformer.task.base import Task
+from swapformer.training.assemble import build_plan, count_parameters, factory
+from swapformer.training.parameter_selection import stacks
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+T = TypeVar("T")
+
+Measure = Literal["params", "flops", "kv_bytes"]
+UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
+
+
+def once(counted: Callable[..., T]) -> Callable[..., T]:
+    """The same count, which depends on a configuration's model and task alone, and so is made once for each."""
+    known: dict[str, T] = {}
+
+    def of(config: Mapping[str, Any], *more: str) -> T:
+        key = json.dumps([config["model"], config["task"], more], sort_keys=True)
+        if key not in known:
+            known[key] = counted(config, *more)
+        return known[key]
+
+    return of
+
+
+def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
+    """One cost of a resolved configuration.
+
+    `params`: parameters in all, tied ones once. `flops`: forward and backward of one training sequence. `kv_bytes`:
+    what generation keeps of one training sequence in float32.
+
+    Raises:
+        UsageError: where it cannot be counted, or there is no cache.
+        ValueError: what a part says of its settings.
+    """
+    if what == "flops":
+        found = measure(config, task.interface, 1, [task.train_length], "float32")["lengths"][0]
+        return int(found["forward"] + found["backward"])
+    model, plan = _built(config, task.interface, "float32")
+    if what == "params":
+        return count_parameters(model)["total"]
+    kept = kept_bytes(plan, task.train_length, torch.float32)
+    if kept is None:
+        raise UsageError("an attention of this model keeps nothing for generation, so there are no kv_bytes to match")
+    return kept
+
+
+def flops_of_a_step(config: Mapping[str, Any], task: Task) -> int:
+    """Floating-point operations of one optimiser step, forward and backward, of matrix products."""
+    rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
+    found = measure(config, task.interface, rows, [task.train_length], "float32")["lengths"][0]
+    return int(found["forward"] + found["backward"])
+
+
+def shapes(config: Mapping[str, Any], task: Task) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter, tied ones once, by name."""
+    return {name: tuple(held.shape) for name, held in _built(config, task.interface, "float32")[0].named_parameters()}
+
+
+def measure(
+    config: Mapping[str, Any],
+    asked: Interface | int,
+    batch: int,
+    lengths: Sequence[int],
+    dtype: str,
+    *,
+    checkpointed: bool = False,
+) -> dict[str, Any]:
+    """The costs of a resolved configuration as plain data.
+
+    With `checkpointed` layers are computed again in the backward pass, as trainer.gradient_checkpointing does: the
+    budgets and matches of studies count a model's own operations, and leave it out.
+
+    Raises:
+        UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
+            depends on the data or a device.
+    """
+    model, plan = _built(config, asked, dtype)
+    for stack in stacks(model).values():
+        stack.checkpointed = checkpointed
+    for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
+        if part.limit is not None and part.limit < max(lengths):
+            raise UsageError(
+                f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
+                f"{max(lengths)} does; raise model.max_len, or use a part without a table."
+            )
+    try:
+        costs: list[Cost] = [
+            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, bytes_kept)
+            for length in lengths
+            for bytes_kept in [_times(batch, kept_bytes(plan, length, DTYPES[dtype]))]
+        ]
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
+            "be counted without them; use parts that treat all places alike, such as model/ffn=mlp for moe, and "
+            "model/kernel=auto for flex."
+        ) from error
+    return {
+        "parameters": count_parameters(model),
+        "by_role": parameters_by_role(model, lambda name, parameter: str(origin_of(name, parameter).role)),
+        "batch": batch,
+        "dtype": dtype,
+        "lengths": [asdict(cost) for cost in costs],
+    }
+
+
+def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tuple[Topology, ModelPlan]:
+    """The model without memory."""
+    with torch.device("meta"):
+        plan = build_plan(config, asked)
+        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
+    return model, plan
+
+
+def _answered(model: Topology, *given: Any) -> Tensor:
+    """The sum of the main answer and of those that are read early in training."""
+    last: Tensor = model(*given)
+    return torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
+
+
+def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
+    """Bytes that generation keeps of one sequence of `length` places; None where all is computed anew.
+
+    States are kept in float32 or wider. A source is as long as the sequence.
+    """
+    if not all(layer.can_cache() for layer in plan.layers):
+        return None
+    total = 0
+    for layer in plan.layers:
+        attention, places = layer.attention(), length
+        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+            places = min(length, last)
+        total += (attention.cache_width or 0) * places * dtype.itemsize
+        total += (attention.state_width or 0) * max(dtype.itemsize, 4)
+        if plan.encoder:
+            total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
+    return total
+
+
+def _times(rows: int, size: int | None) -> int | None:
+    return None if size is None else rows * size

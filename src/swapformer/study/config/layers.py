@@ -1,0 +1,79 @@
+"""Layer overrides: from names for a range of layers to one resolved node per layer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swapformer.errors import UsageError, suggest
+from swapformer.training.assemble import LAYER_SIZES, LAYER_SLOTS
+from swapformer.training.parameter_selection import layer_range
+
+Node = dict[str, Any]
+
+
+def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], key: str = "model.layers") -> list[Node]:
+    """What each layer has that the model has not: one mapping per layer, or an empty list if nothing differs.
+
+    `model.layers` is a list of `{at, …}`, later ones winning. `at` is a layer (`3`, `-1`) or a range (`"0:2"`,
+    `"::2"`), counted as Python counts. The other keys are slots with an option's name (`pattern: window`), settings of
+    a slot (`pattern.before: 7`), or sizes of a layer.
+
+    Args:
+        model: the `model` node.
+        load: the settings of (slot, option).
+        key: what the list is called in messages.
+
+    Raises:
+        UsageError: for a range without layers, or an unknown key or option.
+    """
+    if not isinstance(model["layers"], Sequence) or isinstance(model["layers"], str):
+        raise UsageError(f"`{key}` must be a list of overrides, but it is {model['layers']!r}.")
+    if not model["layers"]:
+        return []
+    layers: list[Node] = [{} for _ in range(int(model["num_layers"]))]
+    for override in model["layers"]:
+        if not isinstance(override, Mapping) or "at" not in override:
+            raise UsageError(f"every entry of `{key}` needs `at` and what to change there, but one is {override!r}.")
+        chosen = _range(override["at"], len(layers))
+        changes = [(str(key), value) for key, value in override.items() if key != "at"]
+        for key, value in sorted(changes, key=lambda change: "." in change[0]):
+            for index in chosen:
+                _apply(layers[index], model, key, value, load)
+    for layer in layers:
+        for key in [key for key, value in layer.items() if model.get(key) == value]:
+            del layer[key]
+    return layers if any(layers) else []
+
+
+def _apply(layer: Node, model: Mapping[str, Any], key: str, value: object, load: Callable[[str, str], Node]) -> None:
+    slot, _, setting = key.partition(".")
+    if key in LAYER_SIZES:
+        layer[key] = value
+    elif slot not in LAYER_SLOTS:
+        hint = suggest(key, [*LAYER_SLOTS, *LAYER_SIZES])
+        raise UsageError(f"`model.layers` can change slots and sizes of a layer, not {key!r}{hint}")
+    elif not setting:
+        if not isinstance(value, str):
+            raise UsageError(
+                f"`model.layers` names an option for `{slot}`, such as `{slot}: NAME`, but it is {value!r}."
+            )
+        layer[slot] = load(slot, value)
+    else:
+        node = layer.setdefault(slot, copy.deepcopy(dict(model[slot])))
+        if setting not in node or setting.startswith("_"):
+            known = [name for name in node if not name.startswith("_")]
+            raise UsageError(f"`{slot}` of `model.layers` has no setting {setting!r}{suggest(setting, known)}")
+        node[setting] = value
+
+
+def _range(at: object, count: int) -> Sequence[int]:
+    """The layers that `at` names."""
+    chosen = layer_range(at, count)
+    if not chosen:
+        raise UsageError(
+            f"`at` of `model.layers` must name some of the layers 0 … {count - 1}, such as 0, -1 or '0:2', "
+            f"but it is {at!r}."
+        )
+    return chosen

@@ -1,0 +1,1 @@
+"""Running trials: on this machine, on Ray, on SLURM; signals, slots and provenance."""

@@ -1,0 +1,81 @@
+"""While trials are missing, launch them. What a launcher says is noted, not believed: results come from the store."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from swapformer.errors import UsageError
+from swapformer.results import record as records
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.study.launch.trial import Trial, is_complete
+
+log = logging.getLogger(__name__)
+
+Launch = Callable[[Sequence[Trial]], None]
+
+RETRIES = 1
+"""How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
+MISSING = "missing"
+"""The status of a trial that has no record."""
+POLL = 0.5
+"""Seconds between looks at trials that another process is running."""
+
+
+def run(
+    trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | None = None, retries: int = RETRIES
+) -> None:
+    """Launch what is missing among `trials` until each has its result or has had its chances.
+
+    A killed trial is started `retries` times more; one that failed, was interrupted, ran into its time limit, or whose
+    probe failed is not. A trial that another process is running is waited for. KeyboardInterrupt passes through.
+
+    Raises:
+        UsageError: for less than no retries, or what the launcher refuses.
+    """
+    if retries < 0:
+        raise UsageError(f"retries must be at least 0, but {retries} was given")
+    store.prepare()
+    before = {trial.id: store.peek(trial.id) for trial in trials}
+    attempts: Counter[str] = Counter()
+    while todo := [t for t in trials if _has_chances(t, store, before[t.id], attempts[t.id], retries)]:
+        free = [trial for trial in todo if not store.claimed(trial.id)]
+        if not free:
+            if tick is not None:
+                tick([trial for trial in todo if store.claimed(trial.id)])
+            time.sleep(POLL)
+            continue
+        try:
+            launch(free)
+        except UsageError:
+            raise
+        except Exception as error:
+            log.warning("the launcher raised %s: %s", type(error).__name__, error)
+        # What another process has taken meanwhile was not our attempt.
+        attempts.update(trial.id for trial in free if not store.claimed(trial.id))
+
+
+def status(trial: Trial, store: Store) -> str:
+    """The trial's status as a study sees it: one of the records' or `MISSING`, or `failed` when a probe is missing."""
+    record = store.read(trial.id)
+    if record is None:
+        return records.RUNNING if store.claimed(trial.id) else MISSING
+    if record.final and not is_complete(trial, store, record):
+        return records.FAILED
+    return record.status
+
+
+def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
+    record = store.read(trial.id)
+    if is_complete(trial, store, record):
+        return False
+    if record is None or record.status == records.KILLED:
+        return attempts <= retries
+    if record.status == records.RUNNING:
+        return True
+    if record.status == records.FAILED and record != before:
+        return False  # failed in this run, here or in a process that shares the work: once more would fail again
+    return attempts < 1

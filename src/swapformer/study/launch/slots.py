@@ -1,0 +1,117 @@
+"""Where trials run on this machine: cores and devices, shared out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.study.launch.gpus import VISIBLE, chosen_gpus
+from swapformer.study.launch.trial import Trial
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where one trial runs at a time: some threads, or some devices."""
+
+    devices: str | None = None
+    """The value of CUDA_VISIBLE_DEVICES; None where there is none to choose."""
+
+    def occupy(self) -> None:
+        """Show this process the slot's devices alone; before it starts CUDA."""
+        if self.devices is not None:
+            if VISIBLE not in os.environ:  # the names are nvidia-smi's, which counts along the bus
+                os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            os.environ[VISIBLE] = self.devices
+
+
+def make_slots(
+    trials: Sequence[Trial],
+    slots: int | None = None,
+    slots_per_gpu: int | None = None,
+    gpus: Sequence[int | str] | None = None,
+) -> list[Slot]:
+    """One slot per cores that a trial keeps busy, or `slots_per_gpu` (1) per devices that it uses.
+
+    With `slots` given there are that many, which share the devices in turn; with `slots_per_gpu` too it is a limit.
+
+    Raises:
+        UsageError: for GPUs that there are not, or settings of GPUs for trials that use none.
+    """
+    trainers = [trial.config.get("trainer", {}) for trial in trials]
+    if trials and not any(_on_gpu(trainer) for trainer in trainers):
+        given = {"slots_per_gpu": slots_per_gpu, "gpus": gpus}
+        if idle := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"settings of GPUs ({', '.join(idle)}) need trials that run on them; give trainer=gpu too")
+    groups = _device_groups(trainers, gpus) if any(map(_on_gpu, trainers)) else []
+    if groups:
+        shared = len(groups) * (slots_per_gpu or 1)
+        count = shared if slots is None else slots if slots_per_gpu is None else min(slots, shared)
+        return [Slot(groups[i % len(groups)]) for i in range(count)]
+    if any(map(_on_gpu, trainers)):  # a driver without nvidia-smi, or no GPU at all: the trial will say which
+        return [Slot()] * (slots or slots_per_gpu or 1)
+    return [Slot()] * (slots or max(1, cores() // cores_of(trials)))
+
+
+def _on_gpu(trainer: Mapping[str, Any]) -> bool:
+    return bool(trainer.get("accelerator", "cpu") != "cpu")
+
+
+def _device_groups(trainers: Sequence[Mapping[str, Any]], gpus: Sequence[int | str] | None) -> list[str]:
+    """The devices of each slot as CUDA_VISIBLE_DEVICES spells them; empty when no GPU is found."""
+    names = chosen_gpus(gpus)
+    size = max(map(_devices, trainers), default=1)
+    if names and size > len(names):
+        raise UsageError(f"trainer.devices={size} needs {size} GPUs, but there are {len(names)}: {', '.join(names)}")
+    return [",".join(names[start : start + size]) for start in range(0, len(names) - size + 1, size)]
+
+
+def _devices(trainer: Mapping[str, Any]) -> int:
+    devices = trainer.get("devices", 1)
+    return devices if isinstance(devices, int) and devices > 0 else 1
+
+
+def devices_of(trials: Sequence[Trial]) -> int:
+    """How many GPUs the largest of the trials uses; 0 where none uses any."""
+    return max((_devices(trial.config["trainer"]) for trial in trials if _on_gpu(trial.config["trainer"])), default=0)
+
+
+def threads_of(trial: Trial) -> int:
+    """How many threads a trial computes with, on each of its devices."""
+    return int(trial.config.get("trainer", {}).get("threads") or 1)
+
+
+def cores_of(trials: Sequence[Trial]) -> int:
+    """How many cores the largest of the trials keeps busy."""
+    return max((threads_of(trial) * _devices(trial.config.get("trainer", {})) for trial in trials), default=1)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def pinned_threads(threads: int) -> Iterator[None]:
+    """Start processes within: their numeric libraries make this many threads."""
+    with environment(dict.fromkeys(_THREAD_VARIABLES, str(threads))):
+        yield
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Start processes within: they find these values in their environment."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

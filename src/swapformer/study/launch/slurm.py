@@ -1,0 +1,164 @@
+"""Trials as the tasks of a SLURM job array, submitted and queued again by submitit.
+
+The jobs do not need the process that has submitted them: a file for each array names its trials, so that a later
+command waits for them instead of submitting them again. It is written before a stop is heard.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.results.store import Store
+from swapformer.study.launch.launcher_settings import require_counts, require_time
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.remote_job import Job, library
+from swapformer.study.launch.signals import Interrupted, signals_wait
+from swapformer.study.launch.slots import cores_of, devices_of
+from swapformer.study.launch.slurm_queue import note, noted, queue
+from swapformer.study.launch.trial import Trial, Work, is_complete
+
+log = logging.getLogger(__name__)
+
+POLL = 1.0
+"""Seconds between looks at the store."""
+
+
+@dataclass
+class SlurmLauncher:
+    """Runs each trial as one task of an array, which a preemption or the end of its time queues again.
+
+    Attributes:
+        slots: how many tasks run at a time; None: as many as the cluster lets.
+        time_limit: minutes that one start of a trial may take.
+        array: the most tasks in one array; more trials wait for the next one.
+        poll: seconds between looks at the queue.
+        timeout: minutes that one start of a job may take.
+        timeouts: how often a job that has used them up is queued again.
+        signal_delay: seconds before that at which the trial is asked for its checkpoint.
+        cpus_per_task: None: the threads of the trials.
+        gpus_per_node: None: the GPUs that the trials use.
+        name, mem_gb, partition, account, qos, constraint: what `sbatch` calls so; None: the cluster's default.
+        more: further options of `sbatch` by name.
+        setup: lines of shell before the trial.
+
+    Raises UsageError for settings out of their range, without submitit, and without SLURM.
+    """
+
+    store: Store
+    provenance: Provenance
+    slots: int | None = None
+    time_limit: float | None = None
+    array: int = 1000
+    poll: float = 30.0
+    timeout: int = 60
+    timeouts: int = 3
+    signal_delay: int = 120
+    cpus_per_task: int | None = None
+    gpus_per_node: int | None = None
+    name: str = "swapformer"
+    mem_gb: float | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    setup: Sequence[str] = ()
+    work: Work | None = None
+    tick: Callable[[Sequence[Trial]], None] | None = None
+
+    def __post_init__(self) -> None:
+        require_counts(slots=self.slots, array=self.array, timeout=self.timeout)
+        require_time(self.time_limit)
+        self._submitit = library("submitit", "slurm")
+        for command in ("sbatch", "srun", "squeue", "scontrol"):
+            if shutil.which(command) is None:
+                raise UsageError(f"hydra/launcher=slurm needs SLURM's commands, but there is no {command} here")
+
+    def __call__(self, trials: Sequence[Trial]) -> None:
+        """Attempt each trial once and return when their jobs have left the queue. Ctrl-C leaves the jobs to go on."""
+        for first in range(0, len(trials), self.array):
+            part = trials[first : first + self.array]
+            jobs = self._joined(part)
+            try:
+                self._submit([trial for trial in part if trial.id not in jobs], jobs)
+                self._wait(part, jobs)
+            except (KeyboardInterrupt, Interrupted):
+                arrays = " ".join(sorted({job.partition("_")[0] for job in jobs.values()}))
+                if arrays:
+                    log.warning("the jobs go on, the same command waits for them; to end them: scancel %s", arrays)
+                raise
+
+    @property
+    def _folder(self) -> Path:
+        """Where submitit keeps its files, and we the trials of each array."""
+        return self.store.runs_dir / "slurm"
+
+    def _joined(self, trials: Sequence[Trial]) -> dict[str, str]:
+        """The trials that have a job already, by id: submitted by a command that is gone, or runs elsewhere."""
+        asked = {trial.id for trial in trials}
+        submitted = {job: trial for job, trial in noted(self._folder).items() if trial in asked}
+        if not submitted:
+            return {}
+        while (listed := queue()) is None:
+            time.sleep(self.poll)
+        return {trial: job for job, trial in submitted.items() if job in listed}
+
+    def _submit(self, trials: Sequence[Trial], jobs: dict[str, str]) -> None:
+        """Give the trials jobs, and add these to `jobs`."""
+        if not trials:
+            return
+        executor = self._submitit.AutoExecutor(self._folder, cluster="slurm", slurm_max_num_timeout=self.timeouts)
+        executor.update_parameters(**self._parameters(trials))
+        job = Job(str(self.store.runs_dir), self.provenance, self.time_limit, self.work, grace=0.8 * self.signal_delay)
+        with signals_wait():
+            submitted = executor.map_array(job, trials)
+            made = {one.job_id: trial.id for one, trial in zip(submitted, trials, strict=True)}
+            jobs |= {trial: number for number, trial in made.items()}
+            note(self._folder, made)
+        log.info("submitted %d trials as SLURM job %s", len(trials), jobs[trials[0].id].partition("_")[0])
+
+    def _parameters(self, trials: Sequence[Trial]) -> dict[str, Any]:
+        """What submitit makes the header of the script from."""
+        cpus = cores_of(trials) if self.cpus_per_task is None else self.cpus_per_task
+        gpus = devices_of(trials) if self.gpus_per_node is None else self.gpus_per_node
+        asked = {
+            "gpus_per_node": gpus or None,
+            "mem_gb": self.mem_gb,
+            "slurm_partition": self.partition,
+            "slurm_account": self.account,
+            "slurm_qos": self.qos,
+            "slurm_constraint": self.constraint,
+            "slurm_setup": list(self.setup) or None,
+        }
+        return {
+            "name": self.name,
+            "timeout_min": self.timeout,
+            "cpus_per_task": cpus,
+            "tasks_per_node": 1,
+            "stderr_to_stdout": True,
+            "slurm_array_parallelism": self.slots or len(trials),
+            "slurm_signal_delay_s": self.signal_delay,
+            "slurm_additional_parameters": {"requeue": True, **self.more},
+            **{key: value for key, value in asked.items() if value is not None},
+        }
+
+    def _wait(self, trials: Sequence[Trial], jobs: Mapping[str, str]) -> None:
+        """Until each trial has its result, or its job is gone from the queue."""
+        waiting = list(trials)
+        asked = time.monotonic()
+        while waiting:
+            time.sleep(min(POLL, self.poll))
+            waiting = [t for t in waiting if not is_complete(t, self.store, self.store.read(t.id))]
+            if waiting and time.monotonic() - asked >= self.poll:
+                asked = time.monotonic()
+                listed = queue()
+                waiting = [trial for trial in waiting if listed is None or jobs[trial.id] in listed]
+            if self.tick is not None:
+                self.tick([trial for trial in waiting if self.store.claimed(trial.id)])

@@ -1,0 +1,231 @@
+"""One trial from claim to final record, in this process."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from swapformer.errors import UsageError
+from swapformer.results import record as records
+from swapformer.results.files import set_aside, write_atomic
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.study.launch.machine import computing
+from swapformer.study.launch.provenance import Provenance, machine
+from swapformer.study.launch.signals import Interrupted, signals_wait, sigterm_raises
+
+log = logging.getLogger(__name__)
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of one resolved config with one seed, known by its id.
+
+    `environment`, `data` (fingerprint) and `results_epoch` are what the id was made from beside the config; `overrides`
+    are what the config was composed from, for Hydra launchers, where that is known.
+    """
+
+    id: str
+    config: Config
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    results_epoch: int = 0
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def probes(self) -> Mapping[str, Any]:
+        """The probes that are asked of the finished trial, by name."""
+        return self.config.get("probes") or {}
+
+
+class Result(Protocol):
+    """What a training returns (`swapformer.training.fit.Outcome`)."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+    @property
+    def standard_errors(self) -> Mapping[str, float]: ...
+    @property
+    def directions(self) -> Mapping[str, str]: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def parameters(self) -> Mapping[str, int]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a trial does: train, then replay probes. Picklable, so that a child process can be told."""
+
+    fit: Callable[[Config, Path], Result]
+    replay: Callable[[Config, Path], None]
+    corrupt_checkpoint: type[Exception]
+
+
+def training() -> Work:
+    """The real work. Imported only when a trial runs: it brings torch and Lightning."""
+    from swapformer.probes import replay
+    from swapformer.training.fit import CorruptCheckpoint, fit
+
+    return Work(fit, replay, CorruptCheckpoint)
+
+
+def missing_probes(trial: Trial, store: Store) -> set[str]:
+    """The names of the asked probes that have not been replayed yet with these settings."""
+    return {name for name, settings in trial.probes.items() if store.probed(trial.id, name) != settings}
+
+
+def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
+    """Whether nothing is left to do: diverged, or finished with every asked probe replayed."""
+    if record is None or not record.final:
+        return False
+    return record.status == records.DIVERGED or not missing_probes(trial, store)
+
+
+def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
+    """Run, resume or reuse a trial and return its record; None when another process is running it.
+
+    A final record is reused. A killed or interrupted trial is resumed from its checkpoint, a failed one starts anew.
+    An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
+    recorded and raised: the user has to change something.
+    """
+    with store.claim(trial.id) as mine:
+        if not mine:
+            return None
+        with sigterm_raises():
+            record = store.read(trial.id)
+            if record is None or not record.final:
+                with computing():
+                    record = _train(trial, store, provenance, record, work or training())
+            if record.status == records.FINISHED and missing_probes(trial, store):
+                with computing():
+                    record = _replay(trial, store, record, work or training())
+            return record
+
+
+def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | None, work: Work) -> Record:
+    folder = store.directory(trial.id)
+    if before is not None and before.status == records.FAILED:
+        _start_anew(folder)
+        before = None
+    running = _running(trial, provenance, before)
+    write_atomic(folder / "config.yaml", yaml.dump(trial.config, Dumper=_DUMPER, sort_keys=False))
+    store.write(running)
+    start = time.monotonic()
+
+    def end(status: str, reason: str | None, **values: Any) -> Record:
+        seconds = running.seconds + time.monotonic() - start
+        ended = running.but(status=status, reason=reason, ended=records.now(), seconds=round(seconds, 3), **values)
+        with signals_wait():
+            store.write(ended)
+        return ended
+
+    try:
+        try:
+            result = work.fit(trial.config, folder)
+        except work.corrupt_checkpoint as error:
+            running = running.but(notes=(*running.notes, _without_checkpoints(folder, error)))
+            result = work.fit(trial.config, folder)
+    except (KeyboardInterrupt, SystemExit, Interrupted) as stop:
+        return end(records.INTERRUPTED, type(stop).__name__)
+    except UsageError as error:
+        end(records.FAILED, str(error))
+        raise
+    except Exception as error:
+        log.exception("trial %s failed", trial.id)
+        return end(records.FAILED, _describe(error))
+    return end(
+        result.status,
+        result.reason,
+        metrics=records.finite(result.metrics),
+        standard_errors=records.finite(result.standard_errors),
+        directions=dict(result.directions),
+        steps=result.steps,
+        tokens=result.tokens,
+        parameters=dict(result.parameters),
+        notes=(*running.notes, *result.notes),
+    )
+
+
+def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
+    """Replay what is missing; a probe that fails is noted, the training stays finished."""
+    wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store))}
+    try:
+        work.replay({**trial.config, "probes": wanted}, store.directory(trial.id))
+    except (KeyboardInterrupt, SystemExit, Interrupted):
+        return record  # the artifacts are missing, which says it: they are made when asked for again
+    except Exception as error:
+        log.exception("a probe of trial %s failed", trial.id)
+        note = f"probes {', '.join(wanted)}: {_describe(error)}"
+        if note not in record.notes:
+            record = record.but(notes=(*record.notes, note))
+            store.write(record)
+    return record
+
+
+def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Record:
+    return Record(
+        id=trial.id,
+        status=records.RUNNING,
+        seed=trial.config.get("seed"),
+        environment=dict(trial.environment),
+        trainer=dict(trial.config.get("trainer") or {}),
+        machine=machine(),
+        git={"commit": provenance.commit, "dirty": provenance.dirty},
+        data={"fingerprint": trial.data},
+        command=provenance.command,
+        results_epoch=trial.results_epoch,
+        started=before.started if before else records.now(),
+        seconds=before.seconds if before else 0.0,
+        attempts=before.attempts + 1 if before else 1,
+        notes=(*before.notes, _remembered(before)) if before else (),
+    )
+
+
+def _remembered(before: Record) -> str:
+    """What became of an attempt that this one takes up, for the notes: its record is about to be overwritten."""
+    status = records.KILLED if before.status == records.RUNNING else before.status
+    return f"attempt {before.attempts} {status}: {before.reason or 'its process ended without a word'}"
+
+
+def _start_anew(folder: Path) -> None:
+    """Forget a failed attempt: what made it fail may be in its checkpoint."""
+    for path in (folder / "checkpoints", folder / "metrics.csv"):
+        if path.exists():
+            set_aside(path)
+
+
+def _without_checkpoints(folder: Path, error: Exception) -> str:
+    """Set the checkpoints aside together with the history that belongs to them; the note for the record."""
+    aside = set_aside(folder / "checkpoints")
+    (folder / "metrics.csv").unlink(missing_ok=True)
+    note = f"corrupt checkpoint set aside as {aside.name}, trained anew ({error})"
+    log.warning("trial %s: %s", folder.name, note)
+    return note
+
+
+def _describe(error: BaseException) -> str:
+    """Type, message and the last frames: enough to know where to look."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} [{places}]"
+
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

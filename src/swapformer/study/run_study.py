@@ -1,0 +1,175 @@
+"""A study from question to answer: its manifest, its missing trials, its report."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from swapformer.console import Failed
+from swapformer.errors import UsageError
+from swapformer.results import record as records
+from swapformer.results.store import Store
+from swapformer.study.arm_differences import announced, disclose, settled
+from swapformer.study.config import overrides as texts
+from swapformer.study.impossible_cells import said
+from swapformer.study.launch.missing_trials import MISSING, RETRIES, Launch, run, status
+from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import Trial
+from swapformer.study.manifest import write_manifest
+from swapformer.study.plan import Plan
+from swapformer.study.spec import Spec, metric_names
+from swapformer.study.tune import choose
+
+if TYPE_CHECKING:
+    from swapformer.report.build import Report
+
+log = logging.getLogger(__name__)
+
+
+class StudyFailed(Failed):
+    """Some trials have no result; the message says which."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study came to.
+
+    Attributes:
+        statuses: of each trial, by id.
+    """
+
+    plan: Plan
+    statuses: Mapping[str, str]
+    report: Report
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The trials without a result, with their status. Diverged is a result."""
+        return {trial: status for trial, status in self.statuses.items() if status not in records.FINAL}
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for scripts, with the trials that have no result."""
+        return {**self.report.as_dict(), "scale": self.plan.spec.scale, "failed": self.failed}
+
+    def require_complete(self) -> None:
+        """Raise StudyFailed unless every trial has its result."""
+        if self.failed:
+            counts = Counter(self.failed.values())
+            what = ", ".join(f"{count} {status}" for status, count in counts.items())
+            recorded = [trial for trial, status in self.failed.items() if status != MISSING]
+            why = f"`swapformer trials {recorded[0]}` says why, " if recorded else "none of them has left a record; "
+            raise StudyFailed(
+                f"{len(self.failed)} of {len(self.statuses)} trials have no result ({what}); {why}"
+                "the same command tries again"
+            )
+
+
+def answer(
+    plan: Plan,
+    store: Store,
+    provenance: Provenance,
+    launch: Callable[[Progress], Launch],
+    publish: bool = False,
+    quiet: bool = False,
+    retries: int = RETRIES,
+) -> Answer:
+    """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
+
+    First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
+    """
+    for line in said(plan):
+        log.warning("%s", line)
+    store.prepare()
+    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
+    fairness = disclose(plan)
+    _say(announced(plan, fairness), quiet)
+    if plan.spec.claims:
+        _say([decidable(plan.spec)], quiet)
+
+    def attempt(trials: Sequence[Trial], what: str) -> None:
+        write_manifest(plan, store, provenance, fairness)
+        progress = Progress(trials, store, quiet, what)
+        start = launch(progress)
+        with progress:
+            run(trials, store, start, progress.tick, retries)
+
+    if plan.spec.tune is not None:
+        attempt(plan.tuning_trials, "tuning trials")
+        plan = plan.settled(choose(plan, store))
+        fairness = disclose(plan)
+        _say(settled(plan), quiet)
+    from swapformer.report.build import build
+    from swapformer.report.statistics.sequential import undecided
+
+    folder = store.studies / plan.spec.name
+    for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
+        places = undecided(folder, store.runs_dir) if turn else None
+        if places is not None and not places:
+            break
+        plan = plan.reaching(seeds, places)
+        attempt(plan.trials, "trials")
+    write_manifest(plan, store, provenance, fairness)
+    report = build(folder, store.runs_dir, plan.spec.published if publish else None)
+    asked = [*plan.tuning_trials, *plan.trials]
+    return Answer(plan, {trial.id: status(trial, store) for trial in asked}, report)
+
+
+def _say(lines: Iterable[str], quiet: bool) -> None:
+    for line in () if quiet else lines:
+        print(f"swapformer: {line}", file=sys.stderr, flush=True)
+
+
+def decidable(spec: Spec) -> str:
+    """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
+    from swapformer.report.statistics.claims import parse as parse_claims
+    from swapformer.report.statistics.power import plan as power_plan
+    from swapformer.report.statistics.verdicts import ALPHA
+
+    claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)
+    planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
+    return f"if true differences lie two standard deviations off their margins, {planned}"
+
+
+def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics: Sequence[str] = ("val/loss",)) -> Spec:
+    """The study that a plain Hydra sweep amounts to: its arms are the overrides that differ, apart from the seed."""
+    seeds = list(dict.fromkeys(_seed(job) for job in jobs))
+    settings = [tuple(override for override in job if texts.key(override) != "seed") for job in jobs]
+    shared = tuple(override for override in settings[0] if all(override in setting for setting in settings))
+    own = list(dict.fromkeys(tuple(o for o in setting if o not in shared) for setting in settings))
+    arms = dict(zip(_arm_names(own), own, strict=True))
+    keys = dict.fromkeys(texts.key(override) for setting in own for override in setting)
+    digest = hashlib.sha256(repr((sorted(shared), sorted(own), seeds)).encode()).hexdigest()[:8]
+    return Spec(
+        name=name or f"sweep-{digest}",
+        question="",
+        scale="",
+        baseline=next(iter(arms)),
+        arms=arms,
+        overrides=shared,
+        seeds=tuple(seeds),
+        metrics=metric_names(metrics),
+        claims=(),
+        axis=tuple(keys) if len(keys) > 1 else (),
+        published=None,
+    )
+
+
+def _seed(job: Sequence[str]) -> int:
+    text = texts.value(job, "seed") or "0"
+    if not text.isdecimal():
+        raise UsageError(f"seed must be a whole number of at least 0, but {text} was given")
+    return int(text)
+
+
+def _arm_names(arms: Sequence[Sequence[str]]) -> list[str]:
+    """`model/position=rope` → `rope`; with several, or where that is ambiguous: `position=rope num_heads=4`."""
+    pairs = [[(texts.key(o).replace("/", ".").rpartition(".")[2], o.partition("=")[2]) for o in arm] for arm in arms]
+    short = [arm[0][1] if len(arm) == 1 else " ".join(f"{key}={value}" for key, value in arm) for arm in pairs]
+    names = short if len(set(short)) == len(arms) else [" ".join(arm) for arm in arms]
+    return [name.replace("/", ".") or "default" for name in names]

@@ -1,0 +1,194 @@
+"""Where a study stands, read from its manifest and the store: also while another process runs it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from swapformer.results import record as records
+from swapformer.results.config import read_config
+from swapformer.results.manifest import Cell, Manifest, read_manifest
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+
+MISSING = "missing"
+_TAIL = 4096
+_STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial that a process is running now.
+
+    Attributes:
+        arm: with the condition of a grid, and with `tuning` where its setting is only tried.
+        step: of the newest row of its history; 0 before the first.
+        steps: how many it takes; None where its configuration does not say.
+        left: seconds to its end, as far as one can say.
+        attempt: how many times it has been started.
+    """
+
+    trial: str
+    arm: str
+    seed: int
+    step: int
+    steps: int | None
+    left: float | None
+    attempt: int
+
+    @property
+    def share(self) -> float:
+        """How much of it is done."""
+        return min(self.step / self.steps, 1.0) if self.steps else 0.0
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A trial that was started, has no result, and does not run: killed, interrupted or failed, with the reason."""
+
+    trial: str
+    arm: str
+    seed: int
+    status: str
+    attempts: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of a study.
+
+    Attributes:
+        arms: arm → how many of its trials have each status, `missing` among them.
+        tuning: the same of all trials that settings are chosen by; empty where nothing is tuned.
+        impossible: arms that were left out, with the reason.
+        running: the trials that run now.
+        left: seconds until all trials have ended, as far as one can say; None where none runs or none has ended yet.
+    """
+
+    study: str
+    arms: Mapping[str, Mapping[str, int]]
+    tuning: Mapping[str, int]
+    impossible: Mapping[str, str]
+    running: Sequence[Running]
+    stopped: Sequence[Stopped]
+    left: float | None
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many trials have each status."""
+        return sum((Counter(counts) for counts in (*self.arms.values(), self.tuning)), Counter[str]())
+
+
+def standing(folder: Path, store: Store) -> Standing:
+    """The state of the study in `folder`. Raises UsageError where its manifest cannot be read."""
+    manifest = read_manifest(folder / "manifest.json")
+    tuning = tuning_cells(manifest)
+    found = {cell: store.read(cell.trial) for cell in (*tuning, *manifest.cells)}
+    statuses = {cell: _status(cell, record, store) for cell, record in found.items()}
+    times = [record.seconds for record in found.values() if record is not None and record.final]
+    usual = fmean(times) if times else None
+    running = [
+        _running(cell, found[cell], store, usual) for cell, status in statuses.items() if status == records.RUNNING
+    ]
+    arms = _by_arm(manifest, statuses)
+    tried = Counter(statuses[cell] for cell in tuning)
+    counts = sum(map(Counter, arms.values()), tried)
+    waiting = sum(counts[status] for status in (MISSING, records.KILLED, records.INTERRUPTED))
+    return Standing(
+        study=manifest.name,
+        arms=arms,
+        tuning=dict(tried),
+        impossible=manifest.impossible,
+        running=running,
+        stopped=[_stopped(cell, record) for cell, record in found.items() if record and statuses[cell] in _STOPPED],
+        left=_left(running, waiting, usual),
+    )
+
+
+def tuning_cells(manifest: Manifest) -> list[Cell]:
+    """The trials that settings are chosen by, as cells of arms that say so."""
+    if manifest.tuning is None:
+        return []
+    return [
+        Cell(
+            f"{tried.arm} tuning {' '.join(f'{k}={v}' for k, v in tried.values.items())}", seed, trial, tried.condition
+        )
+        for tried in manifest.tuning.tried
+        for seed, trial in zip(manifest.tuning.seeds, tried.trials, strict=False)
+    ]
+
+
+def _status(cell: Cell, record: Record | None, store: Store) -> str:
+    if record is not None:
+        return record.status
+    return records.RUNNING if store.claimed(cell.trial) else MISSING
+
+
+def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[str, int]]:
+    """An arm that is possible and has no cell yet is counted with all its seeds missing."""
+    counts = {arm: Counter[str]() for arm in manifest.possible}
+    for cell in manifest.cells:
+        counts[cell.arm][statuses[cell]] += 1
+    expected = len(manifest.seeds) * len(manifest.conditions)
+    return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
+
+
+def _place(cell: Cell) -> str:
+    return cell.arm + (f" with {cell.condition}" if cell.condition else "")
+
+
+def _stopped(cell: Cell, record: Record) -> Stopped:
+    return Stopped(cell.trial, _place(cell), cell.seed, record.status, record.attempts, record.reason or "")
+
+
+def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> Running:
+    folder = store.directory(cell.trial)
+    step, steps = newest_step(folder / "metrics.csv"), _steps(read_config(folder))
+    share = min(step / steps, 1.0) if steps else 0.0
+    if usual is not None:
+        left: float | None = usual * (1 - share)
+    else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
+        fresh = record is not None and record.attempts == 1 and share > 0
+        left = _age(folder / "record.json") * (1 / share - 1) if fresh else None
+    return Running(cell.trial, _place(cell), cell.seed, step, steps, left, record.attempts if record else 1)
+
+
+def newest_step(history: Path) -> int:
+    """The step of the newest whole row of a history; 0 where there is none."""
+    try:
+        with history.open("rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
+            lines = file.read().split(b"\n")[:-1]  # the last piece is empty, or a row that is being written
+    except OSError:
+        return 0
+    steps = [line.partition(b",")[0] for line in lines]
+    return next((int(step) for step in reversed(steps) if step.isdigit()), 0)
+
+
+def _steps(config: Mapping[str, Any]) -> int | None:
+    budget = config.get("budget")
+    steps = budget.get("steps") if isinstance(budget, dict) else None
+    return steps if isinstance(steps, int) and steps > 0 else None
+
+
+def _age(path: Path) -> float:
+    """Seconds since the file was written: a running trial writes its record when it starts, and then no more."""
+    try:
+        return max(time.time() - path.stat().st_mtime, 0.0)
+    except OSError:
+        return 0.0
+
+
+def _left(running: Sequence[Running], waiting: int, usual: float | None) -> float | None:
+    """Time of all that is to be done / trials that run side by side."""
+    own = [trial.left for trial in running if trial.left is not None]
+    if not running or len(own) < len(running) or (waiting and usual is None):
+        return None
+    return max(max(own), (sum(own) + waiting * (usual or 0.0)) / len(running))

@@ -1,0 +1,74 @@
+"""Times steps of one trial: `python -m swapformer.tools.cost.step_timer`, with its configuration on standard input.
+
+A process of its own, since the peak memory of a process never falls, and what ran before would be in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+from swapformer.tools.cost.peak_memory import peak
+from swapformer.training import fit as training
+from swapformer.training.assemble import Config
+
+_NEVER = 10**9
+
+
+class Steps(Callback):
+    """The moment at which each optimiser step had ended, its batch, history and callbacks included."""
+
+    def __init__(self, cuda: bool) -> None:
+        self.ends: list[float] = []
+        self._cuda = cuda
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        if trainer.global_step > len(self.ends):
+            if self._cuda:
+                torch.cuda.synchronize()
+            self.ends.append(time.perf_counter())
+
+
+def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
+    """Seconds of a training step of the trial, the median over `steps` behind `warm_up`, and the memory that it took.
+
+    Evaluations, checkpoints and what it started from are left out.
+
+    Raises:
+        RuntimeError: if it did not come to its end.
+    """
+    cuda = config["trainer"]["accelerator"] == "gpu"
+    quiet = {
+        "budget": {**config["budget"], "steps": warm_up + steps},
+        "eval": {**config["eval"], "every": _NEVER},
+        "checkpoint_every": _NEVER,
+        "init_from": None,
+        "probes": {},
+    }
+    clock, start = Steps(cuda), peak()
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = training.fit({**config, **quiet}, Path(folder), callbacks=[clock], final=False)
+    if outcome.status != "finished":
+        raise RuntimeError(f"its steps ended as {outcome.status}: {outcome.reason}")
+    ends = clock.ends[warm_up - 1 :]
+    return {
+        "step_seconds": median(after - before for before, after in pairwise(ends)),
+        "peak_bytes": round(1e6 * peak()),
+        "start_bytes": round(1e6 * start),
+        "device_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "tokens_per_step": outcome.tokens // outcome.steps,
+    }
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    print(json.dumps(measure(asked["config"], asked["warm_up"], asked["steps"])))

@@ -1,0 +1,21 @@
+"""Runs torchrun for one trial, and ends with its parent: `python -m swapformer.training.torchrun_agent PLACE ARGS`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from swapformer.training import heartbeat
+
+
+def main(place: Path, arguments: Sequence[str]) -> None:
+    """Run torchrun as long as the process that made `place` lives: before its ranks do, nobody else would look."""
+    heartbeat.end_with_parent(place)
+    from torch.distributed.run import main as torchrun
+
+    torchrun(list(arguments))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

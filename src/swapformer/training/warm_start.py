@@ -1,0 +1,111 @@
+"""What a trial that starts from other weights takes of them, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from swapformer.errors import UsageError
+from swapformer.task.base import Task
+from swapformer.training.parameter_selection import readout, select
+from swapformer.training.weights import Source, source, vocabulary_of, weights_of
+
+_SHOWN = 5
+"""How many tensors an error names."""
+_SEGMENTS = "segments.weight"
+"""What an encoder has that was trained on pairs."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """What becomes of a source's weights in a model.
+
+    Attributes:
+        loaded: tensors that both have.
+        fresh: tensors of the model that start as without a source.
+        left: tensors of the source that the model has no place for.
+    """
+
+    loaded: Sequence[str]
+    fresh: Sequence[str]
+    left: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        parts = [f"{len(self.loaded)} tensors were loaded"]
+        parts += [f"{_names(self.fresh)} started fresh"] if self.fresh else []
+        parts += [f"{_names(self.left)} had no place here"] if self.left else []
+        return ", ".join(parts)
+
+
+def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any]) -> Match:
+    """What a model takes from a source: every tensor by its name.
+
+    What stands behind the layers may be new, or left out: an answer to another question is read there. All else must
+    have the same shape on both sides, unless `init_fresh` says that it starts fresh.
+
+    Raises:
+        UsageError: if a tensor is missing, of another shape or left over, or the symbols are not the same.
+    """
+    chosen = select(model, config["init_fresh"], "init_fresh")
+    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
+    fits = {name for name, shape in shapes.items() if held.shapes.get(name) == shape and name not in chosen}
+    fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
+    problems = list(_misfits(sorted(fresh - chosen - set(readout(model))), held.shapes, shapes))
+    if (unplaced := left - held.readout) and "leftovers" not in config["allow"]:
+        known = (
+            " (task.segments=true embeds segments)" if _SEGMENTS in unplaced and "segments" in config["task"] else ""
+        )
+        problems.append(
+            f"the model has no place for {_names(unplaced)}; choose the parts and sizes that the weights were trained "
+            f"with{known}, or add allow=[leftovers]"
+        )
+    read = select(model, ["token_embedding"], "init_fresh") - chosen
+    if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
+        problems.append(
+            "its symbols are not those of this task, so every embedding would stand for another one; use the same "
+            "tokeniser (task/tokeniser=trained), or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
+        )
+    if not fits:
+        problems.append("nothing would be loaded")
+    if problems:
+        raise UsageError(f"init_from={config['init_from']['source']}: {'; '.join(problems)}.")
+    return Match(sorted(fits), sorted(fresh), sorted(left))
+
+
+def begin(model: nn.Module, task: Task, config: Mapping[str, Any]) -> Match:
+    """Give a model the weights that its trial starts from.
+
+    Raises:
+        UsageError: if they do not fit, or are no longer those that the trial was named by.
+    """
+    path = Path(config["init_from"]["path"])
+    held = source(path)
+    if held.weights != config["init_from"]["weights"]:
+        raise UsageError(
+            f"the weights in {path} have changed since this trial was named by them; start the command again."
+        )
+    found, weights = match(model, held, task, config), weights_of(path)
+    model.load_state_dict({name: weights[name] for name in found.loaded}, strict=False)
+    return found
+
+
+def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mapping[str, torch.Size]) -> Iterator[str]:
+    """What is missing or of another shape, and what to do."""
+    if missing := [name for name in names if name not in held]:
+        yield f"it lacks {_names(missing)}; name what shall start fresh in init_fresh"
+    other = [f"{name} is {list(held[name])} there and {list(wanted[name])} here" for name in names if name in held]
+    if other:
+        yield f"{_names(other)}; choose the same sizes, or say in init_fresh what starts fresh"
+
+
+def _names(names: Iterable[str]) -> str:
+    """Some names, and how many there are if not all are said."""
+    known = sorted(names)
+    return ", ".join(known[:_SHOWN]) + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else "")

@@ -1,0 +1,37 @@
+"""The text that `python -m benchmarks corpus` measures on, and what a measurement says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.corpus import write_text
+from benchmarks.figure import Figure
+
+
+def test_the_text_is_as_long_as_asked_and_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_text(tmp_path / name, 1)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").stat().st_size == 10**6
+    words = Counter((tmp_path / "a").read_text(encoding="utf-8").split())
+    assert len(words) > 20_000, "enough different words for a vocabulary to be learned from"
+
+
+def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
+    assert Figure("memory", 77.3, "MB", "≤ 200", True).line() == "memory: 77.3 MB; asked: ≤ 200: met"
+    assert Figure("speed", 0.5, "MB/s", "≥ 1", False).line().endswith("missed")
+
+
+def test_memory_that_a_process_adds_is_seen_though_the_one_that_started_it_has_more() -> None:
+    held = np.ones(300 * 10**6, dtype=np.uint8)
+    code = (
+        "import numpy as np\nfrom swapformer.tools.cost.peak_memory import peak\n"
+        "before = peak()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\nprint(peak() - before, added.sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    assert held.sum() == 300 * 10**6 and 35 < float(done.stdout.split()[0]) < 60
