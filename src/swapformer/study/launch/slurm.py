@@ -161,4 +161,4 @@ class SlurmLauncher:
                 listed = queue()
                 waiting = [trial for trial in waiting if listed is None or jobs[trial.id] in listed]
             if self.tick is not None:
-                self.tick([trial for trial in waiting if self.store.claimed(trial.id)])
+                self.tick([trial for trial in waiting if self.store.locked(trial.id)])
