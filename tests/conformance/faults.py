@@ -15,7 +15,7 @@ from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
-from swapformer.model.kernel import Kernel, AttentionPlan, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear, gain
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser

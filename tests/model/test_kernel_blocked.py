@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from swapformer.errors import UsageError
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import SDPA, Auto, Blocked, Kernel, AttentionPlan, Reference
+from swapformer.model.kernel import SDPA, AttentionPlan, Auto, Blocked, Kernel, Reference
 from swapformer.model.normaliser import Entmax15, Normaliser, Sigmoid, Sink, Softmax, TopK
 from swapformer.model.pattern import AllOf, AnyOf, Causal, Dilated, Full, Longformer, Pattern, PerHead, Reach, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position, RelativeKey, TransformerXL
@@ -74,7 +74,9 @@ def widened(*parts: torch.nn.Module) -> list[Tensor]:
     return parameters
 
 
-def computed(kernel: Kernel, plan: AttentionPlan, position: Position, tokens: Tokens, parameters: list[Tensor]) -> list[Tensor]:
+def computed(
+    kernel: Kernel, plan: AttentionPlan, position: Position, tokens: Tokens, parameters: list[Tensor]
+) -> list[Tensor]:
     """Output and the gradients that exist, of random inputs and a random direction."""
     given = inputs(len(tokens))
     out = kernel(*given, plan, position, Context(tokens, tokens, torch.float64), 0.0)

@@ -13,7 +13,7 @@ from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.context import Context, Tokens
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import Flex, AttentionPlan, Reference
+from swapformer.model.kernel import AttentionPlan, Flex, Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Longformer, Pattern, PerHead, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position

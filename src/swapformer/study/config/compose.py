@@ -92,7 +92,7 @@ def finalise(composed: DictConfig) -> Config:
 
 
 def _load_option(slot: str, name: str) -> Config:
-    """The settings of an option of a model slot."""
+    """What each slot that an option of a model slot fills holds then: an attention may bring extensions."""
     repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     found = repository.load_config(f"model/{slot}/{name}")
     if found is None:
@@ -100,8 +100,8 @@ def _load_option(slot: str, name: str) -> Config:
         raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
     composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
     assert isinstance(composed, dict)
-    node: Config = composed["model"][slot]
-    return node
+    slots: Config = composed["model"]
+    return slots
 
 
 def check(config: Mapping[str, Any]) -> None:
