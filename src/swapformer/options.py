@@ -29,7 +29,7 @@ def default_option(slot: str) -> str:
 
 
 def option(slot: str, name: str) -> Node:
-    """What `model.<slot>` holds with an option, as its own file states it; what the file chooses by `defaults` lacks."""
+    """What `model.<slot>` holds with an option, as its own file states it, without what it chooses by `defaults`."""
     return {} if name == NONE else filled(slot, name, copy.deepcopy(_read(slot, name)))
 
 

@@ -59,21 +59,19 @@ def _extension_facts(subject: Subject) -> None:
     """What an attention states because of its extensions: losses, values of several layers, parts for training."""
     if subject.slot not in ("attention", "extension"):
         return
-    model, layer = copy.deepcopy(subject.perturbed()), subject.layers[-1]
-    first, last = (model.stack.layers[index].attention for index in (0, -1))
-    position: Any = next(iter(model.stack.positions.values()))
-    x, other = torch.randn(2, 2, LENGTH, layer.dims.d_model, generator=stream("extensions"), dtype=torch.float64)
-    tokens = places()
+    layers: Any = copy.deepcopy(subject.perturbed()).stack.layers
+    first, last = layers[0].attention, layers[-1].attention
+    position: Any = next(iter(subject.perturbed().stack.positions.values()))
+    width, tokens = subject.layers[-1].dims.d_model, places()
+    x, other = torch.randn(2, 2, LENGTH, width, generator=stream("extensions"), dtype=torch.float64)
+    contexts = [Context(tokens, tokens, dtype=torch.float64) for _ in range(2)]
     with torch.no_grad():
-        contexts = [Context(tokens, tokens, dtype=torch.float64) for _ in range(2)]
         for context, seen in zip(contexts, (x, other), strict=True):
             first(seen, context, position)
         mixes = not torch.equal(*(last(x, context, position) for context in contexts))
-    stated = last.shares_values is not None
-    require(
-        mixes == stated, f"shares_values={stated} is stated, but other values of the first layer change it: {mixes}."
-    )
-    last.train()(x, Context(tokens, tokens, dtype=torch.float64), position)
+    shares = last.shares_values is not None
+    require(mixes == shares, f"shares_values={shares} is stated, but the first layer's values change others: {mixes}.")
+    last.train()(x, contexts[0], position)
     leaves, stated = getattr(last, "auxiliary_loss", None) is not None, last.has_auxiliary_loss
     require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
     if subject.slot == "extension":

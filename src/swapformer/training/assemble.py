@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -60,7 +60,7 @@ def build_task(config: Config) -> Task:
     return task
 
 
-def factory(node: Config) -> Callable[..., Any]:
+def factory(node: Config) -> partial[Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     assert node["_partial_"], "a part's node makes a factory"
     settings = {key: _setting(value) for key, value in node.items() if not key.startswith("_")}

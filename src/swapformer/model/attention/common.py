@@ -18,7 +18,7 @@ Hidden = Tensor | None
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
     """[B, T, H·E] → [B, H, T, E]."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+    return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
 
 
 def require_plain(pattern: Pattern, name: str) -> None:

@@ -18,11 +18,12 @@ from swapformer.model.attention.common import (
     require_full,
     split_heads,
 )
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 
 class Linformer(Attention):

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.layers import Linear
 from swapformer.model.ops import causal_convolution, convolution_state
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 
 @dataclass(frozen=True)
