@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
 from swapformer.model.attention import Attention, MultiHead
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
@@ -24,6 +24,7 @@ from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
 from swapformer.model.score import Score
+from swapformer.model.tokens import Tokens
 
 
 def waves(position: Tensor, width: int) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.places import Memory
+from mirror.destinations import Memory
 from mirror.readback import curves_of
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import mirrored
@@ -125,7 +125,7 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
     monkeypatch.setattr("swapformer.mirror.process.destination", lambda node: Memory(patience=patience))
     store.write(Record(ID, "finished", attempts=1))
-    config = {"logger": {"_target_": "mirror.places.Memory", **settings}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", **settings}}
     with caplog.at_level(logging.WARNING), mirrored([(Target(ID), config)], store):
         started = time.monotonic()
     assert time.monotonic() - started < 30, "not the ten minutes that it hangs, and not ten times its patience and more"
@@ -169,7 +169,7 @@ def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
     store.write(Record(ID, "finished", attempts=1))
     manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
-    config = {"logger": {"_target_": "mirror.places.Memory", "diary": str(diary), "patience": 30.0}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", "diary": str(diary), "patience": 30.0}}
     with mirrored([(Target(ID, "heads", "h8", "size=nano"), config)], store):
         pass
     return diary.read_text()

@@ -1,6 +1,6 @@
 """Two CPU ranks for tests, forked where everything is imported: they train one configuration after the other.
 
-What torchrun would tell them is told here; `study/test_devices.py` tests the start of a trial through torchrun.
+What torchrun would tell them is told here; `study/launch/test_torchrun.py` tests the start of a trial through torchrun.
 """
 
 from __future__ import annotations

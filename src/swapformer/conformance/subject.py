@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from swapformer.interface import MAIN
 from swapformer.model.auxiliary import take_auxiliary_loss
-from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.targets import find

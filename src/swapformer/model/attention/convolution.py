@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from swapformer.model.context import Tokens
 from swapformer.model.layers import gain
+from swapformer.model.tokens import Tokens
 
 
 def filters(width: int, *channels: int) -> nn.ParameterList:

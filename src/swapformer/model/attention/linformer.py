@@ -12,11 +12,12 @@ from torch.nn import functional
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.documents import Hidden, each_document, masked
 from swapformer.model.attention.linear_ops import refusal_of_terms, require_full, split_heads
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 
 class Linformer(Attention):

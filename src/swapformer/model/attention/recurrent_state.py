@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.model.attention.convolution import convolve, recent
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.layers import Linear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 
 @dataclass(frozen=True)

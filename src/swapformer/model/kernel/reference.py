@@ -8,7 +8,7 @@ from torch.nn import functional
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import Kernel, Plan
-from swapformer.model.position import Position
+from swapformer.model.position import Position, shared_bias
 
 
 class Reference(Kernel):
@@ -33,7 +33,7 @@ class Reference(Kernel):
         if (scores := position.scores(q, k, context)) is not None:
             raw = raw + scores
         logits = plan.score.scale * raw
-        if (bias := context.bias(position)) is not None:
+        if (bias := shared_bias(position, context)) is not None:
             logits = logits + bias
         if (mask := context.mask(plan.pattern)) is not None:
             logits = logits.masked_fill(~mask, float("-inf"))

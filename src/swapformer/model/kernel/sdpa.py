@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import Kernel, Plan, beyond_fused
-from swapformer.model.position import Position
+from swapformer.model.position import Position, shared_bias
 
 _BACKENDS = {
     "math": SDPBackend.MATH,
@@ -59,7 +59,7 @@ class SDPA(Kernel):
 
 def _mask(plan: Plan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:
     """Mask and bias as the one argument that SDPA takes: bool where there is no bias, else `dtype` with −∞."""
-    allowed, bias = context.mask(plan.pattern), context.bias(position)
+    allowed, bias = context.mask(plan.pattern), shared_bias(position, context)
     if bias is None:
         return allowed
     return (bias if allowed is None else torch.where(allowed, bias, float("-inf"))).to(dtype)

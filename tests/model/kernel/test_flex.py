@@ -11,13 +11,14 @@ from torch import Tensor
 from configs import small
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Flex, Plan, Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Longformer, Pattern, PerHead, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

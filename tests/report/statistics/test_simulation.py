@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from report.statistics.test_verdicts import evidence
 from report.store import Store
-from report.test_verdicts import evidence
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.claims import Claim, parse
 from swapformer.report.statistics.estimates import FloatArray

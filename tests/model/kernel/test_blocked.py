@@ -13,13 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import SDPA, Auto, Blocked, Kernel, Plan, Reference
 from swapformer.model.normaliser import Entmax15, Normaliser, Sigmoid, Sink, Softmax, TopK
 from swapformer.model.pattern import AllOf, AnyOf, Causal, Dilated, Full, Longformer, Pattern, PerHead, Reach, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position, RelativeKey, TransformerXL
 from swapformer.model.score import Additive, Dot, Score
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 
 DIMS = Dims(d_model=16, num_layers=1, num_heads=2, head_dim=8, max_len=512, vocab_size=5)

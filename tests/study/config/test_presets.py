@@ -14,7 +14,7 @@ SMALL = {"nanogpt_cpu": [f"task.source.path={__file__}", "task.block=16"]}
 """What a preset lacks, or what makes it quick."""
 LIBRARY = [
     "task/source=files",
-    f"task.source.path={Path(__file__).parents[1]}/*/*.py",
+    f"task.source.path={Path(__file__).parents[2]}/*/*.py",
     "task.tokeniser.vocab_size=500",
 ]
 

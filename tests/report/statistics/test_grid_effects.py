@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 
-from report.test_verdicts import evidence
+from report.statistics.test_verdicts import evidence
 from swapformer.report.statistics.claims import parse
 from swapformer.report.statistics.grid_effects import effects
 from swapformer.report.statistics.grid_verdict import everywhere

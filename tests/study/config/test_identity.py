@@ -1,7 +1,7 @@
 """Identity of a trial: what is in it, and that options which are added or renamed later leave every id as it was.
 
 `tests/golden/identities.json` holds overrides over all groups with the ids that they were first given:
-`python -m pytest tests/study/test_identity.py --refresh-golden` writes them anew, which renames every stored trial.
+`python -m pytest tests/study/config/test_identity.py --refresh-golden` writes them anew, which renames every stored trial.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from swapformer.targets import find
 from swapformer.training.fit import fit
 
 COPY = ["task=copy", "model.num_layers=4", "model.d_model=32", "model.num_heads=4"]
-GOLDEN = Path(__file__).parents[1] / "golden" / "identities.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "identities.json"
 CLASSES = ["model.position", "model.attention", "model.ffn", "model.norm", "model.topology", "schedule", "task"]
 """Nodes of parts, whose classes declare what is neutral."""
 PLAIN = ["later", "model.later", "model.encoder.later", "eval.later", "optim.later", "trainer.later"]
