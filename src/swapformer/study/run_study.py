@@ -17,8 +17,9 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import announced, disclose, settled
 from swapformer.study.config import overrides as texts
 from swapformer.study.impossible_cells import said
-from swapformer.study.launch.missing_trials import MISSING, RETRIES, Launch, run, status
-from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import MISSING, RETRIES, run, status
+from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.study.manifest import write_manifest
@@ -74,7 +75,7 @@ def answer(
     plan: Plan,
     store: Store,
     provenance: Provenance,
-    launch: Callable[[Progress], Launch],
+    launch: Callable[[StudyProgress], Launch],
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
@@ -86,7 +87,9 @@ def answer(
     for line in said(plan):
         log.warning("%s", line)
     store.prepare()
-    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
+    run(
+        (), store, launch(StudyProgress((), store, quiet=True)), retries=retries
+    )  # wrong settings of a launcher come first
     fairness = disclose(plan)
     _say(announced(plan, fairness), quiet)
     if plan.spec.claims:
@@ -94,7 +97,7 @@ def answer(
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
         write_manifest(plan, store, provenance, fairness)
-        progress = Progress(trials, store, quiet, what)
+        progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
             run(trials, store, start, progress.tick, retries)
