@@ -9,7 +9,7 @@ from typing import Any
 from swapformer.interop.format import Format
 from swapformer.interop.rules import Shapes
 from swapformer.study.config.compose import compose
-from swapformer.training.assemble import factory
+from swapformer.targets import find
 
 UNREAD = (
     "init",
@@ -56,7 +56,7 @@ def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any
         if slot in unread or own == reference[slot]:
             continue
         if slot == "extension":
-            acting = [name for name, part in own.items() if not factory(part).func.training_only]
+            acting = [name for name, part in own.items() if not find(part["_target_"]).training_only]
             yield from (f"model.extension has {name}, which the format does not" for name in acting)
             continue
         if not isinstance(own, Mapping):

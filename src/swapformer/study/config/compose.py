@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.results.arms import Measure
 from swapformer.study.config import budget
 from swapformer.study.config import cost as counted
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
@@ -100,7 +101,7 @@ def check(config: Mapping[str, Any]) -> None:
     check_parts(config, task)
 
 
-def cost(config: Mapping[str, Any], what: counted.Measure) -> int:
+def cost(config: Mapping[str, Any], what: Measure) -> int:
     """One cost of a configuration: see `swapformer.study.config.cost.cost`."""
     return counted.cost(config, task_of(config), what)
 
