@@ -16,7 +16,7 @@ from benchmarks.reliability.tiny_trials import count, differing, silence, trials
 from swapformer.results.record import FAILED, Record
 from swapformer.results.store import Store
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial, execute
 
 STEPS = 10
@@ -35,7 +35,7 @@ def jumping(seeds: int) -> list[Figure]:
 
         def launch(missing: Sequence[Trial]) -> None:
             for trial in missing:
-                execute(trial, store, here())
+                execute(trial, store, current_provenance())
 
         ahead = datetime.fromtimestamp(time.time() + DAY, UTC).isoformat(timespec="milliseconds")
         failed, beating = wanted[:2]

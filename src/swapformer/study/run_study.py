@@ -18,8 +18,9 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import announced, disclose, settled
 from swapformer.study.config import overrides as texts
 from swapformer.study.impossible_cells import said
-from swapformer.study.launch.missing_trials import RETRIES, Launch, run, status
-from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import RETRIES, run, status
+from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.study.manifest import make_manifest
@@ -75,7 +76,7 @@ def answer(
     plan: Plan,
     store: Store,
     provenance: Provenance,
-    launch: Callable[[Progress], Launch],
+    launch: Callable[[StudyProgress], Launch],
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
@@ -87,7 +88,8 @@ def answer(
     for line in said(plan):
         log.warning("%s", line)
     store.prepare()
-    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
+    nothing = StudyProgress((), store, quiet=True)
+    run((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
     differences = disclose(plan)
     _say(announced(plan, differences), quiet)
@@ -96,7 +98,7 @@ def answer(
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
         write_manifest(folder, make_manifest(plan, provenance, differences))
-        progress = Progress(trials, store, quiet, what)
+        progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
             run(trials, store, start, progress.tick, retries)

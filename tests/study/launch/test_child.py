@@ -18,10 +18,9 @@ from study.parents import parent, read, statuses, wait_until
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.child import Child
-from swapformer.study.launch.local import POLL, LocalLauncher
+from swapformer.study.launch.local import POLL, LocalLauncher, short_sockets
 from swapformer.study.launch.missing_trials import run
 from swapformer.study.launch.slots import Slot
-from swapformer.study.launch.sockets import short_sockets
 from swapformer.study.launch.trial import Trial
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
-from swapformer.model.attention.kv_cache import places_kept
+from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
@@ -147,7 +147,7 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     total = 0
     for layer in plan.layers:
         attention, places = layer.attention(), length
-        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+        if (last := cached_positions(layer.pattern(), layer.position())) is not None:
             places = min(length, last)
         total += (attention.cache_width or 0) * places * dtype.itemsize
         total += (attention.state_width or 0) * max(dtype.itemsize, 4)

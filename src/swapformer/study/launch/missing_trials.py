@@ -1,21 +1,23 @@
-"""While trials are missing, launch them. What a launcher says is noted, not believed: results come from the store."""
+"""Launches the trials of a study that the store lacks, until each has its result or has had its chances.
+
+An exception of a launcher is noted, not believed: results come from the store alone.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.launch.launcher import Launch, require_at_least
 from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
-
-Launch = Callable[[Sequence[Trial]], None]
 
 RETRIES = 1
 """How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
@@ -34,12 +36,11 @@ def run(
     Raises:
         UsageError: for less than no retries, or what the launcher refuses.
     """
-    if retries < 0:
-        raise UsageError(f"retries must be at least 0, but {retries} was given")
+    require_at_least(0, retries=retries)
     store.prepare()
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
-    while todo := [t for t in trials if _has_chances(t, store, before[t.id], attempts[t.id], retries)]:
+    while todo := [t for t in trials if _may_start(t, store, before[t.id], attempts[t.id], retries)]:
         free = [trial for trial in todo if not store.locked(trial.id)]
         if not free:
             if tick is not None:
@@ -64,7 +65,7 @@ def status(trial: Trial, store: Store) -> str:
     return store.status(trial.id, record)
 
 
-def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
+def _may_start(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
     record = store.read(trial.id)
     if is_complete(trial, store, record):
         return False

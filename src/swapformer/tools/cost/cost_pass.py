@@ -15,7 +15,7 @@ from typing import Any
 from swapformer import __version__
 from swapformer.results import record as records
 from swapformer.results.costs import Measurement, is_measured
-from swapformer.study.config.compose import identity
+from swapformer.study.config.identity import identity
 from swapformer.study.launch.machine import hardware
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.slots import pinned_threads

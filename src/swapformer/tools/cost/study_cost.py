@@ -19,7 +19,7 @@ from swapformer.results.store import Store
 from swapformer.study.config.compose import task_of
 from swapformer.study.config.cost import measure
 from swapformer.study.launch.machine import alone
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.tools.cost.cost_pass import Pass, cost_key, unmeasured
 from swapformer.tools.cost.ratio import loaded, require_quiet_machine
 from swapformer.tools.cost.tables import Arm, plain, tables
@@ -83,7 +83,7 @@ def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) ->
     with alone():
         measuring = Pass(todo, rounds, warm_up, steps, loaded(), say)
         measuring.run()
-    measuring.keep(store.runs_dir, here())
+    measuring.keep(store.runs_dir, current_provenance())
     return wrong | {arm.name: measuring.wrong[arm.key] for arm in arms if arm.key in measuring.wrong}
 
 
