@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.results.history import HistoryTail, HistoryWriter, Row, newest_step, parse_row, read_history
+from swapformer.results.history import HistoryTail, HistoryWriter, HistoryRow, newest_step, parse_row, read_history
 
 HEAD = "step,name,value\n"
 ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,val/loss,2.5\n", "30,train/loss,nan\n"]
@@ -16,8 +16,8 @@ ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,v
 @pytest.mark.parametrize(
     ("line", "row"),
     [
-        (b"10,val/loss,2.5", Row(10, "val/loss", 2.5)),
-        (b'10,"val/loss,late",inf', Row(10, "val/loss,late", math.inf)),
+        (b"10,val/loss,2.5", HistoryRow(10, "val/loss", 2.5)),
+        (b'10,"val/loss,late",inf', HistoryRow(10, "val/loss,late", math.inf)),
         (b"step,name,value", None),
         (b"10,val/loss", None),
         (b"10,val/loss,2,5", None),
@@ -28,7 +28,7 @@ ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,v
         (b"", None),
     ],
 )
-def test_a_line_is_a_row_or_nothing(line: bytes, row: Row | None) -> None:
+def test_a_line_is_a_row_or_nothing(line: bytes, row: HistoryRow | None) -> None:
     assert parse_row(line) == row
 
 

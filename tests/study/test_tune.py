@@ -18,7 +18,8 @@ from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import settled
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.launcher import Launch, run
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import run
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.run_study import Answer, answer
 from swapformer.study.spec import parse

@@ -23,7 +23,7 @@ _TAIL = 4096
 """Bytes at the end of a history in which the newest row is looked for."""
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """One value, measured after `step` optimiser steps."""
 
     step: int
@@ -36,11 +36,11 @@ def history_path(folder: Path) -> Path:
     return folder / "metrics.csv"
 
 
-def parse_row(line: bytes) -> Row | None:
+def parse_row(line: bytes) -> HistoryRow | None:
     """The row that a line holds; None for the header and for a damaged line."""
     try:
         (step, name, value) = next(csv.reader([line.decode("utf-8", "replace")]))
-        return Row(int(step), name, float(value)) if step.isdecimal() else None
+        return HistoryRow(int(step), name, float(value)) if step.isdecimal() else None
     except (ValueError, StopIteration, csv.Error):
         return None
 
