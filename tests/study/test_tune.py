@@ -23,7 +23,7 @@ from swapformer.study.launch.missing_trials import run
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.run_study import Answer, answer
 from swapformer.study.spec import parse
-from swapformer.study.tune import Tried, choose
+from swapformer.study.tune import SettingResult, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
 LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
@@ -137,17 +137,17 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     direction: str, better: float, worse: float
 ) -> None:
     """The mean over the survivors would flatter it."""
-    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
-    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
-    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
+    whole, poor = (SettingResult(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
+    lossy = SettingResult(("a", ""), ("lr=2",), (better,), 1, 0)
+    gone = SettingResult(("a", ""), ("lr=3",), (), 2, 0)
     ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
     assert ranked == [whole, poor, lossy, gone]
 
 
 def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
     """A mean of 4 against one of 3, though most of the first one's values are better."""
-    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
-    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    uneven = SettingResult(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
+    even = SettingResult(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
     assert min([uneven, even], key=lambda each: each.rank("lower")) is even
     assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
 

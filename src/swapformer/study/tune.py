@@ -19,7 +19,7 @@ from swapformer.study.plan import Plan, Setting
 
 
 @dataclass(frozen=True)
-class Tried:
+class SettingResult:
     """A setting as its tuning trials ended: the values of those that have one, how many ended without (they diverged),
     and how many have no result yet."""
 
@@ -44,7 +44,7 @@ def choose(plan: Plan, store: Store) -> dict[ArmCondition, Choice]:
     Raises:
         UsageError: when no trial says which direction of the metric is good.
     """
-    by_place: dict[ArmCondition, list[Tried]] = {}
+    by_place: dict[ArmCondition, list[SettingResult]] = {}
     for each in (_tried(plan, template.place, template.setting, trials, store) for template, trials in plan.tuning):
         by_place.setdefault(each.place, []).append(each)
     complete = {place: all_of for place, all_of in by_place.items() if not any(each.missing for each in all_of)}
@@ -53,12 +53,12 @@ def choose(plan: Plan, store: Store) -> dict[ArmCondition, Choice]:
     return {place: _choice(best, complete[place]) for place, best in chosen.items()}
 
 
-def _tried(plan: Plan, place: ArmCondition, setting: Setting, trials: Sequence[Trial], store: Store) -> Tried:
+def _tried(plan: Plan, place: ArmCondition, setting: Setting, trials: Sequence[Trial], store: Store) -> SettingResult:
     found = [store.read(trial.id) for trial in trials]
     ended = [record for record in found if record is not None and record.final]
     metric = plan.spec.metrics[0]
     values = [record.metrics[metric] for record in ended if metric in record.metrics]
-    return Tried(place, setting, tuple(values), len(ended) - len(values), len(trials) - len(ended))
+    return SettingResult(place, setting, tuple(values), len(ended) - len(values), len(trials) - len(ended))
 
 
 def _direction(plan: Plan, store: Store) -> str:
@@ -72,13 +72,13 @@ def _direction(plan: Plan, store: Store) -> str:
     return next(iter(directions), "lower")
 
 
-def _choice(best: Tried, tried: Sequence[Tried]) -> Choice:
+def _choice(best: SettingResult, tried: Sequence[SettingResult]) -> Choice:
     if not any(each.values for each in tried):
         return Choice(*best.place, texts.values(best.setting), diverged=True)
     return Choice(*best.place, texts.values(best.setting), tuple(_edges(best, [each.setting for each in tried])))
 
 
-def _edges(best: Tried, settings: Sequence[Setting]) -> Iterator[str]:
+def _edges(best: SettingResult, settings: Sequence[Setting]) -> Iterator[str]:
     """The keys in which the chosen setting lies at the edge of the numbers that the arm has tried."""
     for index, override in enumerate(best.setting):
         numbers = {number(setting[index].partition("=")[2]) for setting in settings}
