@@ -13,12 +13,14 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results import record as records
+from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
+from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import settled
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.launcher import Launch, run
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import run
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.plan import Choice, Place
 from swapformer.study.run_study import Answer, answer
 from swapformer.study.spec import parse
 from swapformer.study.tune import Tried, choose
@@ -45,7 +47,7 @@ def launch(store: Store) -> Launch:
     return start
 
 
-def tuned(planned: Plan, store: Store) -> Mapping[Place, Choice]:
+def tuned(planned: Plan, store: Store) -> Mapping[ArmCondition, Choice]:
     """What is chosen after the tuning trials alone."""
     run(planned.tuning_trials, store, launch(store))
     return choose(planned, store)
@@ -70,8 +72,8 @@ def whole(place: Path) -> Answer:
 class TestAWholeStudy:
     def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: Answer) -> None:
         """The fake training's loss is the distance to each arm's best rate, in decades."""
-        chosen = {arm: choice.setting for (arm, _), choice in whole.plan.chosen.items()}
-        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",), "lost": ("lr=1e-4",)}
+        chosen = {arm: choice.values["lr"] for (arm, _), choice in whole.plan.chosen.items()}
+        assert chosen == {"base": "1e-2", "other": "1e-3", "wild": "1e-1", "lost": "1e-4"}
         assert {cell.trial.config["lr"] for cell in whole.plan.cells if cell.arm == "other"} == {1e-3}
         means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm in ARMS}
         assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
@@ -125,8 +127,8 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     arms = {"base": ["best=1e-2"], "frail": ["best=1e-1", "stable=5e-3"], "lost": ["best=1e-2", "stable=1e-9"]}
     planned = plan(tmp_path, arms=arms)
     chosen = tuned(planned, store)
-    assert chosen["frail", ""] == Choice(("lr=1e-3",))
-    assert chosen["lost", ""] == Choice(("lr=1e-4",), diverged=True), "all alike: the first of the file"
+    assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
+    assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
     assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
 
 
@@ -153,15 +155,16 @@ def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
     """1e-3 and 1e-1 are both a decade off."""
     tied = {"base": ["best=1e-2"], "other": ["best=1e-3"]}
-    for values, expected in ((["1e-1", "1e-3"], "lr=1e-1"), (["1e-3", "1e-1"], "lr=1e-3")):
+    for values, expected in ((["1e-1", "1e-3"], "1e-1"), (["1e-3", "1e-1"], "1e-3")):
         chosen = tuned(plan(tmp_path, arms=tied, tune={"lr": values, "seeds": 2}), store)
-        assert chosen["base", ""].setting == (expected,)
+        assert chosen["base", ""].values == {"lr": expected}
 
 
 def test_all_combinations_of_several_keys_are_tried(tmp_path: Path, store: Store) -> None:
     planned = plan(tmp_path, tune={"lr": LR[:2], "kind": ["a", "b"], "seeds": 1})
     assert len(planned.tuning_trials) == 3 * 4
-    assert tuned(planned, store)["base", ""] == Choice(("lr=1e-3", "kind=a"), ("lr",)), "words have no edge"
+    choice = Choice("base", "", {"lr": "1e-3", "kind": "a"}, ("lr",))
+    assert tuned(planned, store)["base", ""] == choice, "words have no edge"
 
 
 def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: Store) -> None:
@@ -195,7 +198,7 @@ def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(
     planned = expand(parse(raw, "tuned"), (), Picky(tmp_path / "journal", tmp_path / "runs"))
     assert planned.refused == {(("other", ""), ("lr=1e-2",)): "1e-3 is all it can have"}
     found = answered(planned, store)
-    assert found.plan.chosen["other", ""] == Choice(("lr=1e-3",))
+    assert found.plan.chosen["other", ""] == Choice("other", "", {"lr": "1e-3"})
     assert "arm other cannot have lr=1e-2, which is not tried: 1e-3 is all it can have" in caplog.messages
     assert "arm other is left with one setting, so nothing is tuned" in caplog.messages
     (caveat,) = [caveat for caveat in found.report.caveats if "nothing was chosen" in caveat]
