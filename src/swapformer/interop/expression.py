@@ -56,8 +56,10 @@ def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any
         if slot in unread or own == reference[slot]:
             continue
         if slot == "extension":
-            acting = [name for name, part in own.items() if not factory(part).func.training_only]
-            yield from (f"model.extension has {name}, which the format does not" for name in acting)
+            for name, part in own.items():
+                kind: Any = factory(part).func
+                if not kind.training_only:
+                    yield f"model.extension has {name}, and the format has no extensions"
             continue
         if not isinstance(own, Mapping):
             yield f"model.{slot} is {own}, not {reference[slot]}"
