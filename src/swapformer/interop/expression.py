@@ -9,7 +9,7 @@ from typing import Any
 from swapformer.interop.format import Format
 from swapformer.interop.rules import Shapes
 from swapformer.study.config.compose import compose
-from swapformer.training.assemble import factory
+from swapformer.targets import find
 
 UNREAD = (
     "init",
@@ -56,10 +56,8 @@ def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any
         if slot in unread or own == reference[slot]:
             continue
         if slot == "extension":
-            for name, part in own.items():
-                kind: Any = factory(part).func
-                if not kind.training_only:
-                    yield f"model.extension has {name}, and the format has no extensions"
+            acting = [name for name, part in own.items() if not find(part["_target_"]).training_only]
+            yield from (f"model.extension has {name}, which the format does not" for name in acting)
             continue
         if not isinstance(own, Mapping):
             yield f"model.{slot} is {own}, not {reference[slot]}"

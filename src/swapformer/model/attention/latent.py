@@ -53,7 +53,8 @@ class MLA(Attention):
         if not isinstance(rotary_dim, int) or rotary_dim % 2 or not 0 < rotary_dim < dims.head_dim:
             raise ValueError(
                 f"`rotary_dim` of mla is the part of a head that is rotated in pairs: it must be even, above 0 and "
-                f"below `head_dim` = {dims.head_dim}, but it is {rotary_dim!r}; set model.attention.rotary_dim or head_dim."
+                f"below `head_dim` = {dims.head_dim}, but it is {rotary_dim!r}; set model.attention.rotary_dim or "
+                "head_dim."
             )
         return replace(dims, head_dim=rotary_dim)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.results.arms import Measure
 from swapformer.study.config.operation_count import Cost, count, parameters_by_role
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory
@@ -25,9 +26,6 @@ from swapformer.training.parameter_selection import stacks
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 T = TypeVar("T")
-
-Measure = Literal["params", "flops", "kv_bytes"]
-UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
