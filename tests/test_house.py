@@ -229,7 +229,10 @@ class TestParts:
     def test_a_yaml_names_a_class_of_its_slot_and_holds_exactly_its_settings(
         self, slot: str, option: str, node: dict[str, Any]
     ) -> None:
-        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused."""
+        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused.
+
+        What an option chooses in other slots by `defaults` (`@_global_.`) is none of its settings.
+        """
         module, _, name = node["_target_"].rpartition(".")
         assert module == f"swapformer.model.{slot}"
         assert (node["_partial_"], node["_convert_"]) == (True, "all")
@@ -244,11 +247,17 @@ class TestParts:
             for entry in node.get("defaults", ())
             if entry != "_self_"
             for key in entry
-            if not key.startswith("override ")
+            if not key.startswith("override ") and "@_global_." not in key
         }
         assert chosen == set(getattr(part, "combines", ()))
         assert {key for key in node if not key.startswith("_") and key != "defaults"} | chosen == settings
         assert {key for key in node if key.startswith("_")} == {"_target_", "_partial_", "_convert_"}
+
+    def test_a_yaml_of_a_list_of_parts_stands_under_its_own_name(self) -> None:
+        """Hydra puts an extension where the first line of its file says; layers and checks go by the file's name."""
+        files = sorted((conf_dir() / "model" / "extension").glob("*.yaml"))
+        found = {path.stem: path.read_text(encoding="utf-8").splitlines()[0] for path in files}
+        assert found == {name: f"# @package model.extension.{name}" for name in found}
 
     @pytest.mark.parametrize(("slot", "option"), every_part())
     def test_settings_are_plain_typed_values(self, slot: str, option: str) -> None:
@@ -396,9 +405,7 @@ def test_public_names_have_docstrings(room: str) -> None:
 ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
     "oracles": "other people's code computes the same",
-    "model/test_attention_options.py": "options of attention by their formulas",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
-    "model/test_heads.py": "losses on heads",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_linear_attention.py": "linear attention",
     "model/test_position_parts.py": "position encodings within a model",
