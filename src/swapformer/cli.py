@@ -1,4 +1,4 @@
-"""The `swapformer` command. Imports are late: help must come at once, and torch takes seconds."""
+"""The `swapformer` command line. Imports are late: help must come at once, and torch takes seconds."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
-from swapformer.study import roles
-from swapformer.study.comparison import combinations
+from swapformer.study.comparison import combinations, require_free
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import UNITS, once
 from swapformer.study.config.hydra_errors import explained
@@ -29,7 +28,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
         raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
-    roles.require_free(spec, extra, "the command line")
+    require_free(spec.roles, extra, "the command line")
     found = _Expansion(spec, composer, extra)
     for condition, overrides in spec.conditions.items():
         found.compose(condition, overrides)
