@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from swapformer.model.attention.auxiliary_losses import overlap
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,7 +15,6 @@ from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
-from swapformer.model.attention.auxiliary_losses import overlap
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims

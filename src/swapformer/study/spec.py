@@ -13,7 +13,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
 from swapformer.study.comparison import (
     Matching,
-    Tuning,
+    SearchSpace,
     Values,
     combinations,
     parse_grid,
@@ -62,7 +62,7 @@ class Spec:
     axis: tuple[str, ...]
     published: Path | None
     looks: tuple[int, ...] = ()
-    tune: Tuning | None = None
+    tune: SearchSpace | None = None
     match: Matching | None = None
     grid: Values | None = None
 

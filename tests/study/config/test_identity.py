@@ -1,7 +1,7 @@
 """Identity of a trial: what is in it, and that options which are added or renamed later leave every id as it was.
 
 `tests/golden/identities.json` holds overrides over all groups with the ids that they were first given:
-`pytest tests/study/config/test_identity.py --refresh-golden` writes them anew, which renames every stored trial.
+`python -m pytest tests/study/config/test_identity.py --refresh-golden` writes them anew: every stored trial is renamed.
 """
 
 from __future__ import annotations

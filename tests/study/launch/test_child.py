@@ -58,7 +58,7 @@ def test_trials_keep_their_slots_and_are_run_once_though_the_fork_server_dies(st
     os.kill(server(journal), signal.SIGKILL)
     most = 0
     while process.poll() is None:
-        most = max(most, sum(store.claimed(trial.id) for trial in trials))
+        most = max(most, sum(store.locked(trial.id) for trial in trials))
     assert (process.returncode, most) == (0, 2)
     assert statuses(trials, store) == ["finished"] * 4
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
@@ -74,7 +74,7 @@ def test_a_stop_reaches_trials_whose_fork_server_has_died(store: Store, journal:
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) != 0
     trials = [fakes.trial(journal, seed=seed, behaviour="hang") for seed in range(2)]
-    assert not any(store.claimed(trial.id) for trial in trials)
+    assert not any(store.locked(trial.id) for trial in trials)
     assert statuses(trials, store) == ["interrupted", "interrupted"]
 
 

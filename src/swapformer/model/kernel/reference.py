@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel.base import Kernel, Plan
+from swapformer.model.kernel.base import AttentionPlan, Kernel
 from swapformer.model.position import Position, shared_bias
 
 
@@ -17,17 +17,17 @@ class Reference(Kernel):
     def __init__(self, dims: Dims) -> None:
         pass
 
-    def refuses(self, plan: Plan, position: Position) -> None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
         return None
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         weights = self.weights(q, k, plan, position, context)
         return functional.dropout(weights, dropout, training=dropout > 0) @ v
 
     @staticmethod
-    def weights(q: Tensor, k: Tensor, plan: Plan, position: Position, context: Context) -> Tensor:
+    def weights(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
         """The attention weights, [B, H, Q, K]."""
         raw = plan.score.raw(q, k)
         if (scores := position.scores(q, k, context)) is not None:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.results.arms import Measure
 from swapformer.study.config import budget
 from swapformer.study.config import cost as counted
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
@@ -75,7 +76,7 @@ def finalise(composed: DictConfig) -> Config:
 
 
 def _load_option(slot: str, name: str) -> Config:
-    """The settings of an option of a model slot."""
+    """What each slot that an option of a model slot fills holds then: an attention may bring extensions."""
     repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     found = repository.load_config(f"model/{slot}/{name}")
     if found is None:
@@ -83,8 +84,8 @@ def _load_option(slot: str, name: str) -> Config:
         raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
     composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
     assert isinstance(composed, dict)
-    node: Config = composed["model"][slot]
-    return node
+    slots: Config = composed["model"]
+    return slots
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -100,7 +101,7 @@ def check(config: Mapping[str, Any]) -> None:
     check_parts(config, task)
 
 
-def cost(config: Mapping[str, Any], what: counted.Measure) -> int:
+def cost(config: Mapping[str, Any], what: Measure) -> int:
     """One cost of a configuration: see `swapformer.study.config.cost.cost`."""
     return counted.cost(config, task_of(config), what)
 

@@ -117,17 +117,17 @@ class Child:
             return True
 
     def _runs_without_server(self, store: Store) -> bool:
-        """Whether it runs its trial without the server. A claim is there a moment before the heartbeat naming it."""
-        if self._code != _UNKNOWN or not store.claimed(self.trial.id):
+        """Whether it runs its trial without the server. A lock is there a moment before the heartbeat naming it."""
+        if self._code != _UNKNOWN or not store.locked(self.trial.id):
             return False
         return store.holder(self.trial.id) in (None, (host(), self.pid))
 
     def _record_exit(self, store: Store) -> bool:
-        with store.claim(self.trial.id) as mine:
+        with store.lock(self.trial.id) as mine:
             if not mine:  # another process has taken it up, unless it has done so itself since the last look
                 return not self._runs_without_server(store)
             if self._code == _UNKNOWN and not self._seen:
-                self.kill()  # it is too young to have claimed its trial, and later nobody would know of it
+                self.kill()  # it is too young to have locked its trial, and later nobody would know of it
             found = store.read(self.trial.id)
             found = found or Record(self.trial.id, records.RUNNING, seed=self.trial.config["seed"])
             if (completed := self._completed(found, self._code or 0, store)) != found:
@@ -183,7 +183,7 @@ def child_main(
     with suppress(UsageError, KeyboardInterrupt, SigtermReceived):  # the record says it
         execute(trial, store, provenance, work)
     if orphaned.is_set():
-        with store.claim(trial.id) as mine:
+        with store.lock(trial.id) as mine:
             if mine and (found := store.read(trial.id)) is not None and found.status == records.INTERRUPTED:
                 store.write(found.but(status=records.KILLED, reason="the process that had started it was killed"))
 

@@ -108,7 +108,7 @@ class LocalLauncher(Launcher):
 
     def _is_taken(self, trial: Trial) -> bool:
         """Whether another process runs the trial, or has finished it since it was asked for."""
-        return self.store.claimed(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
+        return self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
 
     def _context(self) -> BaseContext:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"

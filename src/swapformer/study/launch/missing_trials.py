@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 RETRIES = 1
 """How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
-MISSING = "missing"
-"""The status of a trial that has no record."""
 POLL = 0.5
 """Seconds between looks at trials that another process is running."""
 
@@ -43,10 +41,10 @@ def run(
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
     while todo := [t for t in trials if _may_start(t, store, before[t.id], attempts[t.id], retries)]:
-        free = [trial for trial in todo if not store.claimed(trial.id)]
+        free = [trial for trial in todo if not store.locked(trial.id)]
         if not free:
             if tick is not None:
-                tick([trial for trial in todo if store.claimed(trial.id)])
+                tick([trial for trial in todo if store.locked(trial.id)])
             time.sleep(POLL)
             continue
         try:
@@ -56,17 +54,15 @@ def run(
         except Exception as error:
             log.warning("the launcher raised %s: %s", type(error).__name__, error)
         # What another process has taken meanwhile was not our attempt.
-        attempts.update(trial.id for trial in free if not store.claimed(trial.id))
+        attempts.update(trial.id for trial in free if not store.locked(trial.id))
 
 
 def status(trial: Trial, store: Store) -> str:
-    """The trial's status as a study sees it: one of the records' or `MISSING`, or `failed` when a probe is missing."""
+    """The trial's status as a study sees it: one of the records' or `missing`, or `failed` when a probe is missing."""
     record = store.read(trial.id)
-    if record is None:
-        return records.RUNNING if store.claimed(trial.id) else MISSING
-    if record.final and not is_complete(trial, store, record):
+    if record is not None and record.final and not is_complete(trial, store, record):
         return records.FAILED
-    return record.status
+    return store.status(trial.id, record)
 
 
 def _may_start(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:

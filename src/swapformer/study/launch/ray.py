@@ -64,7 +64,7 @@ class RayLauncher(Launcher):
                     tasks[self._submit(remote, job, trial)] = trial
                 if stops:
                     waiting.clear()
-                    if not any(self.store.claimed(trial.id) for trial in tasks.values()):
+                    if not any(self.store.locked(trial.id) for trial in tasks.values()):
                         break  # Ray may be gone itself, for it gets what is sent to the group of processes
                 for task in ray.wait(list(tasks), num_returns=1, timeout=POLL)[0] if tasks else ():
                     self._note(task, tasks.pop(task))
@@ -73,7 +73,7 @@ class RayLauncher(Launcher):
                         ray.cancel(task, force=bool(number))
                     stops[number] = 0
                 if self.tick is not None:
-                    self.tick([trial for trial in tasks.values() if self.store.claimed(trial.id)])
+                    self.tick([trial for trial in tasks.values() if self.store.locked(trial.id)])
             if stops:
                 raise KeyboardInterrupt
 

@@ -156,7 +156,7 @@ class SlurmLauncher(Launcher):
                 listed = queued_jobs()
                 waiting = [trial for trial in waiting if listed is None or jobs[trial.id] in listed]
             if self.tick is not None:
-                self.tick([trial for trial in waiting if self.store.claimed(trial.id)])
+                self.tick([trial for trial in waiting if self.store.locked(trial.id)])
 
 
 def write_jobs(folder: Path, jobs: Mapping[str, str]) -> None:

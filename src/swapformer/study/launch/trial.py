@@ -1,4 +1,4 @@
-"""One trial from claim to final record, in this process."""
+"""Runs one trial in this process, from its lock to its final record."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.files import set_aside, write_atomic
+from swapformer.results.artifacts import probe_settings
+from swapformer.results.config import write_config
+from swapformer.results.files import quarantine
+from swapformer.results.history import history_path
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import computing
@@ -89,7 +90,8 @@ def training_work() -> Work:
 
 def missing_probes(trial: Trial, store: Store) -> set[str]:
     """The names of the asked probes that have not been replayed yet with these settings."""
-    return {name for name, settings in trial.probes.items() if store.probed(trial.id, name) != settings}
+    folder = store.directory(trial.id)
+    return {name for name, settings in trial.probes.items() if probe_settings(folder, name) != settings}
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
@@ -106,7 +108,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
     An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
     recorded and raised: the user has to change something.
     """
-    with store.claim(trial.id) as mine:
+    with store.lock(trial.id) as mine:
         if not mine:
             return None
         with sigterm_raises():
@@ -126,7 +128,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         _start_anew(folder)
         before = None
     running = _running(trial, provenance, before)
-    write_atomic(folder / "config.yaml", yaml.dump(trial.config, Dumper=_DUMPER, sort_keys=False))
+    write_config(folder, trial.config)
     store.write(running)
     start = time.monotonic()
 
@@ -202,21 +204,21 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
 def _attempt_note(before: Record) -> str:
     """How the attempt ended that this one takes up, for the notes: its record is about to be overwritten."""
     status = records.KILLED if before.status == records.RUNNING else before.status
-    return f"attempt {before.attempts} {status}: {before.reason or 'its process ended without a word'}"
+    return f"attempt {before.attempts} {status}: {before.reason or records.NO_HOLDER}"
 
 
 def _start_anew(folder: Path) -> None:
     """Forget a failed attempt: what made it fail may be in its checkpoint."""
-    for path in (folder / "checkpoints", folder / "metrics.csv"):
+    for path in (folder / "checkpoints", history_path(folder)):
         if path.exists():
-            set_aside(path)
+            quarantine(path)
 
 
 def _discard_checkpoints(folder: Path, error: Exception) -> str:
     """Set the checkpoints aside together with the history that belongs to them; the note for the record."""
-    aside = set_aside(folder / "checkpoints")
-    (folder / "metrics.csv").unlink(missing_ok=True)
-    note = f"corrupt checkpoint set aside as {aside.name}, trained anew ({error})"
+    moved = quarantine(folder / "checkpoints")
+    history_path(folder).unlink(missing_ok=True)
+    note = f"corrupt checkpoint set aside as {moved.name}, trained anew ({error})"
     log.warning("trial %s: %s", folder.name, note)
     return note
 
@@ -226,6 +228,3 @@ def _error_text(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     frames_text = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__}: {error} [{frames_text}]"
-
-
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
