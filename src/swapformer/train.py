@@ -20,7 +20,7 @@ from swapformer.paths import conf_dir
 from swapformer.results import record as records
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial, execute
 
@@ -72,7 +72,7 @@ def _train(composed: DictConfig) -> float:
             execute(missing, store, current_provenance())
 
     with mirrored([] if _started_by_study() else [(Target(trial.id), resolved)], store):
-        run([trial], store, launch)
+        launch_missing([trial], store, launch)
     value = objective(trial, store)
     _print_result(trial, store, reused)
     return value

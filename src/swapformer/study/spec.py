@@ -1,4 +1,4 @@
-"""`study.yaml`: one question as a file. Parsing says everything that is wrong with it before anything is composed."""
+"""Parses `study.yaml`, the file of one question, and refuses what is wrong with it before anything is composed."""
 
 from __future__ import annotations
 
