@@ -1,4 +1,4 @@
-"""The `swapformer` command. Imports are late: help must come at once, and torch takes seconds."""
+"""The `swapformer` command line. Imports are late: help must come at once, and torch takes seconds."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def _study(options: argparse.Namespace) -> None:
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
-    from swapformer.study.run_study import answer
+    from swapformer.study.run_study import run_study
     from swapformer.study.spec import load, with_seeds
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     with mirrored(cells_of(plan), store):
-        found = answer(
+        found = run_study(
             plan,
             store,
             provenance,
