@@ -105,11 +105,11 @@ def answer(
         fairness = disclose(plan)
         _say(settled(plan), quiet)
     from swapformer.report.build import build
-    from swapformer.report.statistics.sequential import undecided
+    from swapformer.report.statistics.sequential import undecided_arms
 
     folder = store.studies / plan.spec.name
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
-        places = undecided(folder, store.runs_dir) if turn else None
+        places = undecided_arms(folder, store.runs_dir) if turn else None
         if places is not None and not places:
             break
         plan = plan.reaching(seeds, places)
@@ -128,7 +128,7 @@ def _say(lines: Iterable[str], quiet: bool) -> None:
 def decidable(spec: Spec) -> str:
     """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
     from swapformer.report.statistics.claims import parse as parse_claims
-    from swapformer.report.statistics.power import plan as power_plan
+    from swapformer.report.statistics.power import power_plan
     from swapformer.report.statistics.verdicts import ALPHA
 
     claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)

@@ -1,4 +1,4 @@
-"""Which heads of a layer look alike, as the probe `head_similarity` saw them: one seed's maps of every arm."""
+"""Heat maps of the probe `head_similarity`: how alike the heads of each layer are, for one seed of every arm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import Drawn, Scene
+from swapformer.report.figures.figure_data import FigureData, ReportFigure
 from swapformer.report.figures.style import INK
 from swapformer.report.statistics.estimates import FloatArray
 
@@ -19,17 +19,17 @@ _COLORS = "cividis"  # reads without colour vision, and shares no colour with th
 _SIDE, _GAP = 0.78, 0.12  # inches
 
 
-def draw(scene: Scene) -> Drawn | None:
+def head_map_plot(data: FigureData) -> ReportFigure | None:
     """A row for each arm, a column for each layer; None without data, or with more cells than can be told apart.
 
     Heads have no identity across seeds, so a mean over seeds would mean nothing: the first finished seed is shown.
     """
     found: dict[str, tuple[int, dict[int, FloatArray]]] = {}
-    for (_, arm, seed), probes in sorted(scene.records.probes.items()):
+    for (_, arm, seed), probes in sorted(data.records.probes.items()):
         layers = _layers(probes.get("head_similarity"))
         if layers and arm not in found:
             found[arm] = seed, layers
-    arms = [arm for arm in scene.arms if arm in found]
+    arms = [arm for arm in data.arms if arm in found]
     columns = sorted({layer for arm in arms for layer in found[arm][1]})
     if len(columns) > _MOST_LAYERS:
         columns = [columns[i] for i in np.linspace(0, len(columns) - 1, _MOST_LAYERS).round().astype(int)]
@@ -44,7 +44,7 @@ def draw(scene: Scene) -> Drawn | None:
         + (" (or the arm's first)" if len(seeds) > 1 else "")
         + ". Heads have no names across seeds, so these are an example; the means by layer are over all seeds."
     )
-    return Drawn("probe_heads", title, caption, svg.to_svg(figure, title))
+    return ReportFigure.of("probe_heads", title, caption, figure)
 
 
 def _layers(data: Any) -> dict[int, FloatArray]:

@@ -1,4 +1,4 @@
-"""What probes saw, as pictures: every matrix in an artifact becomes a heat map."""
+"""Heat maps of the matrices in a trial's artifacts, and the numbers that its probes measured."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST = 48
+MAX_PICTURES = 48
 """Pictures of one trial; what is beyond is left out, the numbers are in the artifact."""
 _SIDE = 160
 """Pixels that a small matrix is enlarged to."""
 
 
-def draw(artifacts: Path, folder: Path) -> dict[str, Path]:
-    """Name → PNG in `folder` for the matrices of a trial's artifacts; light is large."""
+def draw_heatmaps(artifacts: Path, folder: Path) -> dict[str, Path]:
+    """Draw the matrices of a trial's artifacts as PNG files in `folder`, by name; light is large."""
     drawn: dict[str, Path] = {}
     for name, matrix in _matrices(artifacts):
-        if len(drawn) == MOST:
+        if len(drawn) == MAX_PICTURES:
             break
         from matplotlib.image import imsave
 
@@ -31,8 +31,8 @@ def draw(artifacts: Path, folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def numbers(artifacts: Path) -> dict[str, float]:
-    """What the probes of a trial measured, by name."""
+def probe_numbers(artifacts: Path) -> dict[str, float]:
+    """The numbers that the probes of a trial measured, by name."""
     return {
         str(name): float(value)
         for _, content in _contents(artifacts)
