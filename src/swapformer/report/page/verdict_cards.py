@@ -85,7 +85,7 @@ def _line(
 
 
 def _stretch(ends: tuple[float, float], position: Callable[[float], float]) -> tuple[float, float] | None:
-    """WiderEstimate ends on the track; None where neither is known."""
+    """Both ends on the track; None where neither is known."""
     return (position(ends[0]), position(ends[1])) if any(map(math.isfinite, ends)) else None
 
 
