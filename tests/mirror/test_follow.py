@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mirror.places import Memory
+from mirror.destinations import Memory
 from mirror.readback import curves_of
 from swapformer.mirror.follower import Follower, Target
 from swapformer.mirror.process import mirror_trials
-from swapformer.results.history_tail import History
+from swapformer.results.history import HistoryTail
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
@@ -38,7 +38,7 @@ def follower(store: Store, place: Memory, said: list[str]) -> Follower:
 @pytest.mark.parametrize("cut", [0, 4, 9])
 def test_each_row_is_given_once_whole_and_in_order_however_the_file_grows(tmp_path: Path, cut: int) -> None:
     path, text = tmp_path / "metrics.csv", HEAD + "".join(ROWS[:4])
-    history, given = History(path), []
+    history, given = HistoryTail(tmp_path), []
     for end in range(0, len(text) + 1, 7) if cut == 0 else (len(text) - cut, len(text)):
         path.write_text(text[:end])
         given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
@@ -50,7 +50,7 @@ def test_each_row_is_given_once_whole_and_in_order_however_the_file_grows(tmp_pa
 def test_rows_that_a_resumed_trial_measures_again_are_not_given_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(HEAD + "".join(ROWS[:3]))
-    history = History(path)
+    history = HistoryTail(tmp_path)
     assert [step for step, _ in history.rows()] == [10, 20]
     draft = tmp_path / "draft"
     draft.write_text(HEAD + "".join(ROWS[:2]))  # back to the checkpoint at 10
@@ -67,7 +67,7 @@ def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> 
     watching = follower(store, place, said)
     watching.poll()
     assert place.pages == [], "it has not begun"
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         path.write_text(HEAD + ROWS[0])
         watching.poll()
@@ -100,7 +100,7 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
 
 def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
     first, second = Memory(), Memory()
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         one, other = follower(store, first, []), follower(store, second, [])
         one.poll()
@@ -125,7 +125,7 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
     monkeypatch.setattr("swapformer.mirror.process.make_destination", lambda node: Memory(patience=patience))
     store.write(Record(ID, "finished", attempts=1))
-    config = {"logger": {"_target_": "mirror.places.Memory", **settings}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", **settings}}
     with caplog.at_level(logging.WARNING), mirror_trials([(Target(ID), config)], store):
         started = time.monotonic()
     assert time.monotonic() - started < 30, "not the ten minutes that it hangs, and not ten times its patience and more"
@@ -169,7 +169,7 @@ def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
     store.write(Record(ID, "finished", attempts=1))
     manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
-    config = {"logger": {"_target_": "mirror.places.Memory", "diary": str(diary), "patience": 30.0}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", "diary": str(diary), "patience": 30.0}}
     with mirror_trials([(Target(ID, "heads", "h8", "size=nano"), config)], store):
         pass
     return diary.read_text()

@@ -15,8 +15,10 @@ from typing import Any
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo
 from swapformer.mirror.heatmaps import draw_heatmaps, probe_numbers
 from swapformer.results import record as records
+from swapformer.results.artifacts import artifact_times
 from swapformer.results.config import read_config
-from swapformer.results.history_tail import History
+from swapformer.results.history import HistoryTail
+from swapformer.results.manifest import manifest_path
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import Member, members
@@ -83,7 +85,7 @@ class Follower:
 
     def _read_manifests(self) -> None:
         """Read the manifests again where one has changed."""
-        found = [(path, path.stat().st_mtime_ns) for path in sorted(self.store.studies.glob("*/manifest.json"))]
+        found = [(path, manifest_path(path).stat().st_mtime_ns) for path in self.store.study_folders()]
         if found != self._manifests:
             self._manifests, self.cells = found, members(self.store)
 
@@ -101,7 +103,7 @@ class _TrialFollower:
         self.directory = follower.store.directory(target.trial)
         self._shown = ShownState(follower.folder, target.trial)
         self._run: Run | None = None
-        self._history: History
+        self._history: HistoryTail
         self._failures = 0
 
     def poll(self) -> None:
@@ -109,10 +111,10 @@ class _TrialFollower:
         record = store.read(target.trial)
         if record is None or (target.study and target.cell not in self.follower.cells.get(target.trial, ())):
             return
-        ended = record.status != records.RUNNING and not store.claimed(record.id)
+        ended = record.status != records.RUNNING and not store.locked(record.id)
         if ended:
-            record = store.read(record.id) or record  # with what was written before the claim was let go
-        fingerprint = fingerprint_of(record, str(target.cell), self.directory / "artifacts")
+            record = store.read(record.id) or record  # with what was written before the lock was let go
+        fingerprint = fingerprint_of(record, str(target.cell), self.directory)
         if self._run is None and (ended or record.status == records.RUNNING):
             if self._shown.read(self.follower.destination.name) == fingerprint:
                 self.over = record.final
@@ -125,9 +127,8 @@ class _TrialFollower:
         for step, values in self._history.rows():
             self._run.log(step, values)
         if ended:
-            artifacts = self.directory / "artifacts"
             with tempfile.TemporaryDirectory() as folder:
-                self._run.finish(record, probe_numbers(artifacts), draw_heatmaps(artifacts, Path(folder)))
+                self._run.finish(record, probe_numbers(self.directory), draw_heatmaps(self.directory, Path(folder)))
             self._run = None
             self._shown.write(self.follower.destination.name, fingerprint)
             self._shown.release()
@@ -140,7 +141,7 @@ class _TrialFollower:
         config = read_config(self.directory)
         info = RunInfo(target.trial, target.study, target.arm, target.condition, cells, config, record)
         self._run = follower.destination.open(info, follower.folder, follower.report_problem)
-        self._history = History(self.directory / "metrics.csv", self._run.first_step)
+        self._history = HistoryTail(self.directory, self._run.first_step)
 
     def restart(self) -> None:
         """After an error: begin anew at the next poll, but not for ever."""
@@ -155,10 +156,10 @@ class _TrialFollower:
         self._shown.release()
 
 
-def fingerprint_of(record: Record, cell: str, artifacts: Path) -> Fingerprint:
+def fingerprint_of(record: Record, cell: str, trial: Path) -> Fingerprint:
     """A value that changes with everything of a trial that is worth showing."""
-    found = sorted((path.name, path.stat().st_mtime_ns) for path in artifacts.glob("*.json"))
-    return [cell, record.status, record.started, record.ended, record.attempts, [list(pair) for pair in found]]
+    found = [list(pair) for pair in artifact_times(trial)]
+    return [cell, record.status, record.started, record.ended, record.attempts, found]
 
 
 class ShownState:

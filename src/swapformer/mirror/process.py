@@ -71,21 +71,14 @@ def mirror_trials(targets: Sequence[tuple[Target, Config]], store: Store, quiet:
         if node := config.get("logger"):
             chosen.setdefault(json.dumps(node), []).append(target)
     destinations = {text: make_destination(json.loads(text)) for text in chosen}
+    folder = mirror_folder(store)
     with ExitStack() as stack:
-        stack.callback(_print_hints, [] if quiet else list(destinations.values()), mirror_folder(store))
+        stack.callback(_print_hints, [] if quiet else list(destinations.values()), folder)
         for text, wanted in chosen.items():
-            stack.enter_context(_running(json.loads(text), wanted, store, destinations[text].patience))
+            process = _start(json.loads(text), wanted, store)
+            if process is not None:
+                stack.callback(_end, process, destinations[text].patience, folder)
         yield
-
-
-@contextmanager
-def _running(node: Config, targets: Sequence[Target], store: Store, patience: float) -> Iterator[None]:
-    process = _start(node, targets, store)
-    try:
-        yield
-    finally:
-        if process is not None:
-            _end(process, patience, mirror_folder(store))
 
 
 def _print_hints(destinations: Sequence[Destination], folder: Path) -> None:
@@ -105,11 +98,7 @@ def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.
     try:
         folder = mirror_folder(store)
         folder.mkdir(parents=True, exist_ok=True)
-        order = {
-            "runs_dir": str(store.runs_dir),
-            "logger": node,
-            "targets": [asdict(target) for target in targets],
-        }
+        order = {"runs_dir": str(store.runs_dir), "logger": node, "targets": [asdict(target) for target in targets]}
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".order-", delete=False, encoding="utf-8") as file:
             json.dump(order, file)
         with (folder / "log.txt").open("ab") as errors:

@@ -13,6 +13,7 @@ from typing import Any
 
 from swapformer.errors import UsageError, suggest
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults
+from swapformer.results.arms import arm_name
 from swapformer.results.record import Record
 
 EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
@@ -89,7 +90,9 @@ class WandB(Destination):
             shown["report"] = _wandb().Html(results.report.read_text(encoding="utf-8"), inject=False)
         run.log(shown)
         run.summary.update({f"trials/{status}": count for status, count in results.counts.items()})
-        run.summary.update({_verdict_key(row): row["verdict"] for row in results.verdicts})
+        run.summary.update(
+            {f"verdict/{arm_name(row['claim'], row.get('condition', ''))}": row["verdict"] for row in results.verdicts}
+        )
         self.end(run, 0)
 
     def end(self, run: Any, status: int) -> None:
@@ -165,11 +168,6 @@ def study_run(study: str) -> str:
     """The id of the run that shows what a study came to: its name where an id can hold that, else made from it."""
     held = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:_NAME]
     return f"study-{held}" if held == study else f"study-{held}-{sha256(study.encode()).hexdigest()[:8]}"
-
-
-def _verdict_key(row: Mapping[str, Any]) -> str:
-    """`verdict/<claim>`, with the condition of a grid."""
-    return f"verdict/{row['claim']}" + (f" with {row['condition']}" if row.get("condition") else "")
 
 
 def _summary(record: Record) -> dict[str, Any]:

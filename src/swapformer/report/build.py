@@ -28,6 +28,7 @@ from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
+from swapformer.results.arms import arm_name
 from swapformer.results.costs import read_costs
 
 
@@ -81,7 +82,7 @@ class Report:
             "everywhere": [{"text": each.claim.text, "outcome": each.outcome} for each in self.claims],
             "tuning": [tuned_dict(tuned) for view in self.views for tuned in view.tuned],
             "fairness": [fairness_dict(each) for each in manifest.fairness],
-            "impossible": {number_format.placed(*at): reason for at, reason in manifest.impossible_at.items()},
+            "impossible": {arm_name(*at): reason for at, reason in manifest.impossible_at.items()},
             "design": design_sentences(self.records, self.views),
             "caveats": list(self.caveats),
             "problems": list(self.records.problems),

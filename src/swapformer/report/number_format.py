@@ -153,11 +153,6 @@ def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
     return f"about {low} seeds would decide" if low == high else f"{low} to {high} seeds would decide"
 
 
-def placed(arm: str, condition: str) -> str:
-    """`glu with model/size=nano`; the arm alone where there is no grid."""
-    return f"{arm} with {condition}" if condition else arm
-
-
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

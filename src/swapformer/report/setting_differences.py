@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from swapformer.report import number_format
-from swapformer.results.fairness_summary import Fairness, shown
+from swapformer.results.arms import ArmCondition, ArmDifference, arm_name, value_text
 from swapformer.results.manifest import Manifest
 
 MAX_NAMED = 6
 """How many differences of an arm a warning names."""
-
-ArmCondition = tuple[str, str]
-"""An arm in a condition."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,10 @@ def difference_warning(at: ArmCondition, found: Sequence[SettingDifference]) -> 
     """The differences of an arm as a sentence."""
     more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     named = "; ".join(each.text for each in found[:MAX_NAMED])
-    return f"{number_format.placed(*at)} was set otherwise: {named}{more}."
+    return f"{arm_name(*at)} was set otherwise: {named}{more}."
 
 
-def _entry(manifest: Manifest, at: ArmCondition) -> Fairness | None:
+def _entry(manifest: Manifest, at: ArmCondition) -> ArmDifference | None:
     return next((each for each in manifest.fairness if (each.arm, each.condition) == at), None)
 
 
@@ -67,7 +64,7 @@ def _tuned(manifest: Manifest, at: ArmCondition) -> Mapping[str, str]:
 def _matched(manifest: Manifest, at: ArmCondition) -> Mapping[str, str]:
     entry = _entry(manifest, at)
     solved = entry.match if entry is not None else None
-    return {} if solved is None or solved.value is None else {solved.key: shown(solved.value)}
+    return {} if solved is None or solved.value is None else {solved.key: value_text(solved.value)}
 
 
 def _changed(manifest: Manifest, at: ArmCondition) -> Mapping[str, str]:
@@ -94,7 +91,7 @@ def _leaf(node: Any, key: str) -> Iterator[str]:
             node = node[name]
         else:
             return
-    yield shown(node)
+    yield value_text(node)
 
 
 def _same(one: str, other: str) -> bool:

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from swapformer.report import number_format
-from swapformer.results.fairness_summary import Chosen, Tried, Tuning
-from swapformer.results.manifest import Cell, Manifest
+from swapformer.results.arms import ArmCondition, Cell
+from swapformer.results.manifest import Manifest
 from swapformer.results.trial_files import read_trial
+from swapformer.results.tuning import Choice, Tried, Tuning
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Tuned:
     arm: str
     condition: str
     outcomes: tuple[TuningOutcome, ...]
-    chosen: Chosen | None
+    chosen: Choice | None
 
 
 def read_tuning(manifest: Manifest, runs_dir: Path) -> list[Tuned]:
@@ -51,7 +52,7 @@ def read_tuning(manifest: Manifest, runs_dir: Path) -> list[Tuned]:
     tuning = manifest.tuning
     if tuning is None:
         return []
-    found: dict[tuple[str, str], list[TuningOutcome]] = {}
+    found: dict[ArmCondition, list[TuningOutcome]] = {}
     for tried in tuning.tried:
         found.setdefault((tried.arm, tried.condition), []).append(_outcome(tried, tuning, runs_dir))
     chosen = {(each.arm, each.condition): each for each in tuning.chosen}

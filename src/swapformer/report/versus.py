@@ -24,6 +24,7 @@ from swapformer.report.statistics.claims import parse
 from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all
+from swapformer.results.arms import ArmCondition, arm_name
 from swapformer.results.manifest import Manifest
 
 SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
@@ -39,7 +40,7 @@ class JudgedStudy:
     label: str
     records: Records
     claims: Sequence[GridVerdict]
-    rows: Mapping[tuple[str, str], ArmRow]
+    rows: Mapping[ArmCondition, ArmRow]
 
     @property
     def manifest(self) -> Manifest:
@@ -88,7 +89,7 @@ class ArmPair:
     @property
     def name(self) -> str:
         """The arm with its condition."""
-        return number_format.placed(self.arm, self.condition)
+        return arm_name(self.arm, self.condition)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def compare(a: JudgedStudy, b: JudgedStudy, config: Mapping[str, tuple[Any, Any]
         alike = a.manifest.arms[at[0]] == b.manifest.arms[at[0]] and not found
         pairs.append(ArmPair(*at, alike, found, compared))
     only_a, only_b = (
-        tuple(number_format.placed(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
+        tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
     )
     warnings = _warnings(together, a, b, measured)
     warnings += [difference_warning(at, found) for at, found in apart.items() if found]
@@ -166,8 +167,8 @@ def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
     for text in dict.fromkeys([*first, *second]):
         one, other = first.get(text), second.get(text)
         reworded = one is not None and other is not None and one.claim != other.claim
-        outcomes = [None if each is None else each.outcome for each in (one, other)]
-        found.append(ClaimPair(text, *outcomes, reworded=reworded))
+        a_outcome, b_outcome = (None if each is None else each.outcome for each in (one, other))
+        found.append(ClaimPair(text, a_outcome, b_outcome, reworded))
     return tuple(found)
 
 
@@ -190,7 +191,7 @@ def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: 
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
     for one in (a, b):
-        lost = [number_format.placed(*at) for at, row in one.rows.items() if row.counts.get("diverged")]
+        lost = [arm_name(*at) for at, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]

@@ -12,7 +12,7 @@ from swapformer.report.figures.style import INK
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import interval_text
 from swapformer.report.statistics.arm_summary import Comparison
-from swapformer.results.fairness_summary import Values
+from swapformer.results.arms import Values
 
 
 def grid_plot(metric: str, conditions: Mapping[str, Values], data: Mapping[str, FigureData]) -> ReportFigure | None:

@@ -13,7 +13,7 @@ from swapformer.report.figures.panels import draw_line, draw_ring, line_panels
 from swapformer.report.figures.style import ALARM
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.tuning import Tuned, TuningOutcome
-from swapformer.results.fairness_summary import Tuning
+from swapformer.results.tuning import Tuning
 
 
 def tuning_curves(data: FigureData, tuned: Sequence[Tuned]) -> list[ReportFigure | None]:

@@ -14,6 +14,7 @@ from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
+from swapformer.results.arms import arm_name
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
@@ -55,7 +56,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         lost = int(unfinished.sum())
         found.append(f"{lost} of {len(records.cells)} trials have no result ({counts}); none is averaged.")
     flattered = [
-        number_format.placed(row.arm, view.condition)
+        arm_name(row.arm, view.condition)
         for view in views
         for row in view.rows
         if row.counts.get("diverged") and row.counts.get("finished")
@@ -99,7 +100,7 @@ def _unmeasured(views: Sequence[View]) -> list[str]:
         for arm, metric in ((row.arm, metric) for row in view.rows for metric in row.summaries):
             if lost := int(evidence.unmeasured(arm, metric).sum()):
                 found.append(
-                    f"{number_format.placed(arm, view.condition)} has no finite {metric} in {lost} of its "
+                    f"{arm_name(arm, view.condition)} has no finite {metric} in {lost} of its "
                     f"{int(evidence.finished[arm].sum())} finished trials; none is averaged, and its intervals are "
                     "open on the flattering side."
                 )
@@ -114,23 +115,23 @@ def _fairness(records: Records) -> list[str]:
         if each.diverged:
             values = ", ".join(f"{key}={value}" for key, value in each.values.items())
             found.append(
-                f"{number_format.placed(each.arm, each.condition)}: every setting that was tried diverged; {values} is "
+                f"{arm_name(each.arm, each.condition)}: every setting that was tried diverged; {values} is "
                 "only the first; put other values into `tune`."
             )
     for each in manifest.tuning.chosen if manifest.tuning else ():
         found += [
-            f"{number_format.placed(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge "
+            f"{arm_name(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge "
             "of what was tried, so a better one may lie beyond; widen the grid of `tune`."
             for key in each.edges
         ]
     settings = Counter((each.arm, each.condition) for each in (manifest.tuning.tried if manifest.tuning else ()))
     found += [
-        f"{number_format.placed(*at)} could have one setting of those that `tune` lists, so nothing was chosen for it."
+        f"{arm_name(*at)} could have one setting of those that `tune` lists, so nothing was chosen for it."
         for at, number in settings.items()
         if number < 2
     ]
     found += [
-        f"{number_format.placed(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
+        f"{arm_name(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
         f"{', '.join(each.beyond)}; name what is compared on purpose with `axis: [...]`."
         for each in manifest.fairness
         if each.beyond

@@ -20,6 +20,7 @@ from swapformer.report.figures.figure_data import ReportFigure
 from swapformer.report.figures.style import Style, css_variables, swatch
 from swapformer.report.page import wording
 from swapformer.report.page.tables import arrow
+from swapformer.results.arms import arm_name
 
 
 def render(
@@ -48,7 +49,7 @@ def render(
     )  # fmt: skip
     environment.filters.update(breakable=breakable, prose=prose, sortable=sortable)
     environment.globals.update(
-        f=number_format, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan
+        f=number_format, arm_name=arm_name, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan
     )
 
     def words(arm: str) -> Markup:

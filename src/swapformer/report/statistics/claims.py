@@ -22,10 +22,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 BEST = "best"
 
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
-    "worse": ("arm", "than", "metric", "margin"),
-    "better": ("arm", "than", "metric", "margin"),
-    "lower": ("arm", "than", "metric", "margin"),
-    "higher": ("arm", "than", "metric", "margin"),
+    **dict.fromkeys(("worse", "better", "lower", "higher"), ("arm", "than", "metric", "margin")),
     "within": ("arm", "of", "metric", "margin", "relative"),
     "diverges": ("arm", "than", "margin"),
 }
@@ -68,13 +65,7 @@ class Claim:
             return -margin, margin
         if self.kind == "within":
             return (-math.inf, margin) if worse_is_above else (-margin, math.inf)
-        above = {
-            "higher": True,
-            "lower": False,
-            "diverges": True,
-            "worse": worse_is_above,
-            "better": not worse_is_above,
-        }[self.kind]
+        above = self.kind in ("higher", "diverges") or self.kind == ("worse" if worse_is_above else "better")
         return (margin, math.inf) if above else (-math.inf, -margin)
 
 

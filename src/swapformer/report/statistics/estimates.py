@@ -22,7 +22,7 @@ Region = tuple[float, float]
 class Estimate(ABC):
     """A point estimate of a mean difference with exact duality of p-values and limits; `n` pairs stand behind it.
 
-    A subclass gives one side; the other is that side of the mirrored estimate, the one of minus the difference.
+    A subclass gives one side; the other is that side of the negated estimate, the one of minus the difference.
     """
 
     value: float
@@ -37,16 +37,16 @@ class Estimate(ABC):
         """The limit that the true value undercuts with probability at most `tail`."""
 
     @abstractmethod
-    def mirrored(self) -> Estimate:
+    def negate(self) -> Estimate:
         """The estimate of minus the same difference."""
 
     def p_below(self, x: float) -> float:
         """One-sided p-value for “the true value is below `x`”."""
-        return self.mirrored().p_above(-x)
+        return self.negate().p_above(-x)
 
     def upper(self, tail: float) -> float:
         """The limit that the true value exceeds with probability at most `tail`."""
-        return -self.mirrored().lower(tail)
+        return -self.negate().lower(tail)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class UnknownEstimate(Estimate):
     def lower(self, tail: float) -> float:
         return -math.inf
 
-    def mirrored(self) -> UnknownEstimate:
+    def negate(self) -> UnknownEstimate:
         return UnknownEstimate(-self.value, self.n)
 
 
@@ -80,7 +80,7 @@ class MeanEstimate(Estimate):
     def lower(self, tail: float) -> float:
         return self.value + float(special.stdtrit(self.n - 1, tail)) * self.standard_error
 
-    def mirrored(self) -> MeanEstimate:
+    def negate(self) -> MeanEstimate:
         return MeanEstimate(-self.value, self.n, self.standard_error)
 
 
@@ -113,7 +113,7 @@ class IdenticalEstimate(Estimate):
             return self.value if 2.0**-self.n <= tail else -math.inf
         return self.least + (self.value - self.least) * tail ** (1 / self.n)
 
-    def mirrored(self) -> IdenticalEstimate:
+    def negate(self) -> IdenticalEstimate:
         return IdenticalEstimate(-self.value, self.n, -self.most, -self.least)
 
 
@@ -143,7 +143,7 @@ class RateEstimate(Estimate):
         at_tail = optimize.brentq(lambda mean: _largest_tail(self.n, self.total, mean) - tail, -1.0, 1.0, xtol=1e-9)
         return float(at_tail)
 
-    def mirrored(self) -> RateEstimate:
+    def negate(self) -> RateEstimate:
         return RateEstimate(-self.total, self.n)
 
 
@@ -168,8 +168,8 @@ class WiderEstimate(Estimate):
     def lower(self, tail: float) -> float:
         return min(self.first.lower(tail), self.second.lower(tail))
 
-    def mirrored(self) -> WiderEstimate:
-        return WiderEstimate(self.first.mirrored(), self.second.mirrored())
+    def negate(self) -> WiderEstimate:
+        return WiderEstimate(self.first.negate(), self.second.negate())
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ class OpenEstimate(Estimate):
     def lower(self, tail: float) -> float:
         return -math.inf if self.below else self.inner.lower(tail)
 
-    def mirrored(self) -> OpenEstimate:
-        return OpenEstimate(self.inner.mirrored(), self.above, self.below)
+    def negate(self) -> OpenEstimate:
+        return OpenEstimate(self.inner.negate(), self.above, self.below)
 
 
 def mean_estimate(differences: FloatArray, bounds: Region = (-math.inf, math.inf)) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,14 +59,13 @@ class Evidence:
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
         kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
-        return Evidence(
-            self.arms,
-            tuple(seed for seed in self.seeds if seed in seeds),
-            {key: row[kept] for key, row in self.values.items()},
-            {arm: row[kept] for arm, row in self.finished.items()},
-            {arm: row[kept] for arm, row in self.diverged.items()},
-            self.directions,
-            {arm: row[kept] for arm, row in self.classes.items()},
+        return replace(
+            self,
+            seeds=tuple(seed for seed in self.seeds if seed in seeds),
+            values={key: row[kept] for key, row in self.values.items()},
+            finished={arm: row[kept] for arm, row in self.finished.items()},
+            diverged={arm: row[kept] for arm, row in self.diverged.items()},
+            classes={arm: row[kept] for arm, row in self.classes.items()},
         )
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
@@ -160,8 +159,7 @@ def gather(records: Records) -> Evidence:
     values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
     for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
         values.setdefault((arm, metric), np.full(len(seeds), math.nan))[index_of[seed]] = value
-    finished = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
-    diverged = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
+    finished, diverged = ({arm: np.zeros(len(seeds), dtype=bool) for arm in arms} for _ in range(2))
     classes = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
     for arm, seed, status, where in records.cells[["arm", "seed", "status", "environment"]].itertuples(index=False):
         finished[arm][index_of[seed]] = status == "finished"

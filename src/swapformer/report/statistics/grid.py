@@ -17,7 +17,7 @@ from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import FloatArray, OpenEstimate, mean_estimate
 from swapformer.report.statistics.evidence import BoolArray, Evidence
 from swapformer.report.statistics.verdicts import Verdict
-from swapformer.results.fairness_summary import Values
+from swapformer.results.arms import Values
 
 Overall = Literal["supported", "refuted", "depends", "undecided"]
 OUTCOMES: tuple[Overall, ...] = ("supported", "refuted", "depends", "undecided")
