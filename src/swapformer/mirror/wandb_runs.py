@@ -107,7 +107,7 @@ class WandB(Destination):
         _wandb().teardown()
 
     def _init(self, folder: Path, report_problem: ReportProblem, again: bool, **facts: Any) -> Any:
-        """A run; offline where the server does not answer."""
+        """Starts a run; offline where the server does not answer."""
         if self._reachable:
             try:
                 return self._start("online", folder, resume="allow" if again else None, **facts)
@@ -165,13 +165,13 @@ def _wandb() -> Any:
 
 
 def study_run(study: str) -> str:
-    """The id of the run that shows what a study came to: its name where an id can hold that, else made from it."""
+    """The id of a study's own run, which shows its results: its name, or made from it where an id is stricter."""
     held = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:_NAME]
     return f"study-{held}" if held == study else f"study-{held}-{sha256(study.encode()).hexdigest()[:8]}"
 
 
 def _summary(record: Record) -> dict[str, Any]:
-    """What a trial ended with, and what it cost."""
+    """The status, metrics and costs that a trial ended with."""
     speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
     return {
         "status": record.status,

@@ -1,4 +1,4 @@
-"""The data that figures are drawn from, the figure that comes of them, and the metrics that figures show."""
+"""Data of a report's figures: what they are drawn from, what a finished figure holds, which metrics they show."""
 
 from __future__ import annotations
 

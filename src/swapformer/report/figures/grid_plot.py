@@ -1,4 +1,4 @@
-"""The grid's figure: differences to the baseline in every condition, in which lines that are not level interact."""
+"""The figure of a grid: differences to the baseline in every condition; lines that are not level are interactions."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _draw_arm(axes: Axes, style: Style, ends: tuple[float, float, float], summar
 
 
 def _draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The best that is to be had for a cost: it changes where an arm of the front comes into reach."""
+    """Draw the best value to be had at each cost, as a staircase through the arms of the front."""
     ordered = sorted(points)
     axes.plot([x for x, _ in ordered], [y for _, y in ordered], color=SOFT, linewidth=1, drawstyle="steps-post",
               linestyle=(0, (4, 2)), zorder=2)  # fmt: skip

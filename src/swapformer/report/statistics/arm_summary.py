@@ -17,12 +17,14 @@ from swapformer.report.statistics.evidence import Evidence
 
 @dataclass(frozen=True)
 class Comparison:
-    """arm - baseline in one metric. `lower`, `upper`: paired 95 % interval, uncorrected (Student's t, but where all
-    differences are the same), open on a side that would flatter an arm that lost trials. Beside it: BCa bootstrap
-    interval, sign-flip p, probability of improvement, and `narrowed`, the share of the unpaired (Welch) interval's
-    width that pairing saved; nan where there is nothing to narrow."""
+    """The paired difference arm - baseline in one metric.
 
-    metric: str
+    `lower`, `upper`: its 95 % interval, uncorrected (Student's t, but where all differences are the same), open on a
+    side that would flatter an arm that lost trials. Beside it: BCa bootstrap interval, sign-flip p, probability of
+    improvement, and `narrowed`, the share of the unpaired (Welch) interval's width that pairing saved; nan where there
+    is nothing to narrow. `individual`: the differences, seed by seed.
+    """
+
     difference: float
     lower: float
     upper: float
@@ -57,8 +59,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Summary:
-    """One arm in one metric, over its finished trials: mean with 95 % t interval, `seed_error` = sd / √n, and
-    `evaluation_error`, the root mean square of the trials' own evaluation errors."""
+    """One arm in one metric over its finished trials: the mean with its 95 % t interval, and two errors.
+
+    `seed_error` = sd / √n; `evaluation_error`: the root mean square of the trials' own evaluation errors.
+    """
 
     arm: str
     metric: str
@@ -138,7 +142,6 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     direction = evidence.directions.get(metric)
     resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
     return Comparison(
-        metric,
         estimate.value,
         estimate.lower(0.025),
         estimate.upper(0.025),

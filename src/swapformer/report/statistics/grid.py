@@ -67,8 +67,10 @@ def grid_verdicts(claims: Sequence[Claim], verdicts: Mapping[str, Sequence[Verdi
 
 @dataclass(frozen=True)
 class Effect:
-    """A mean over seeds with its 95 % interval, not corrected for several comparisons, and open on a side that would
-    flatter an arm that lost trials."""
+    """A mean over seeds with its 95 % interval.
+
+    It is not corrected for several comparisons, and open on a side that would flatter an arm that lost trials.
+    """
 
     value: float
     lower: float
