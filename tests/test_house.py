@@ -81,6 +81,12 @@ OUTSIDE = {
 }
 """What these rooms may import of other packages, the standard library aside."""
 
+REPORT = (
+    *("number_format", "setting_differences", "records", "tuning"),
+    *("statistics", "figures", "versus", "page", "build"),
+)
+"""The modules and wings of `report`: each may import itself and what stands left of it."""
+
 
 @cache
 def tree(path: Path) -> ast.Module:
@@ -148,6 +154,15 @@ def circles(graph: Mapping[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
+def wings(path: Path) -> set[str]:
+    """The modules and wings of the report that a file imports."""
+    found = {name.split(".")[2] for name in imports(path) if name.startswith("swapformer.report.")}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module == "swapformer.report":
+            found |= {alias.name for alias in node.names}
+    return found
+
+
 class TestImports:
     @pytest.mark.parametrize("room", ROOMS)
     def test_run_one_way(self, room: str) -> None:
@@ -168,6 +183,15 @@ class TestImports:
 
     def test_a_circle_would_be_found(self) -> None:
         assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == ["b", "c"]
+
+    def test_of_the_reports_wings_run_one_way(self) -> None:
+        """Statistics know no figure and no page, and figures no page."""
+        for path in sources("report"):
+            own = path.relative_to(PACKAGE / "report").parts[0].removesuffix(".py")
+            if own == "__init__":
+                continue
+            known = set(REPORT[: REPORT.index(own) + 1])
+            assert wings(path) <= known, f"{path.relative_to(PACKAGE)} imports {sorted(wings(path) - known)}"
 
     @pytest.mark.parametrize("room", OUTSIDE)
     def test_bring_in_only_what_the_room_is_made_of(self, room: str) -> None:

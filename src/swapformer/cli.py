@@ -138,7 +138,7 @@ def _study(options: argparse.Namespace) -> None:
     if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
         _through_hydra(options, own, extra)
         return
-    from swapformer.mirror.process import cells_of, mirrored
+    from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
@@ -148,7 +148,7 @@ def _study(options: argparse.Namespace) -> None:
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
-    with mirrored(cells_of(plan), store):
+    with mirror_trials(study_targets(plan), store):
         found = run_study(
             plan,
             store,
