@@ -15,7 +15,6 @@ from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
 from swapformer.model.attention.auxiliary_losses import overlap
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Reference
@@ -25,6 +24,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model

@@ -13,7 +13,7 @@ from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import Flex, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Flex, Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Longformer, Pattern, PerHead, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position
@@ -48,7 +48,7 @@ def computed(
     kernel: Flex | Reference, pattern: Pattern, position: Position, places: dict[str, Tensor], given: list[Tensor]
 ) -> Tensor:
     tokens = Tokens.of(LENGTH, device=given[0].device, **places)
-    plan = Plan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
+    plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
     assert kernel.refuses(plan, position) is None
     return kernel(*given, plan, position, Context(tokens, tokens, given[0].dtype), 0.0)
 

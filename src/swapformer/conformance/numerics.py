@@ -16,11 +16,11 @@ STEP = 1e-7
 
 
 def runs(subject: Subject) -> None:
-    """A model with the part can be built, read and trained."""
+    """A model with the part can be built, run and differentiated."""
     gradients(subject.perturbed(), ids())
 
 
-def builds(subject: Subject) -> None:
+def logits_are_finite(subject: Subject) -> None:
     """Logits have shape [B, T, V] and everything is finite, gradients too."""
     model, inputs = subject.perturbed(), ids()
     logits = run(model, inputs)
@@ -34,7 +34,7 @@ def builds(subject: Subject) -> None:
     require(not bad, f"gradients must be finite, but those of {bad} are not.")
 
 
-def half_the_digits(subject: Subject) -> None:
+def low_precision_is_near(subject: Subject) -> None:
     """Logits in float32 are those in float64 to float32's precision, and those in bfloat16 are finite and near."""
     model, inputs = copy.deepcopy(subject.perturbed()), ids()
     exact = run(model, inputs)
@@ -58,18 +58,18 @@ def autocast_is_near(subject: Subject) -> None:
     require(not narrow, f"gradients of float32 weights must be float32 under autocast, but those of {narrow} are not.")
 
 
-def gradients_everywhere(subject: Subject) -> None:
+def every_parameter_has_a_gradient(subject: Subject) -> None:
     """Every parameter gets a gradient that is not zero."""
     model = subject.perturbed()
     _, grads = gradients(model, ids())
     without = [name for name, _ in model.named_parameters() if name not in grads or not grads[name].any()]
-    require(not without, f"every parameter must get a gradient, but {without} get none: they are never used.")
+    require(not without, f"every parameter must get a gradient, but {without} get none: they are unused.")
 
 
 def gradients_are_derivatives(subject: Subject) -> None:
     """Along a random direction of all weights the training loss changes as its gradient says, to five digits.
 
-    A second direction decides where the first one meets a jump, such as another choice of the largest ones.
+    A second direction decides if the first one crosses a jump, such as another choice of the top k.
     """
     model, inputs = copy.deepcopy(subject.perturbed()).train(), ids()
     torch.manual_seed(0)
@@ -80,21 +80,21 @@ def gradients_are_derivatives(subject: Subject) -> None:
             name: torch.randn(grad.shape, generator=stream("direction", number, name), dtype=torch.float64)
             for name, grad in grads.items()
         }
-        told = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
+        expected = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
         size = sum(float(grad.square().sum()) for grad in grads.values()) ** 0.5
         seen = _quotient(model, inputs, directions)
-        if abs(seen - told) <= 1e-5 * size:
+        if abs(seen - expected) <= 1e-5 * size:
             return
-        found.append((seen, told))
-    seen, told = found[0]
-    require(False, f"the loss must change as its gradient says, by {told:.8g}, but it does by {seen:.8g}.")
+        found.append((seen, expected))
+    seen, expected = found[0]
+    require(False, f"the loss must change as its gradient says, by {expected:.8g}, but it does by {seen:.8g}.")
 
 
 def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:
     """(loss at w + STEP·d − loss at w − STEP·d) / (2·STEP), with the same randomness; the weights stay."""
     losses = []
     for sign in (1, -1):
-        kept = copy.deepcopy(model.state_dict())
+        before = copy.deepcopy(model.state_dict())
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name in directions:
@@ -102,7 +102,7 @@ def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) ->
         torch.manual_seed(0)
         with torch.no_grad():
             losses.append(float(loss_of(model, inputs)))
-        model.load_state_dict(kept)
+        model.load_state_dict(before)
     return (losses[0] - losses[1]) / (2 * STEP)
 
 

@@ -1,4 +1,4 @@
-"""Laws about randomness: what is drawn, from which stream, and when nothing is."""
+"""Laws about randomness: deterministic evaluation, reproducible builds and repeatable training steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from swapformer.conformance.subject import TIGHT, Subject, gradients, ids, require, run
 
 
-def evaluation_is_exact(subject: Subject) -> None:
+def evaluation_is_deterministic(subject: Subject) -> None:
     """In evaluation a model draws nothing: dropout is off, and two runs are bit-equal."""
     model, inputs = subject.perturbed(), ids()
     once = run(model, inputs)
@@ -16,7 +16,7 @@ def evaluation_is_exact(subject: Subject) -> None:
     require(gap < TIGHT, f"dropout must be off in evaluation, but it changes logits by {gap:.2g}.")
 
 
-def reproducible(subject: Subject) -> None:
+def builds_are_reproducible(subject: Subject) -> None:
     """Two builds are bit-equal whatever happened in between, and another seed gives other weights."""
     first = subject.build().state_dict()
     torch.rand(3)
@@ -29,7 +29,7 @@ def reproducible(subject: Subject) -> None:
     require(any(not torch.equal(first[name], other[name]) for name in first), "another seed must give other weights.")
 
 
-def reseeding(subject: Subject) -> None:
+def training_steps_are_repeatable(subject: Subject) -> None:
     """After the same `torch.manual_seed` a training step is bit-equal, so that a resumed run repeats itself."""
     dropped = subject.with_model(dropout=0.3)
     model, inputs = (subject.with_model() if dropped.refused else dropped).perturbed().train(), ids()

@@ -1,4 +1,4 @@
-"""Laws about settings: each changes something that can be seen, and a word that nobody knows is refused."""
+"""Laws about settings: each has an effect, and unknown words are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swapformer.conformance.subject import Subject, refusal, require
 from swapformer.targets import find
 
 UNKNOWN = "no_such_word"
-"""A word that no part takes for a choice."""
+"""A word that is no choice of any part."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Knob:
     """One setting of a part, or of a part within it.
 
     Attributes:
-        path: the way to it from the part's own settings.
-        value: what it is set to.
-        choices: the words that its class declares for it, in `choices`; none for numbers and free words.
+        path: the keys and indices that lead to it from the part's own settings.
+        value: its present value.
+        choices: the words that its class declares for it in `choices`; none for numbers and free words.
     """
 
     path: tuple[str | int, ...]
@@ -60,9 +60,9 @@ class Knob:
 
 
 def no_dead_knob(subject: Subject) -> str | None:
-    """Every number, presence and word in the part's settings changes something in some condition.
+    """Every number, flag and word in the part's settings changes something in some condition.
 
-    What is looked at: output, loss, gradients, and for kernels the operations by which they compute.
+    Compared are output, loss, gradients, and for kernels the operations.
     """
     knobs = list(knobs_of(subject))
     for knob in knobs:
@@ -74,8 +74,8 @@ def no_dead_knob(subject: Subject) -> str | None:
     return None if knobs else "the part has no settings"
 
 
-def words_are_known(subject: Subject) -> str | None:
-    """Of a word's declared `choices` each is accepted, and any other word is refused by an error that names them."""
+def choices_are_declared(subject: Subject) -> str | None:
+    """Each of a setting's declared `choices` is accepted, and other words are refused by an error that names them."""
     words = [knob for knob in knobs_of(subject) if isinstance(knob.value, str)]
     for knob in words:
         unknown = refusal(knob.turned(subject, UNKNOWN))
@@ -103,12 +103,12 @@ def variants(subject: Subject) -> Iterator[Subject]:
 
 
 def knobs_of(subject: Subject) -> Iterator[Knob]:
-    """Every number, presence, word and empty list in the part's settings, those of parts within it too."""
+    """Every number, flag, word and empty list in the part's settings, those of parts within it too."""
     return _knobs(subject.node, (), None)
 
 
 def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]:
-    """The settings below a node, the innermost class around which is `owner`."""
+    """The settings below a node; `owner` is the innermost class around it."""
     if isinstance(node, Mapping):
         owner = find(node["_target_"]) if "_target_" in node else owner
         for name, value in node.items():

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018, arXiv:1810.04805) as Hugging Face `transformers` keeps it."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805) in the format of Hugging Face `transformers`."""
 
 from __future__ import annotations
 

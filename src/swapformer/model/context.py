@@ -17,13 +17,13 @@ Value = TypeVar("Value")
 
 
 class Context:
-    """Queries against keys: made once per forward and handed down; what parts derive from it is computed once.
+    """The query tokens and key tokens of a forward, with masks and biases that are computed once for all layers.
 
     Args:
-        query: the places that ask, Q of them.
-        key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
+        query: the Q tokens that attend.
+        key: the K tokens that are attended to; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
-        cache: where attention keeps what it will need of these places when others follow; None where none will.
+        cache: where attention stores what later tokens will need of these; None where no tokens follow.
         whole: the context that this one is a block of; None where it is no block.
     """
 
@@ -65,11 +65,11 @@ class Context:
 
     @property
     def uniform(self) -> bool:
-        """Whether places differ in nothing but where they stand, and are encoded where they stand."""
+        """Whether tokens differ in their positions alone, and encodings see the true ones."""
         return self.plain and self.key.position is self.key.order
 
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
-        """A block of this context, by index: what parts derive from it is the same block of what they derive here."""
+        """A block of this context, by index; a mask or bias of the block is that block of the whole mask or bias."""
         return Context(self.query.at(queries), self.key.at(keys), self.dtype, whole=self.whole)
 
     def latest(self, keys: int) -> Context:
@@ -79,11 +79,11 @@ class Context:
         return self.once(("latest", keys), lambda: self.at(slice(None), slice(-keys, None)))
 
     @property
-    def here(self) -> Context:
-        """The places that ask against themselves, without those that were read before."""
+    def among_queries(self) -> Context:
+        """The queries against themselves, without the tokens that a cache holds."""
         if self.query is self.key:
             return self
-        return self.once("here", lambda: Context(self.query, self.query, self.dtype, self.cache))
+        return self.once("among queries", lambda: Context(self.query, self.query, self.dtype, self.cache))
 
     def mask(self, pattern: Pattern) -> Tensor | None:
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from swapformer.model.attention.linear_ops import wide
 from swapformer.model.context import Context
-from swapformer.model.kernel import Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Reference
 from swapformer.model.position import Position
 
 BEHAVIOURS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -36,7 +36,7 @@ class Pulls:
     """
 
     def __init__(
-        self, orthogonality: float, behaviours: Mapping[str, Sequence[float]], num_heads: int, plan: Plan
+        self, orthogonality: float, behaviours: Mapping[str, Sequence[float]], num_heads: int, plan: AttentionPlan
     ) -> None:
         if orthogonality < 0 or (orthogonality and num_heads < 2):
             raise ValueError(
@@ -103,7 +103,7 @@ def distance(weights: Tensor, shares: Tensor) -> Tensor:
     return _mean(off, (total > 0).squeeze(-1))
 
 
-def _allowed(context: Context, plan: Plan) -> Tensor:
+def _allowed(context: Context, plan: AttentionPlan) -> Tensor:
     """True where a query may look, bool [B|1, H|1, Q, K]; padding asks nothing."""
     allowed = context.mask(plan.pattern)
     if allowed is None:

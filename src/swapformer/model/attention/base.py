@@ -16,7 +16,7 @@ class Attention(nn.Module, ABC):
     """Mixes places: x [B, Q, D] → [B, Q, D], reading x itself, or the places of a `memory` [B, K, D] in its stead.
 
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
-    One that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
+    One that wants something beside the task's loss leaves it in `auxiliary_loss` (see `take_auxiliary_loss`).
 
     Facts:
         sees_order: it tells places by their order itself (a convolution, a recurrence), beside position and pattern.

@@ -13,7 +13,7 @@ from swapformer.model.attention.kv_cache import with_kept
 from swapformer.model.attention.linear_ops import split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
-from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
@@ -95,7 +95,7 @@ class MLA(Attention):
         self.query_gain = gain(query_rank, start=1.0) if query_rank is not None and norm_eps is not None else None
         self.score, self.normaliser, self.kernel, self.pattern = score, normaliser, kernel, pattern
         self.isotropic = score.isotropic
-        self.plan, self.dropout = Plan(score, normaliser, pattern), nn.Dropout(dims.dropout)
+        self.plan, self.dropout = AttentionPlan(score, normaliser, pattern), nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, seen = self._project(x, context, position, memory)

@@ -13,7 +13,7 @@ from swapformer.model.attention.convolution import convolve, filters
 from swapformer.model.attention.kv_cache import with_kept
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Linear, Role
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
@@ -98,7 +98,7 @@ class MultiHead(Attention):
         self.shares_values = (groups, dims.head_dim) if value_residual else None
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern = pattern
-        self.plan = Plan(score, normaliser, pattern)
+        self.plan = AttentionPlan(score, normaliser, pattern)
         behaviours = {"previous": previous_pull, "local": local_pull, "global": global_pull}
         self.pulls = Pulls(orthogonality, behaviours, dims.num_heads, self.plan)
         self.has_auxiliary_loss = bool(self.pulls)

@@ -89,8 +89,8 @@ def go_on(owner: object, advance: Advance, x: Tensor, context: Context, position
     if context.cache is None:
         assert context.query is context.key, "a recurrent mixer keeps a state, not keys, and so needs a cache"
         return advance(x, context, position, None)[0]
-    out, carry = advance(x, context.here, position, Carry.of(context.cache.kept(owner)))
-    context.cache.keep(owner, *carry.parts())
+    out, carry = advance(x, context.among_queries, position, Carry.of(context.cache.get(owner)))
+    context.cache.put(owner, *carry.parts())
     return out
 
 

@@ -15,8 +15,8 @@ from swapformer.model.score import Score
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What an attention asks of a kernel, tensors aside."""
+class AttentionPlan:
+    """The parts of an attention that a kernel computes: score, normaliser and pattern."""
 
     score: Score
     normaliser: Normaliser
@@ -24,27 +24,28 @@ class Plan:
 
 
 class Kernel(ABC):
-    """Base of the slot.
+    """Base of the slot: computes attention from queries, keys and values.
 
     Facts:
         accelerator: the kind of device that it needs, cpu or gpu as in trainer.accelerator; None for any.
+        choices: the words that each setting may be that is a word, by its name; not stated by a part without words.
     """
 
     accelerator: str | None = None
 
     @abstractmethod
-    def refuses(self, plan: Plan, position: Position) -> str | None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         """Why this kernel cannot compute such an attention; None if it can."""
 
     @abstractmethod
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
-        """out [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], rotated already."""
+        """The output [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], which are rotated already."""
 
 
-def beyond_fused(name: str, plan: Plan, position: Position) -> str | None:
-    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, does not suffice."""
+def beyond_fused(name: str, plan: AttentionPlan, position: Position) -> str | None:
+    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, cannot compute an attention."""
     if not plan.normaliser.is_softmax:
         return f"kernel {name} computes softmax only, not {type(plan.normaliser).__name__}"
     if not plan.score.is_dot:

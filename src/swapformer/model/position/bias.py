@@ -1,4 +1,4 @@
-"""Encodings that add a content-free bias to the attention logits."""
+"""Position encodings that add a fixed or tabulated bias to the attention logits: ALiBi and T5."""
 
 from __future__ import annotations
 
