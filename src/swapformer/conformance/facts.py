@@ -1,4 +1,4 @@
-"""The law of facts: what parts state about themselves, by which compatibility is decided, must be true."""
+"""The law of facts: the facts that parts state, by which compatibility is decided, must be true."""
 
 from __future__ import annotations
 

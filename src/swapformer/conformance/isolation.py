@@ -10,13 +10,14 @@ from torch import Tensor
 from swapformer.conformance.settings import variants
 from swapformer.conformance.subject import (
     LENGTH,
-    TIGHT,
     VOCABULARY,
     Subject,
     gradients,
     ids,
     make_tokens,
     require,
+    require_finite,
+    require_near,
     run,
 )
 
@@ -28,8 +29,8 @@ def rows_are_independent(subject: Subject) -> None:
         changed = inputs.clone()
         changed[row] = (changed[row] + 1) % VOCABULARY
         others = torch.arange(3) != row
-        gap = (run(model, inputs) - run(model, changed))[others].abs().max().item()
-        require(gap < TIGHT, f"sequences of a batch must be independent, but one changes others by {gap:.2g}.")
+        message = "sequences of a batch must be independent, but one changes others by {gap}."
+        require_near(run(model, inputs)[others], run(model, changed)[others], message)
 
 
 def padding_is_ignored(subject: Subject) -> None:
@@ -42,16 +43,14 @@ def padding_is_ignored(subject: Subject) -> None:
     padding[0, length:] = padding[1, :3] = padding[1, LENGTH // 2] = True
     logits = run(model, inputs, make_tokens(LENGTH, padding=padding))
     changed = run(model, _changed_at(inputs, padding), make_tokens(LENGTH, padding=padding))
-    gap = (logits - changed)[~padding].abs().max().item()
-    require(gap < TIGHT, f"padding must be ignored, but it changes other tokens by {gap:.2g}.")
+    require_near(logits[~padding], changed[~padding], "padding must be ignored, but it changes other tokens by {gap}.")
     require(logits.isfinite().all(), "padding must not make logits infinite or NaN: a query may have no key at all.")
     _, grads = gradients(model, inputs, make_tokens(LENGTH, padding=padding))
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"padding must not make gradients infinite or NaN, but those of {bad} are.")
+    require_finite(grads, "padding must not make gradients infinite or NaN, but those of {names} are.")
     if subject.depends_on_length:
         return
-    gap = (logits[:1, :length] - run(model, inputs[:1, :length])).abs().max().item()
-    require(gap < TIGHT, f"padding at the end must change nothing, but it changes logits by {gap:.2g}.")
+    message = "padding at the end must change nothing, but it changes logits by {gap}."
+    require_near(logits[:1, :length], run(model, inputs[:1, :length]), message)
 
 
 def documents_are_independent(subject: Subject) -> None:
@@ -68,13 +67,13 @@ def documents_are_independent(subject: Subject) -> None:
     for own in (0, 1):
         changed = _changed_at(inputs, document != own)
         other = run(model, changed, make_tokens(LENGTH, document=document, position=position))
-        gap = (logits - other)[document == own].abs().max().item()
-        require(gap < TIGHT, f"packed documents must be independent, but one changes another by {gap:.2g}.")
+        message = "packed documents must be independent, but one changes another by {gap}."
+        require_near(logits[document == own], other[document == own], message)
     if subject.anchored or subject.depends_on_length:
         return
     alone = run(model, inputs[:, border:], make_tokens(LENGTH - border, first_tag=border))
-    gap = (logits[:, border:] - alone).abs().max().item()
-    require(gap < TIGHT, f"a packed document must have the logits that it has alone, but they differ by {gap:.2g}.")
+    message = "a packed document must have the logits that it has alone, but they differ by {gap}."
+    require_near(logits[:, border:], alone, message)
 
 
 def calls_are_independent(subject: Subject) -> None:

@@ -26,15 +26,13 @@ from swapformer.conformance.isolation import (
 from swapformer.conformance.kernels import blocks_equal_the_whole, cache_changes_nothing, kernel_equals_reference
 from swapformer.conformance.numerics import (
     autocast_is_near,
+    builds_are_reproducible,
+    evaluation_is_deterministic,
     every_parameter_has_a_gradient,
     gradients_are_derivatives,
     logits_are_finite,
     low_precision_is_near,
     runs,
-)
-from swapformer.conformance.randomness import (
-    builds_are_reproducible,
-    evaluation_is_deterministic,
     training_steps_are_repeatable,
 )
 from swapformer.conformance.settings import choices_are_declared, no_dead_knob

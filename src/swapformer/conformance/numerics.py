@@ -1,4 +1,4 @@
-"""Laws about numbers: shapes, finiteness, precision, and gradients that are derivatives."""
+"""Laws about numbers: shapes, finiteness, precision, gradients that are derivatives, and reproducible randomness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import copy
 import torch
 from torch import Tensor
 
-from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, gradients, ids, loss_of, require, run
+from swapformer.conformance.subject import (
+    LENGTH,
+    VOCABULARY,
+    Subject,
+    gradients,
+    ids,
+    loss_of,
+    require,
+    require_finite,
+    require_near,
+    run,
+)
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 
@@ -30,8 +41,7 @@ def logits_are_finite(subject: Subject) -> None:
     )
     require(logits.isfinite().all(), "logits must be finite; look for a division or a logarithm without a floor.")
     _, grads = gradients(model, inputs)
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"gradients must be finite, but those of {bad} are not.")
+    require_finite(grads, "gradients must be finite, but those of {names} are not.")
 
 
 def low_precision_is_near(subject: Subject) -> None:
@@ -52,8 +62,7 @@ def autocast_is_near(subject: Subject) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _near("autocast", run(model, inputs), exact)
         _, grads = gradients(model, inputs)
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"gradients must be finite under autocast, but those of {bad} are not.")
+    require_finite(grads, "gradients must be finite under autocast, but those of {names} are not.")
     narrow = [name for name, grad in grads.items() if grad.dtype != torch.float32]
     require(not narrow, f"gradients of float32 weights must be float32 under autocast, but those of {narrow} are not.")
 
@@ -88,6 +97,46 @@ def gradients_are_derivatives(subject: Subject) -> None:
         found.append((seen, expected))
     seen, expected = found[0]
     require(False, f"the loss must change as its gradient says, by {expected:.8g}, but it does by {seen:.8g}.")
+
+
+def evaluation_is_deterministic(subject: Subject) -> None:
+    """In evaluation a model draws nothing: dropout is off, and two runs are bit-equal."""
+    model, inputs = subject.perturbed(), ids()
+    once = run(model, inputs)
+    require(torch.equal(run(model, inputs), once), "two evaluations must be bit-equal: something draws at random.")
+    dropped = run(subject.with_model(dropout=0.5).perturbed(), inputs)
+    require_near(dropped, once, "dropout must be off in evaluation, but it changes logits by {gap}.")
+
+
+def builds_are_reproducible(subject: Subject) -> None:
+    """Two builds are bit-equal whatever happened in between, and another seed gives other weights."""
+    first = subject.build().state_dict()
+    torch.rand(3)
+    second = subject.build().state_dict()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    require(
+        not different, f"two builds must be bit-equal, but {different} differ: draw weights through the leaves only."
+    )
+    other = Subject({**subject.config, "seed": subject.config["seed"] + 1}, subject.slot).build().state_dict()
+    require(any(not torch.equal(first[name], other[name]) for name in first), "another seed must give other weights.")
+
+
+def training_steps_are_repeatable(subject: Subject) -> None:
+    """After the same `torch.manual_seed` a training step is bit-equal, so that a resumed run repeats itself."""
+    dropped = subject.with_model(dropout=0.3)
+    model, inputs = (subject.with_model() if dropped.refused else dropped).perturbed().train(), ids()
+    steps = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        steps.append(gradients(model, inputs))
+        torch.rand(3)
+    (loss, grads), (again, repeated) = steps
+    different = [name for name, grad in grads.items() if not torch.equal(grad, repeated[name])]
+    require(
+        torch.equal(loss, again) and not different,
+        "a training step must be bit-equal after the same torch.manual_seed, but it is not: draw with torch, from its "
+        "global generator or from a stream of the part's own that does not move.",
+    )
 
 
 def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:

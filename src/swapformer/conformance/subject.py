@@ -42,6 +42,18 @@ def require(holds: bool | Tensor, message: str) -> None:
         raise BrokenLaw(message)
 
 
+def require_near(found: Tensor, expected: Tensor, message: str) -> None:
+    """Raise BrokenLaw unless two tensors agree up to rounding; `{gap}` in the message is their largest difference."""
+    gap = (found - expected).abs().max().item()
+    require(gap < TIGHT, message.format(gap=f"{gap:.2g}"))
+
+
+def require_finite(gradients: Mapping[str, Tensor], message: str) -> None:
+    """Raise BrokenLaw unless all gradients are finite; `{names}` in the message are the parameters of the others."""
+    names = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
+    require(not names, message.format(names=names))
+
+
 @dataclass(frozen=True)
 class Subject:
     """A resolved configuration, of which the part in one slot is examined.

@@ -165,7 +165,7 @@ def _raise_if_any(missing: Sequence[str], unknown: Sequence[str], wrong: Sequenc
     """Raise UsageError that names the tensors that do not fit."""
     texts = [
         f"{len(names)} tensors {what}: {', '.join(sorted(names)[:_SHOWN])}{' …' if len(names) > _SHOWN else ''}"
-        for names, what in ((missing, "are missing"), (unknown, "have no place in the model"))
+        for names, what in ((missing, "are missing"), (unknown, "are unknown to the model"))
         if names
     ]
     if problems := [*texts, *wrong[:_SHOWN]]:

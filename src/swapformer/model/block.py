@@ -16,7 +16,7 @@ from swapformer.model.residual import Residual
 from swapformer.model.residual.base import State, Update
 
 Branch = Callable[[Tensor], Tensor]
-"""What a branch computes, x [B, T, D] → update [B, T, D]: an attention or a feed-forward layer."""
+"""The function of a branch, x [B, T, D] → update [B, T, D]: an attention or a feed-forward layer."""
 
 
 class Sublayer(nn.Module):
@@ -77,7 +77,7 @@ class Block(nn.Module, ABC):
 
 
 class Sequential(Block):
-    """Each branch reads what the one before it wrote (Vaswani et al. 2017, arXiv:1706.03762)."""
+    """Each branch reads the stream after the one before it (Vaswani et al. 2017, arXiv:1706.03762)."""
 
     def __init__(self, dims: Dims, *, branches: int, sublayer: MakeSublayer) -> None:
         super().__init__(dims, [sublayer(index, branches) for index in range(branches)])

@@ -45,7 +45,7 @@ class Context:
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
         """The value remembered under `key`, computed on first use. Identity of parts must be part of the key.
 
-        What is the same for every block belongs to the `whole`.
+        A value that is the same for every block belongs to the `whole`.
         """
         if key not in self._memo:
             self._memo[key] = compute()

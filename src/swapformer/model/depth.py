@@ -38,13 +38,13 @@ class EarlyExit(Depth):
     2016, arXiv:1709.01686); all answers are read through the one final norm and head (LayerSkip, Elhoushi et al. 2024,
     arXiv:2404.16710). In evaluation a token leaves after the first of the `exits` where the two largest of its
     probabilities differ by at least `threshold`; layers above read its keys and values from the state that it left with
-    (CALM, Schuster et al. 2022, arXiv:2207.07061, section 3). All layers are computed for all tokens and what
-    would be skipped is thrown away, so nothing gets faster; probes=early_exit counts what would be saved.
+    (CALM, Schuster et al. 2022, arXiv:2207.07061, section 3). All layers are computed for all tokens and
+    superfluous results are thrown away, so nothing gets faster; probes=early_exit counts the possible savings.
 
     Args:
         exits: numbers of layers, from 0, before any, to the last but one.
         loss: weight of each early answer's loss.
-        threshold: 0 lets every place leave at the first exit; None lets none leave in evaluation.
+        threshold: 0 lets every token leave at the first exit; None lets none leave in evaluation.
 
     Raises:
         ValueError: if there is no exit or none of such a number, `loss` is not positive, or `threshold` not in [0, 1].

@@ -67,7 +67,7 @@ class Origin:
     """The starting value of a parameter: `start + std·z`, with z standard normal and std from the initialisation.
 
     Attributes:
-        role: what the parameter is for.
+        role: purpose of the parameter.
         fan_in: terms summed into one output; for a table its rows.
         fan_out: outputs that one input reaches; for a table its columns.
         start: the constant it starts from.
@@ -122,7 +122,7 @@ class Linear(nn.Module):
 
     Args:
         in_features, out_features: widths of input and output.
-        role: what the weight is for.
+        role: purpose of the weight.
         bias: whether b exists.
     """
 
@@ -146,7 +146,7 @@ class StackedLinear(nn.Module):
     Args:
         slices: S.
         in_features, out_features: widths of input and output of each map.
-        role: what the weights are for.
+        role: purpose of the weights.
         bias: whether b exists.
         active: how many of the maps one token uses; None for all.
     """

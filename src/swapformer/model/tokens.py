@@ -1,4 +1,4 @@
-"""What a model knows of the tokens of its sequences: order, position, document, padding and tags."""
+"""Tokens of sequences as positions, masks and patterns see them: order, position, document, padding and tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tokens:
 
     Attributes:
         order: true position in the sequence, int64 [B|1, T]; causality compares it.
-        position: what encodings see, int64 [B|1, T]; may be offset, reset or randomised.
+        position: the position that encodings see, int64 [B|1, T]; may be offset, reset or randomised.
         extent: one more than the largest position, known without reading the tensor.
         document: index of the document that a token belongs to, int64 [B|1, T]; documents do not see each other.
         padding: True where a token is padding, bool [B|1, T]; nothing attends to padding.

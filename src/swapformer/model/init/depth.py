@@ -12,7 +12,7 @@ from swapformer.model.layers import Origin, Role
 _ATTENTION = (Role.QUERY, Role.KEY, Role.VALUE, Role.SCORE)
 _FFN = (Role.FFN_IN, Role.FFN_GATE)
 _VALUE_PATH = (Role.VALUE, Role.ATTENTION_OUT, Role.FFN_IN, Role.FFN_GATE, Role.FFN_OUT)
-"""The weights whose product is a branch's update; query and key only choose what it mixes."""
+"""The weights whose product is a branch's update; query and key only set the mixing weights."""
 
 
 def _xavier(origin: Origin) -> float:

@@ -1,4 +1,4 @@
-"""Kernels that compute block by block what a banded pattern allows, and the kernel that chooses the fastest."""
+"""The kernel that computes banded patterns block by block, and the kernel that chooses the fastest."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | 
 
 
 def _distances(context: Context) -> Context:
-    """One query, the last of T places, and keys from T − 1 before it to T − 1 after: every distance there is, once."""
+    """One query, the last of T tokens, and keys from T − 1 before it to T − 1 after: every distance once."""
     length, device = len(context.key), context.key.order.device
     query = Tokens.of(1, start=length - 1, device=device)
     return context.once("distances", lambda: Context(query, Tokens.of(2 * length - 1, device=device), context.dtype))

@@ -1,6 +1,7 @@
 """Patterns: which keys a query may attend to.
 
-A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows what both allow, `a | b` what either allows.
+A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows the pairs of both,
+`a | b` those of either.
 The context combines every pattern with padding and documents.
 """
 

@@ -52,7 +52,7 @@ class Pattern(ABC):
         full: every query may attend to every key.
         causal: no query may attend to a later key.
         plain_causal: exactly “every earlier token and itself”, for which kernels have a fast path.
-        anchored: what is allowed depends on how far tokens are from the beginning, not only from each other.
+        anchored: the allowed keys depend on how far tokens are from the beginning, not only from each other.
         tags: names of the channels of Tokens that it reads, which the task must supply.
         reach: a bound on the pairs that it allows, outside of which kernels compute nothing.
     """

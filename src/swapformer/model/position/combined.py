@@ -11,7 +11,7 @@ from swapformer.model.tokens import Tokens
 
 
 class Sum(Position):
-    """Two encodings at once, such as an absolute and a relative one: what both add is added, both turn q and k.
+    """Two encodings at once, such as an absolute and a relative one: their terms are added, and both rotate q and k.
 
     Choose them with `model/position@model.position.first=learned` and `…second=t5`; their settings are
     `model.position.first.…`. An absolute beside a relative encoding: Ke et al. 2021 (TUPE), arXiv:2006.15595.
@@ -77,7 +77,7 @@ class Randomized(Position):
     `model/position@model.position.encoding=alibi`.
 
     Args:
-        encoding: what encodes the positions.
+        encoding: the encoding of the drawn positions.
         drawn_from: size of the range; more than the longest sequence.
 
     Raises:

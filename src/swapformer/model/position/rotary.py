@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -46,6 +47,10 @@ class Rotation:
         """ω_i = base^(−2i/R) in radians per position, [R/2]."""
         exponent = torch.arange(0, self.width, 2, device=device, dtype=dtype) / self.width
         return base**-exponent
+
+    def angles(self, base: float, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        """θ_i(p) = p · base^(−2i/R), [B|1, T, R/2]."""
+        return tokens.position[..., None].to(dtype) * self.frequencies(base, tokens.position.device, dtype)
 
     def rotate(
         self, owner: Position, q: Tensor, k: Tensor, context: Context, angles: Angles, amplitude: float = 1.0
@@ -108,11 +113,7 @@ class Rotary(Position):
         self.base = base
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        return self.rotation.rotate(self, q, k, context, self._angles)
-
-    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
-        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
-        return tokens.position[..., None].to(dtype) * omega_I
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, self.base))
 
 
 class XPos(Position):

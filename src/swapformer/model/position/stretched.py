@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -76,11 +77,7 @@ class NTKRotary(Position):
         self.base = _raised_base(base, factor, self.rotation.width)
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        return self.rotation.rotate(self, q, k, context, self._angles)
-
-    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
-        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
-        return tokens.position[..., None].to(dtype) * omega_I
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, self.base))
 
 
 class DynamicNTKRotary(Position):
@@ -111,12 +108,7 @@ class DynamicNTKRotary(Position):
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         length = max(len(context.key), self.original_len)
         base = _raised_base(self.base, self.factor * length / self.original_len - self.factor + 1, self.rotation.width)
-
-        def angles(tokens: Tokens, dtype: torch.dtype) -> Tensor:
-            omega_I = self.rotation.frequencies(base, tokens.position.device, dtype)
-            return tokens.position[..., None].to(dtype) * omega_I
-
-        return self.rotation.rotate(self, q, k, context, angles)
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, base))
 
 
 class YaRN(Position):

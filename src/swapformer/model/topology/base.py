@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +18,7 @@ from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
 
 
-class Topology(nn.Module, ABC):
+class Topology(nn.Module):
     """Base of the slot: inputs [B, T] and their Tokens → logits [B, T, V], or other answers that a task asks for.
 
     Inputs are token ids, which are embedded, or values [B, T, C], which are mapped. Symbols are read by a matrix
@@ -80,7 +79,6 @@ class Topology(nn.Module, ABC):
         x: Tensor = self.embedding(inputs)
         return x if self.embedding_scale == 1 else self.embedding_scale * x
 
-    @abstractmethod
     def states(
         self,
         inputs: Tensor,
@@ -91,6 +89,7 @@ class Topology(nn.Module, ABC):
         exits: ExitTracker | None = None,
     ) -> Tensor:
         """The last layer's states, [B, T, D], from which answers are read; `exits` is for their stack."""
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, exits=exits)
 
     def forward(
         self,

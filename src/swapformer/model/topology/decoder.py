@@ -33,17 +33,6 @@ class Decoder(Topology):
         self.stack = Stack(plan.layers, plan.dims.dropout)
         self._add_readouts()
 
-    def states(
-        self,
-        inputs: Tensor,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_tokens: Tokens | None = None,
-        cache: Cache | None = None,
-        exits: ExitTracker | None = None,
-    ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, exits=exits)
-
 
 class EncoderDecoder(Topology):
     """Source ids [B, S] and token ids [B, T] → logits [B, T, V] (Vaswani et al. 2017, arXiv:1706.03762).

@@ -8,8 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import MAIN
-from swapformer.model.cache import Cache
-from swapformer.model.depth import ExitTracker
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import Embedding, Linear, Role, declare_side, shift
 from swapformer.model.plan import ModelPlan
@@ -56,17 +54,6 @@ class Encoder(Topology):
     def embed(self, inputs: Tensor, tokens: Tokens) -> Tensor:
         x = super().embed(inputs, tokens)
         return x if self.segments is None else x + self.segments(tokens.tags["segment"])
-
-    def states(
-        self,
-        inputs: Tensor,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_tokens: Tokens | None = None,
-        cache: Cache | None = None,
-        exits: ExitTracker | None = None,
-    ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, exits=exits)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         assert self.pooler is not None, "a pooler is made where an answer for a sequence is asked for"
