@@ -19,7 +19,8 @@ from swapformer.conformance.subject import Subject, ids, make_tokens
 from swapformer.model.context import Context
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
-from swapformer.study.config.compose import compose, trial_id
+from swapformer.study.config.compose import compose
+from swapformer.study.config.identity import trial_id
 from swapformer.training.assemble import build_model, build_plan, count_parameters
 
 TESTS = Path(__file__).parent

@@ -14,9 +14,9 @@ from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
-from swapformer.model.attention.auxiliary_losses import overlap
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.extension.head_losses import overlap
 from swapformer.model.kernel import Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Pattern, PerHead, Window

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.kv_cache import with_kept
-from swapformer.model.attention.linear_ops import split_heads
+from swapformer.model.attention.common import split_heads, with_cached
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.kernel import AttentionPlan, Kernel, Reference
@@ -123,7 +122,7 @@ class MLA(Attention):
         """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim], and the context of q and k."""
         read = x if memory is None else memory
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
-        latent, key, context = with_kept(self, latent, key, context, self.pattern, position, memory)
+        latent, key, context = with_cached(self, latent, key, context, self.pattern, position, memory)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
         still, turning = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
         turning, shared = position.rotate(turning, key[:, None], context)
