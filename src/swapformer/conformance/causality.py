@@ -114,7 +114,7 @@ def permutation_equivariance(subject: Subject) -> str | None:
     if not layer.pattern().full:
         return "the pattern forbids something"
     if free.sees_order:
-        return "the attention states that it sees the order"
+        return "the attention states that it depends on the order"
     length = 4 * LENGTH  # some attentions cut long rows into pieces
     inputs, order = ids(1, length), torch.randperm(length, generator=stream("permuted tokens"))
     try:

@@ -17,12 +17,12 @@ from swapformer.training.data import draw_positions
 def differ(one: Subject, other: Subject) -> bool:
     """Whether two subjects differ in some condition; a setting that is refused does not differ."""
     for condition in (_at_start, _perturbed, _far, _drawn, _trained, _operations):
-        seen = one.once(condition.__name__, partial(condition, one))
+        expected = one.once(condition.__name__, partial(condition, one))
         try:
             changed = condition(other)
         except ValueError:
             return False
-        if len(seen) != len(changed) or not all(map(_same, seen, changed)):
+        if len(expected) != len(changed) or not all(map(_same, expected, changed)):
             return True
     return False
 

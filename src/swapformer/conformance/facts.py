@@ -72,7 +72,7 @@ def _attention_facts(subject: Subject) -> None:
 
 
 def _extension_facts(subject: Subject) -> None:
-    """What an attention states because of its extensions: losses, values of several layers, parts for training."""
+    """Check shares_values, has_auxiliary_loss and training_only, which attentions state for their extensions."""
     if subject.slot not in ("attention", "extension"):
         return
     layers: Any = copy.deepcopy(subject.perturbed()).stack.layers
@@ -82,18 +82,17 @@ def _extension_facts(subject: Subject) -> None:
     x, other = torch.randn(2, 2, LENGTH, width, generator=stream("extensions"), dtype=torch.float64)
     contexts = [Context(tokens, tokens, dtype=torch.float64) for _ in range(2)]
     with torch.no_grad():
-        for context, seen in zip(contexts, (x, other), strict=True):
-            first(seen, context, position)
+        for context, inputs in zip(contexts, (x, other), strict=True):
+            first(inputs, context, position)
         mixes = not torch.equal(*(last(x, context, position) for context in contexts))
     shares = last.shares_values is not None
     require(mixes == shares, f"shares_values={shares} is stated, but the first layer's values change others: {mixes}.")
     last.train()(x, contexts[0], position)
-    leaves, stated = getattr(last, "auxiliary_loss", None) is not None, last.has_auxiliary_loss
-    require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
+    _require_fact(last, "has_auxiliary_loss", getattr(last, "auxiliary_loss", None) is not None)
     if subject.slot == "extension":
         idle = torch.equal(run(subject.perturbed(), ids()), run(subject.with_model(extension={}).perturbed(), ids()))
-        stated = subject.part.training_only
-        require(idle or not stated, "an extension that states training_only=True must leave evaluation as it is.")
+        message = "an extension that states training_only=True must leave evaluation as it is."
+        require(idle or not subject.part.training_only, message)
 
 
 def _weights(attention: Attention, subject: Subject) -> None:

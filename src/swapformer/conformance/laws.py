@@ -97,7 +97,7 @@ def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
         config: resolved configuration with small sizes.
         slot: the slot whose part is examined.
     """
-    subject = Subject.fitting(config, slot)
+    subject = Subject.of(config, slot)
     if (reason := _unavailable(subject)) is not None:
         return [LawVerdict(name, None, reason) for name in LAWS]
     verdicts: list[LawVerdict] = []

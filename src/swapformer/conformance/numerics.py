@@ -83,7 +83,7 @@ def gradients_are_derivatives(subject: Subject) -> None:
     model, inputs = copy.deepcopy(subject.perturbed()).train(), ids()
     torch.manual_seed(0)
     _, grads = gradients(model, inputs)
-    found = []
+    gaps = []
     for number in range(2):
         directions = {
             name: torch.randn(grad.shape, generator=stream("direction", number, name), dtype=torch.float64)
@@ -91,12 +91,12 @@ def gradients_are_derivatives(subject: Subject) -> None:
         }
         expected = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
         size = sum(float(grad.square().sum()) for grad in grads.values()) ** 0.5
-        seen = _quotient(model, inputs, directions)
-        if abs(seen - expected) <= 1e-5 * size:
+        found = _quotient(model, inputs, directions)
+        if abs(found - expected) <= 1e-5 * size:
             return
-        found.append((seen, expected))
-    seen, expected = found[0]
-    require(False, f"the loss must change as its gradient says, by {expected:.8g}, but it does by {seen:.8g}.")
+        gaps.append((found, expected))
+    found, expected = gaps[0]
+    require(False, f"the loss must change as its gradient says, by {expected:.8g}, but it does by {found:.8g}.")
 
 
 def evaluation_is_deterministic(subject: Subject) -> None:

@@ -49,14 +49,14 @@ class Knob:
         else:
             yield from (value * 1.5, value / 2, value + 0.25)
 
-    def turned(self, subject: Subject, other: Any) -> Subject:
+    def set_to(self, subject: Subject, other: Any) -> Subject:
         """The subject with this setting changed."""
         changed = copy.deepcopy(dict(subject.node))
         holder: Any = changed
         for step in self.path[:-1]:
             holder = holder[step]
         holder[self.path[-1]] = other
-        return subject.changed(**{str(self.path[0]): changed[str(self.path[0])]})
+        return subject.with_settings(**{str(self.path[0]): changed[str(self.path[0])]})
 
 
 def no_dead_knob(subject: Subject) -> str | None:
@@ -67,7 +67,7 @@ def no_dead_knob(subject: Subject) -> str | None:
     knobs = list(knobs_of(subject))
     for knob in knobs:
         require(
-            any(differ(subject, knob.turned(subject, other)) for other in knob.alternatives()),
+            any(differ(subject, knob.set_to(subject, other)) for other in knob.alternatives()),
             f"`{knob.name}` must change something, but no value other than {knob.value} changed output, loss or "
             "gradient.",
         )
@@ -78,14 +78,14 @@ def choices_are_declared(subject: Subject) -> str | None:
     """Each of a setting's declared `choices` is accepted, and other words are refused by an error that names them."""
     words = [knob for knob in knobs_of(subject) if isinstance(knob.value, str)]
     for knob in words:
-        unknown = refusal(knob.turned(subject, UNKNOWN))
+        unknown = refusal(knob.set_to(subject, UNKNOWN))
         require(
             bool(knob.choices) == (unknown is not None),
             f"`{knob.name}` takes {'any word' if unknown is None else 'some words only'}, but its class declares "
             f"{'choices = ' + str(tuple(knob.choices)) if knob.choices else 'no choices'}: refuse what is not among "
             "them, and declare `choices = {setting: words}`.",
         )
-        refused = [word for word in knob.choices if refusal(knob.turned(subject, word)) is not None]
+        refused = [word for word in knob.choices if refusal(knob.set_to(subject, word)) is not None]
         require(not refused, f"`{knob.name}` must accept each of its choices, but refuses {', '.join(refused)}.")
         unnamed = [word for word in knob.choices if word not in str(unknown)]
         require(not unnamed, f"the error about an unknown `{knob.name}` must name all choices, but not {unnamed}.")
@@ -96,7 +96,7 @@ def variants(subject: Subject) -> Iterator[Subject]:
     """The subject with each of its part's settings changed in turn to another value that the part accepts."""
     for knob in knobs_of(subject):
         for other in knob.alternatives():
-            changed = knob.turned(subject, other)
+            changed = knob.set_to(subject, other)
             if refusal(changed) is None:
                 yield changed
                 break

@@ -34,7 +34,7 @@ def is_a_part(subject: Subject) -> None:
     )
     settings, given = settings_of(subject.slot, part), {key for key in subject.node if not key.startswith("_")}
     unset, unknown = ", ".join(sorted(settings - given)), ", ".join(sorted(given - settings))
-    require(not unset, f"every setting must stand in the part's YAML, but it lacks {unset}.")
+    require(not unset, f"every setting must be in the part's YAML, but it lacks {unset}.")
     require(not unknown, f"the part's YAML must hold its settings alone, but {part.__name__} takes no {unknown}.")
 
 

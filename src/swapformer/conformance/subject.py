@@ -69,12 +69,12 @@ class Subject:
     _memo: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def fitting(cls, config: Mapping[str, Any], slot: str) -> Subject:
+    def of(cls, config: Mapping[str, Any], slot: str) -> Subject:
         """The subject with the full pattern if its part is an attention that takes no causal one."""
         subject = cls(config, slot)
         return subject if getattr(subject.part, "causal_safe", True) else subject.with_model(pattern=FULL)
 
-    def changed(self, **settings: Any) -> Subject:
+    def with_settings(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
         config = copy.deepcopy(dict(self.config))
         subject = Subject(config, self.slot)

@@ -80,7 +80,7 @@ BERT = Format(
         Variant("BertModel", ()),
     ),
     prefix="bert.",
-    beside=("cls.", "classifier."),
+    unprefixed=("cls.", "classifier."),
     renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     ignored=(r"bert\.embeddings\.position_ids",),
     filled=(Role.BIAS, Role.SEGMENT_EMBEDDING),

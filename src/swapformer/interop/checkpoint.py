@@ -75,8 +75,8 @@ def load(directory: Path) -> Checkpoint:
     unknown = format.unknown(config)
     notes = (f"keys of config.json that were not read: {', '.join(unknown)}",) if unknown else ()
     weights = read(rules, theirs, shapes)
-    behind = frozenset(name for name in readout(model) if name in weights)
-    return Checkpoint(variant.architecture, tuple(overrides), interface, weights, behind, notes)
+    readout_names = frozenset(name for name in readout(model) if name in weights)
+    return Checkpoint(variant.architecture, tuple(overrides), interface, weights, readout_names, notes)
 
 
 def save(config: Mapping[str, Any], weights: Weights, directory: Path, name: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _full_names(format: Format, weights: Weights) -> Iterator[tuple[str, Tensor]
     """Weights under the names of a model with its head, without tensors that are no parameters."""
     bare = not any(name.startswith(format.prefix) for name in weights)
     for name, tensor in weights.items():
-        full = f"{format.prefix}{name}" if bare and not name.startswith(format.beside) else name
+        full = f"{format.prefix}{name}" if bare and not name.startswith(format.unprefixed) else name
         for old, new in format.renamed.items():
             full = full.replace(old, new)
         if not any(re.fullmatch(pattern, full) for pattern in format.ignored):
@@ -141,14 +141,14 @@ def _variant_for(format: Format, ours: Shapes) -> Variant:
     Raises:
         UsageError: if no variant has them.
     """
-    known = {name.split(".")[0] for rule in format.rules for name in rule.ours}
-    behind = {name for name in ours if name.split(".")[0] not in known}
+    of_layers = {name.split(".")[0] for rule in format.rules for name in rule.ours}
+    after = {name for name in ours if name.split(".")[0] not in of_layers}
     for variant in format.variants:
-        held = {name for rule in variant.rules for name in rule.ours}
-        if behind <= held and all(name in behind for name in held if _required((name,))):
+        known = {name for rule in variant.rules for name in rule.ours}
+        if after <= known and all(name in after for name in known if _required((name,))):
             return variant
     raise UsageError(
-        f"the format {format.name} has no tensor for {', '.join(sorted(behind))}; it knows "
+        f"the format {format.name} has no tensor for {', '.join(sorted(after))}; it knows "
         f"{', '.join(variant.architecture for variant in format.variants)}"
     )
 

@@ -107,7 +107,7 @@ class Format:
         rules: the weights up to the last layer.
         variants: the architectures, the richest first.
         prefix: a prefix of names of weights that files of a model without its head leave out.
-        beside: beginnings of names of weights that never have the prefix.
+        unprefixed: beginnings of names of weights that never have the prefix.
         renamed: parts of names in older files, with their present names.
         ignored: patterns of names of weights that are no parameters.
         filled: roles of weights that it always has, which are written as zeros for a model without them.
@@ -125,7 +125,7 @@ class Format:
     rules: tuple[Rule, ...]
     variants: tuple[Variant, ...]
     prefix: str
-    beside: tuple[str, ...]
+    unprefixed: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     filled: tuple[Role, ...] = ()

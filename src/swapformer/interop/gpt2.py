@@ -51,7 +51,7 @@ GPT2 = Format(
     ),
     variants=(Variant("GPT2LMHeadModel", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="transformer.",
-    beside=("lm_head.",),
+    unprefixed=("lm_head.",),
     filled=(Role.BIAS,),
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
 )  # fmt: skip

@@ -96,7 +96,7 @@ LLAMA = Format(
     ),
     variants=(Variant("LlamaForCausalLM", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="model.",
-    beside=("lm_head.",),
+    unprefixed=("lm_head.",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,

@@ -23,8 +23,8 @@ class Context:
         query: the Q tokens that attend.
         key: the K tokens that are attended to; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
-        cache: where attention stores what later tokens will need of these; None where no tokens follow.
-        whole: the context that this one is a block of; None where it is no block.
+        cache: where attention stores what later tokens will need of these; None if no tokens follow.
+        whole: the context that this one is a block of; None if it is no block.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Context:
     def _mask(self, pattern: Pattern) -> Tensor | None:
         allowed = pattern.allowed(self.query, self.key)
         if self.key.padding is not None:
-            seen = ~self.key.padding[:, None, None, :]
-            allowed = seen if allowed is None else allowed & seen
+            tokens = ~self.key.padding[:, None, None, :]
+            allowed = tokens if allowed is None else allowed & tokens
         if self.key.document is not None and self.query.document is not None:
             same = (self.query.document[:, :, None] == self.key.document[:, None, :])[:, None]
             allowed = same if allowed is None else allowed & same

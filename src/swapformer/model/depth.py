@@ -14,7 +14,7 @@ class Depth(nn.Module):
     """Base of the slot: every token goes through all layers.
 
     Facts:
-        exits: numbers of layers behind which answers are read early, ascending; 0 is before the first.
+        exits: numbers of layers after which answers are read early, ascending; 0 is before the first.
         loss: weight of the task's loss of each early answer in training.
         threshold: how certain an early answer must be for its token to leave in evaluation; None if none leaves.
     """

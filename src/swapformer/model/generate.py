@@ -83,17 +83,18 @@ class Prompt:
     source_tokens: Tokens | None = None
     positions: Tensor | None = None
 
-    def repeated(self, times: int) -> Prompt:
+    def repeat(self, times: int) -> Prompt:
         """The prompt with every row repeated `times` times."""
 
-        def again(x: Tensor | None) -> Tensor | None:
+        def repeat_rows(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.repeat_interleave(times, 0)
 
         ids = self.ids.repeat_interleave(times, 0)
         tokens = self.source_tokens
         if tokens is not None and tokens.padding is not None:
-            tokens = replace(tokens, padding=again(tokens.padding))
-        return replace(self, ids=ids, padding=again(self.padding), source=again(self.source), source_tokens=tokens)
+            tokens = replace(tokens, padding=repeat_rows(tokens.padding))
+        padding, source = repeat_rows(self.padding), repeat_rows(self.source)
+        return replace(self, ids=ids, padding=padding, source=source, source_tokens=tokens)
 
 
 class Generation:
@@ -217,7 +218,7 @@ def beam_search(
     """
     require_counts(width=width, steps=steps)
     rows = len(prompt.ids)
-    generation = Generation(model, prompt.repeated(width), cache=cache)
+    generation = Generation(model, prompt.repeat(width), cache=cache)
     device = prompt.ids.device
     total = torch.full((rows, width), -math.inf, dtype=torch.float64, device=device)
     total[:, 0] = 0.0  # all beams of a row begin alike: only one may branch

@@ -22,7 +22,7 @@ class Role(StrEnum):
     SEGMENT_EMBEDDING = "segment_embedding"
     POSITION_EMBEDDING = "position_embedding"  # added to the stream
     POSITION_BIAS = "position_bias"  # added to attention logits
-    POSITION_KEY = "position_key"  # met by queries or keys, like a key
+    POSITION_KEY = "position_key"  # multiplied with queries or keys, like a key
     POSITION_MAP = "position_map"  # a linear map inside a position encoding
     QUERY = "query"
     KEY = "key"

@@ -16,7 +16,7 @@ class BatchNorm(Norm):
     In training μ and σ² are mean and population variance over the N tokens of the batch that are not padding; in
     evaluation they are running averages, r ← (1 − momentum) · r + momentum · statistic, the variance with N − 1.
     Statistics are taken in float32 or wider, over the batch of one forward: a batch in parts has those of each part.
-    β exists where the model has biases. In training every token sees the statistics of all, later ones included.
+    β exists where the model has biases. In training the output of a token depends on all tokens, later ones included.
 
     Args:
         eps: ε, in squared units of x.

@@ -117,5 +117,5 @@ class Sigmoid(Normaliser):
         self.power = power
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        seen = (~logits_BHQK.isneginf()).sum(dim=-1, keepdim=True).clamp(min=1)
-        return (logits_BHQK - self.power * seen.to(logits_BHQK.dtype).log()).sigmoid()
+        keys = (~logits_BHQK.isneginf()).sum(dim=-1, keepdim=True).clamp(min=1)
+        return (logits_BHQK - self.power * keys.to(logits_BHQK.dtype).log()).sigmoid()

@@ -28,7 +28,7 @@ class Function(Pattern):
     """Any importable rule(query, key) → bool [B|1, H|1, Q, K], named in a YAML by its dotted name.
 
     A rule that states nothing with `@states(…)` counts as anchored and not causal: combine it with Causal for a causal
-    model, as the preset `function` does. Settings of the rule are keywords, set beside its name.
+    model, as the preset `function` does. Settings of the rule are keywords, set next to its name.
 
     Args:
         rule: the function; every query must be allowed at least one key.

@@ -46,10 +46,10 @@ class Longformer(Pattern):
 class BigBird(Pattern):
     """Blocks of tokens that attend to a band of blocks, the first and last blocks, and some random blocks.
 
-    Zaheer et al. 2020 (arXiv:2007.14062, internal transformer construction). The first and last blocks also see
-    everything. The random blocks of a block are drawn from a stream of its own, so they are the same in every process,
-    in training and evaluation, and those before it do not depend on how long the sequence is. Never causal: combine it
-    with Causal, as the preset `bigbird_causal` does.
+    Zaheer et al. 2020 (arXiv:2007.14062, internal transformer construction). The first and last blocks also
+    attend to everything. The random blocks of a block are drawn from a stream of its own, so they are the same in every
+    process, in training and evaluation, and those before it do not depend on the sequence's length. Never causal: combine it with
+    Causal, as the preset `bigbird_causal` does.
 
     Args:
         block: tokens of a block.
@@ -93,12 +93,12 @@ class BigBird(Pattern):
         index = torch.arange(count)
         ahead = index[None, :] - index[:, None]
         ends = (index < self.first) | (index >= count - self.last)
-        seen = ((ahead >= -self.before) & (ahead <= self.after)) | ends[None, :] | ends[:, None]
+        allowed = ((ahead >= -self.before) & (ahead <= self.after)) | ends[None, :] | ends[:, None]
         for b in range(count):
-            seen[b, self.drawn(b, count)] = True
-        return seen
+            allowed[b, self.random_blocks(b, count)] = True
+        return allowed
 
-    def drawn(self, b: int, count: int) -> Tensor:
+    def random_blocks(self, b: int, count: int) -> Tensor:
         """The random blocks that block b may attend to, int64."""
         earlier = torch.arange(self.first, max(b - self.before, self.first))
         later = torch.arange(b + self.after + 1, max(count - self.last, b + self.after + 1))

@@ -68,7 +68,7 @@ class CoPE(Position):
 
     Each query decides which tokens between a key and itself count. e is a learned table [rows, E], read linearly
     between its rows; beyond the last row all share it. Golovneva et al. 2024, arXiv:2405.18719. Padding and other
-    documents never count, and keys later than the query are at 0. Assumes that keys stand in their true order. Heads
+    documents never count, and keys later than the query are at 0. Assumes that keys are in their true order. Heads
     share the table, as in the paper; so do the layers here.
 
     Args:

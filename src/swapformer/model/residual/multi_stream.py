@@ -86,8 +86,8 @@ class DenseNet(Residual):
     """Branch k reads a learned map of the embeddings and all earlier updates, [X_0; …; X_k] (W_k + [I … I])ᵀ.
 
     X_0 are the embeddings and X_k is the update of branch k − 1 of the model, none of them ever summed: the dense
-    connections of Huang et al. 2017 (arXiv:1608.06993), where the concatenation meets the first matrix of a branch.
-    Here it meets W_k [D, (k+1)·D] before the branch's norm and matrices; the model's output is read by a map of its own
+    connections of Huang et al. 2017 (arXiv:1608.06993), where the first matrix of a branch maps the concatenation.
+    Here W_k [D, (k+1)·D] maps it before the branch's norm and matrices; the model's output is read by a map of its own
     from all of them. All W_k start at 0, so the model starts as the plain sum, and have no weight decay. A norm after
     the sum applies to the newest update. State: X_0 … X_k.
     """

@@ -131,7 +131,7 @@ class StochasticDepth(Residual):
     2016, arXiv:1603.09382, whose b is drawn for each batch).
 
     Args:
-        survival: p_L, with which the last branch is kept.
+        survival: p_L, the probability that the last branch is added.
 
     Raises:
         ValueError: if p_L is not in (0, 1].

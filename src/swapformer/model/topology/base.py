@@ -1,4 +1,4 @@
-"""The topology slot's base: the way from a task's inputs to its answers."""
+"""The topology slot's base: from a task's inputs through embeddings and layers to its answers."""
 
 from __future__ import annotations
 
