@@ -1,10 +1,9 @@
-"""Stages: small configurations in which parts meet, one topology and one task each, composed once."""
+"""Small configurations in which pairs of options are tried: one topology and one task each, composed once."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -64,10 +63,10 @@ STAGES = {
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One of STAGES, composed.
+    """A small composed configuration, one of STAGES.
 
     Attributes:
-        name: what it is called.
+        name: its key in STAGES.
         chosen: the option of every slot.
         config: the resolved configuration.
     """
@@ -97,10 +96,10 @@ class Stage:
         return config
 
     def problems(self, options: Iterable[Option], settings: Settings = ()) -> list[str]:
-        """What the study would refuse these options for; empty if it would not."""
+        """The reasons for which the study would refuse these options; empty if it would not."""
         return problems(self.configure(options, settings), task_of(self.config))
 
-    def everywhere(self, options: Iterable[Option]) -> dict[str, str]:
+    def all_options(self, options: Iterable[Option]) -> dict[str, str]:
         """The option of every slot when these are chosen."""
         return {**self.chosen, **dict(options)}
 
@@ -115,21 +114,15 @@ def _changed(config: Config, key: str, value: Any) -> Config:
     return {**config, first: _changed(config[first], rest, value) if rest else value}
 
 
-@contextmanager
-def _hydra() -> Any:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        yield
-
-
 @lru_cache(maxsize=1024)
 def node(parent: str, group: str, name: str) -> Mapping[str, Any]:
     """The settings of an option, read and expanded once."""
-    place = "/".join(filter(None, (parent, group, name)))
-    content = yaml.safe_load((conf_dir() / f"{place}.yaml").read_text(encoding="utf-8"))
+    path = "/".join(filter(None, (parent, group, name)))
+    content = yaml.safe_load((conf_dir() / f"{path}.yaml").read_text(encoding="utf-8"))
     if "defaults" not in content:
         return dict(content)
-    with _hydra():
-        composed: Any = OmegaConf.to_container(hydra_compose(place), resolve=True)
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        composed: Any = OmegaConf.to_container(hydra_compose(path), resolve=True)
     for key in filter(None, (parent, group)):
         composed = composed[key]
     return dict(composed)
