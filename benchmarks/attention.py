@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 from benchmarks.measurement import Act, Ratio, Slope, alternating, compare, growth, timed
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose
 from swapformer.tools.cost.step_timer import peak_memory
 from swapformer.training.assemble import build_plan

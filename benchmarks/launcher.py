@@ -17,7 +17,7 @@ from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose
 from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Config, Trial, execute
 from swapformer.training.fit import fit
 
@@ -45,7 +45,7 @@ def _launch(trials: list[Trial], slots: int | None = None) -> float:
         store = Store(Path(directory))
         store.prepare()
         since = time.perf_counter()
-        LocalLauncher(store, here(), slots)(trials)
+        LocalLauncher(store, current_provenance(), slots)(trials)
         seconds = time.perf_counter() - since
         _require_finished(store, trials)
     return seconds
@@ -144,7 +144,7 @@ def _recorded_trial(config: Config) -> float:
         store, trial = Store(folder), make_trial(config)
         store.prepare()
         since = time.perf_counter()
-        record = execute(trial, store, here())
+        record = execute(trial, store, current_provenance())
         if record is None or record.status != FINISHED:
             raise RuntimeError("the trial did not finish; nothing was measured")
         return 1000 * (time.perf_counter() - since)

@@ -37,7 +37,8 @@ def test_configuration_studies_plugins_and_templates_travel_in_the_wheel(built: 
 
 def test_the_sdist_holds_what_the_repository_checks_itself_with(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
-    packed = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
     folders = ("src", "conf", "experiments", "tests", "benchmarks", "docs")
     wanted = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py")}
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}

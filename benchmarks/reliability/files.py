@@ -29,7 +29,7 @@ from benchmarks.reliability.tiny_trials import (
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.store import Store
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial, execute
 
 STEPS, CUT_STEPS = 20, 10
@@ -122,7 +122,7 @@ def measure_cut_files(offsets: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, silence():
         whole = Store(Path(folder) / "whole")
         whole.prepare()
-        execute(trial, whole, here())
+        execute(trial, whole, current_provenance())
         expected = result(whole, trial.id)
         if expected is None:
             raise RuntimeError("a trial that nothing disturbed did not finish; nothing was measured")
@@ -144,7 +144,7 @@ def _cut(whole: Store, trial: Trial, expected: TrialResult, name: str, offsets: 
                 file.truncate(cut)
             if name != LAST and store.peek(trial.id) is not None:
                 believed.append(cut)
-            execute(trial, store, here())
+            execute(trial, store, current_provenance())
             differ += differing(store, {trial.id: expected})
             aside = list(store.directory(trial.id).glob("*.corrupt-*"))
             if len(aside) != 1:

@@ -10,9 +10,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.report.figures.style import styles
 from swapformer.report.figures.svg import add_panel, label, new_figure, title

@@ -7,11 +7,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
+from swapformer.results.config import read_config
 from swapformer.results.record import FINISHED
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.tools.command_line import add_common, store_of
@@ -26,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     if record.status != FINISHED:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config(folder)
     notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
-from swapformer.results.config import differences, read_config, says
+from swapformer.results.config import config_path, differences, matches, read_config
 from swapformer.results.prune import Waste, find_waste, remove
 from swapformer.results.record import FINAL, STATUSES, Record
 from swapformer.results.store import Store
@@ -99,7 +99,7 @@ def _selected(store: Store, ids: Sequence[str], options: argparse.Namespace, ind
             for member in index.get(record.id, ())
         ):
             return False
-        return options.config is None or says(store.directory(record.id), options.config)
+        return options.config is None or matches(store.directory(record.id), options.config)
 
     found = [store.find(prefix) for prefix in ids] if ids else store.records()
     return [record for record in found if fits(record)]
@@ -143,7 +143,8 @@ def _compare(store: Store, first: str, second: str, as_json: bool) -> int:
     ]
     for record, config in zip((one, other), configs, strict=True):
         if not config:
-            raise UsageError(f"trial {record.id} has no config.yaml that can be read, so there is nothing to compare")
+            name = config_path(store.directory(record.id)).name
+            raise UsageError(f"trial {record.id} has no {name} that can be read, so there is nothing to compare")
     config = differences(configs[0], configs[1])
     metrics = {name: (one.metrics[name], other.metrics[name]) for name in one.metrics if name in other.metrics}
     if as_json:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
-from swapformer.model.attention.kv_cache import places_kept
+from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.results.arms import Measure
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory
 from swapformer.training.parameter_selection import stacks
@@ -31,9 +32,6 @@ from swapformer.training.parameter_selection import stacks
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 T = TypeVar("T")
-
-Measure = Literal["params", "flops", "kv_bytes"]
-UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
@@ -155,7 +153,7 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     total = 0
     for layer in plan.layers:
         attention, tokens = layer.attention(), length
-        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+        if (last := cached_positions(layer.pattern(), layer.position())) is not None:
             tokens = min(length, last)
         total += (attention.cache_width or 0) * tokens * dtype.itemsize
         total += (attention.state_width or 0) * max(dtype.itemsize, 4)

@@ -15,8 +15,8 @@ from typing import Any
 from swapformer import __version__
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.files import write_atomic
-from swapformer.study.config.compose import identity
+from swapformer.results.costs import Measurement, is_measured
+from swapformer.study.config.identity import identity
 from swapformer.study.launch.machine import hardware
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.slots import pinned_threads
@@ -78,33 +78,23 @@ class CostPass:
             return
         self.found.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
 
-    def store(self, folder: Path, provenance: Provenance) -> None:
-        """Write a file for each key and this hardware under `folder`, in place of an older one."""
+    def store(self, runs_dir: Path, provenance: Provenance) -> None:
+        """Store the rounds of each key for this hardware, in place of older ones."""
         began = records.now()
         for key, rounds in self.found.items():
-            machine = hardware(self.configs[key]["trainer"]["accelerator"])
-            path = folder / key / f"{machine['key']}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = {
-                "schema_version": 1, "key": key, "hardware": machine, "rounds": rounds,
-                "tokens_per_step": rounds[0]["tokens_per_step"], "warm_up": self.warm_up, "steps": self.steps,
-                "forced": self.forced, "load": self.load, "pass": began, "commit": provenance.commit,
-                "swapformer": __version__,
-            }  # fmt: skip
-            write_atomic(path, json.dumps(content, indent=1) + "\n")
+            Measurement(
+                key, hardware(self.configs[key]["trainer"]["accelerator"]), rounds, self.warm_up, self.steps,
+                self.forced, self.load, began, provenance.commit, __version__,
+            ).write(runs_dir)  # fmt: skip
 
 
-def unmeasured(configs: Mapping[str, Config], folder: Path) -> dict[str, Config]:
+def unmeasured(configs: Mapping[str, Config], runs_dir: Path) -> dict[str, Config]:
     """The configurations whose costs on this hardware were not measured yet, or cannot be read."""
-    return {key: config for key, config in configs.items() if not _is_measured(key, config, folder)}
-
-
-def _is_measured(key: str, config: Config, folder: Path) -> bool:
-    path = folder / key / f"{hardware(config['trainer']['accelerator'])['key']}.json"
-    try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["rounds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return {
+        key: config
+        for key, config in configs.items()
+        if not is_measured(runs_dir, key, hardware(config["trainer"]["accelerator"])["key"])
+    }
 
 
 def require_quiet_machine(force: bool) -> None:

@@ -13,21 +13,21 @@ from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
 from swapformer.report.build import build
+from swapformer.results.arms import arm_name
 from swapformer.results.config import read_config
-from swapformer.results.costs import INDEX, Costs, Counted, read_costs
-from swapformer.results.files import write_atomic
+from swapformer.results.costs import CostedArm, Costs, Counted, read_costs, write_counted
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.config.compose import task_of
 from swapformer.study.config.cost import measure
 from swapformer.study.launch.machine import alone
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.tools.command_line import columns, store_of, study_folder
 from swapformer.tools.cost.cost_pass import CostPass, cost_key, loaded, require_quiet_machine, unmeasured
 
 
 @dataclass(frozen=True)
-class CostedArm:
+class _Arm:
     """An arm in a condition, with the configuration of one of its trials and the key of its measured costs."""
 
     arm: str
@@ -38,19 +38,18 @@ class CostedArm:
 
     @property
     def name(self) -> str:
-        return f"{self.arm} with {self.condition}" if self.condition else self.arm
+        return arm_name(self.arm, self.condition)
 
 
 def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int:
     """Count, measure what was asked for, build the report again, and print; returns the exit status."""
     store = store_of(overrides)
     folder = study_folder(store, name)
-    manifest = read_manifest(folder / "manifest.json")
+    manifest = read_manifest(folder)
     arms, wrong = _costed_arms(manifest, store)
     if options.measure:
         wrong |= _measure_arms(options, arms, store)
-    entries = [_entry(arm) for arm in arms]
-    write_atomic(folder / INDEX, json.dumps({"schema_version": 1, "arms": entries}, indent=1) + "\n")
+    write_counted(folder, [CostedArm(a.arm, a.condition, a.trial, a.key, _counted(a.config)) for a in arms])
     built = build(folder, store.runs_dir)
     costs = read_costs(manifest, folder, store.runs_dir, [])
     if options.json:
@@ -63,32 +62,31 @@ def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int
     return 0
 
 
-def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[CostedArm], dict[str, str]]:
+def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[_Arm], dict[str, str]]:
     """The arms that have a trial with a configuration, and why the others have none."""
-    found: list[CostedArm] = []
+    found: list[_Arm] = []
     wrong: dict[str, str] = {}
     for arm, condition in dict.fromkeys((cell.arm, cell.condition) for cell in manifest.cells):
-        name = f"{arm} with {condition}" if condition else arm
+        name = arm_name(arm, condition)
         trials = [cell.trial for cell in manifest.cells if (cell.arm, cell.condition) == (arm, condition)]
         trial, config = next(((t, c) for t in trials if (c := read_config(store.directory(t)))), ("", {}))
         if not config:
             wrong[name] = "none of its trials has begun"
             continue
         try:
-            found.append(CostedArm(arm, condition, trial, config, cost_key(config)))
+            found.append(_Arm(arm, condition, trial, config, cost_key(config)))
         except (KeyError, TypeError) as error:
             wrong[name] = f"the settings of trial {trial} are another version's ({error}); run the study again"
     return found, wrong
 
 
-def _measure_arms(options: argparse.Namespace, arms: Sequence[CostedArm], store: Store) -> dict[str, str]:
+def _measure_arms(options: argparse.Namespace, arms: Sequence[_Arm], store: Store) -> dict[str, str]:
     """Measure the arms that were not measured on this hardware yet, or all; returns by arm why some could not be."""
     rounds, warm_up, steps = options.rounds or 5, options.warm_up or 10, options.steps or 40
     several = {arm.name: arm.config["trainer"]["devices"] for arm in arms if arm.config["trainer"]["devices"] != 1}
     wrong = {name: f"it trains on {devices} devices, and one is measured" for name, devices in several.items()}
     configs = {arm.key: arm.config for arm in arms if arm.name not in several}
-    folder = store.runs_dir / "costs"
-    todo = configs if options.again else unmeasured(configs, folder)
+    todo = configs if options.again else unmeasured(configs, store.runs_dir)
     print(f"swapformer: {len(todo)} of {len(configs)} costs to measure", file=sys.stderr)
     if not todo:
         return wrong
@@ -100,16 +98,8 @@ def _measure_arms(options: argparse.Namespace, arms: Sequence[CostedArm], store:
     with alone():
         measuring = CostPass(todo, rounds, warm_up, steps, loaded(), say)
         measuring.run()
-    measuring.store(folder, here())
+    measuring.store(store.runs_dir, current_provenance())
     return wrong | {arm.name: measuring.wrong[arm.key] for arm in arms if arm.key in measuring.wrong}
-
-
-def _entry(arm: CostedArm) -> dict[str, Any]:
-    """The arm's entry in the file that the report reads."""
-    return {
-        "arm": arm.arm, "condition": arm.condition, "trial": arm.trial, "key": arm.key,
-        "counted": asdict(_counted(arm.config)),
-    }  # fmt: skip
 
 
 def _counted(config: dict[str, Any]) -> Counted:
@@ -126,8 +116,8 @@ def _counted(config: dict[str, Any]) -> Counted:
     return Counted(found["forward"] + found["backward"], found["activations"], cache)
 
 
-def _plain(arms: Sequence[CostedArm], costs: Costs) -> dict[str, Any]:
-    def one(arm: CostedArm) -> dict[str, Any]:
+def _plain(arms: Sequence[_Arm], costs: Costs) -> dict[str, Any]:
+    def one(arm: _Arm) -> dict[str, Any]:
         cell = arm.arm, arm.condition
         measured = {hardware: found[cell] for hardware, found in costs.measured.items() if cell in found}
         return {
@@ -140,7 +130,7 @@ def _plain(arms: Sequence[CostedArm], costs: Costs) -> dict[str, Any]:
     return {"arms": [one(arm) for arm in arms]}
 
 
-def _tables(arms: Sequence[CostedArm], costs: Costs) -> list[str]:
+def _tables(arms: Sequence[_Arm], costs: Costs) -> list[str]:
     """A table of the counted costs, then one for each machine on which costs were measured."""
 
     def number(value: int | None, text: Callable[[float], str]) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 import yaml
 
+from swapformer.options import NONE
 from swapformer.options import option as read_option
+from swapformer.targets import targets
 from swapformer.tools.pairs.stages import Option, Settings, Stage, options_of
 from swapformer.training.assemble import SLOTS
 
-_CHOICE = re.compile(r"model/([a-z_]+)=(\w+)")
+_CHOICE = re.compile(r"model/([a-z_]+)=(\w+|\[\])")
 _MORE = re.compile(r"(?:, or |, | or )(\w+)")
 _SETTING = re.compile(r"\b(trainer|allow|(?:model|task|trainer)(?:\.[a-z_]+)+)=(\[[^\]]*\]|[\w.-]*\w)")
 
@@ -215,7 +217,7 @@ class Judge:
 
 def exists(advice: Advice) -> bool:
     """Whether the advised option exists."""
-    return advice.option is None or advice.option in options_of([advice.slot])
+    return advice.option in (None, Option("extension", NONE), *options_of([advice.slot] if advice.slot else []))
 
 
 def names(text: str, option: Option) -> bool:
@@ -225,5 +227,5 @@ def names(text: str, option: Option) -> bool:
 
 @lru_cache(maxsize=1024)
 def _words(option: Option) -> tuple[str, ...]:
-    _, _, name = str(read_option(*option)["_target_"]).rpartition(".")
+    name = next(targets(read_option(*option))).rpartition(".")[2]
     return option.name, option.name.replace("_", " "), name
