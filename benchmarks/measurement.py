@@ -14,7 +14,7 @@ Act = Callable[[], object]
 
 @dataclass(frozen=True)
 class Ratio:
-    """How two sides compare.
+    """The comparison of two sides that took turns.
 
     Attributes:
         name: what was measured.
@@ -23,8 +23,8 @@ class Ratio:
         ratio: median over the rounds of ours / theirs.
         lowest, highest: of the rounds' ratios.
         rounds: how many.
-        target: what the project asks for, in words; None where the number alone is of interest.
-        met: whether it was; None without a target.
+        target: the project's aim in words; None where the number alone is of interest.
+        met: whether it was reached; None without a target.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Ratio:
         """One line for people."""
         return (
             f"{self.name}: {self.ours:.3g} against {self.theirs:.3g} {self.unit}, ratio {self.ratio:.3f} "
-            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{asked(self.target, self.met)}"
+            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{_target_text(self.target, self.met)}"
         )
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
-def asked(target: str | None, met: bool | None) -> str:
-    """The end of a line: what was asked for, and whether it was met."""
+def _target_text(target: str | None, met: bool | None) -> str:
+    """The end of a line: the target, and whether it was met."""
     return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
 
 
@@ -114,12 +114,12 @@ def compare(
 
 @dataclass(frozen=True)
 class Slope:
-    """How something grows: the slope of a straight line through its logarithm against that of a size.
+    """The growth of a quantity with a size: the slope of a line through both logarithms.
 
     Attributes:
         name: what was measured.
         unit: of the values.
-        sizes, values: what was measured at which size.
+        sizes, values: the values at each size.
         slope: 1 where it grows as the size does, 2 where as its square.
         target, met: as for a ratio.
     """
@@ -135,14 +135,14 @@ class Slope:
     def line(self) -> str:
         """One line for people."""
         points = ", ".join(f"{value:.3g} at {size}" for size, value in zip(self.sizes, self.values, strict=True))
-        return f"{self.name}: {points} {self.unit}, slope {self.slope:.2f}{asked(self.target, self.met)}"
+        return f"{self.name}: {points} {self.unit}, slope {self.slope:.2f}{_target_text(self.target, self.met)}"
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> Slope:
-    """The slope of what was measured at each size, of which at most `most` is asked."""
+    """The slope of the values that were measured at each size; the target is at most `most`."""
     x, y = ([math.log(value) for value in values] for values in (measured.keys(), measured.values()))
     slope = linear_regression(x, y).slope
     return Slope(name, unit, tuple(measured), tuple(measured.values()), slope, f"slope ≤ {most}", slope <= most)
@@ -150,14 +150,14 @@ def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured.
+    """A number that is held against a target.
 
     Attributes:
-        name: of what.
+        name: what was measured.
         value: in `unit`.
         unit: of the value.
-        target: what the project asks for, in words.
-        met: whether it was.
+        target: the project's aim in words.
+        met: whether it was reached.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Figure:
 
     def line(self) -> str:
         """One line for people."""
-        return f"{self.name}: {self.value:.3g} {self.unit}; asked: {self.target}: {'met' if self.met else 'missed'}"
+        return f"{self.name}: {self.value:.3g} {self.unit}{_target_text(self.target, self.met)}"
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

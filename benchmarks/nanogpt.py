@@ -61,7 +61,7 @@ class _MLP(nn.Module):
 
 
 class _Block(nn.Module):
-    """Pre-norm attention and _MLP."""
+    """Pre-norm attention and MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

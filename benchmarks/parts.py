@@ -1,4 +1,4 @@
-"""Groups of parts against slower or plainer twins: `python -m benchmarks parts`; norms are here, others beside."""
+"""Parts against plainer implementations: the groups of `python -m benchmarks parts`, and that of norms."""
 
 from __future__ import annotations
 
