@@ -1,14 +1,12 @@
-"""Two ways to do the same work, timed in turn."""
+"""Measurements: a ratio of two sides that take turns, a slope against a size, or a number held against a target."""
 
 from __future__ import annotations
 
-import os
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from statistics import median
-
-from swapformer.errors import UsageError
+from statistics import linear_regression, median
 
 Act = Callable[[], object]
 """Some work, done once."""
@@ -16,7 +14,7 @@ Act = Callable[[], object]
 
 @dataclass(frozen=True)
 class Ratio:
-    """How two sides compare.
+    """The comparison of two sides that took turns.
 
     Attributes:
         name: what was measured.
@@ -25,8 +23,8 @@ class Ratio:
         ratio: median over the rounds of ours / theirs.
         lowest, highest: of the rounds' ratios.
         rounds: how many.
-        target: what the project asks for, in words; None where the number alone is of interest.
-        met: whether it was; None without a target.
+        target: the project's aim in words; None where the number alone is of interest.
+        met: whether it was reached; None without a target.
     """
 
     name: str
@@ -44,15 +42,15 @@ class Ratio:
         """One line for people."""
         return (
             f"{self.name}: {self.ours:.3g} against {self.theirs:.3g} {self.unit}, ratio {self.ratio:.3f} "
-            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{asked(self.target, self.met)}"
+            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{_target_text(self.target, self.met)}"
         )
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
-def asked(target: str | None, met: bool | None) -> str:
-    """The end of a line: what was asked for, and whether it was met."""
+def _target_text(target: str | None, met: bool | None) -> str:
+    """The end of a line: the target, and whether it was met."""
     return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
 
 
@@ -114,19 +112,63 @@ def compare(
     )
 
 
-def require_quiet_machine(force: bool) -> None:
-    """Refuse to measure beside other work.
+@dataclass(frozen=True)
+class Slope:
+    """The growth of a quantity with a size: the slope of a line through both logarithms.
 
-    Raises:
-        UsageError: if the load of the last minute exceeds half a core for each core.
+    Attributes:
+        name: what was measured.
+        unit: of the values.
+        sizes, values: the values at each size.
+        slope: 1 where it grows as the size does, 2 where as its square.
+        target, met: as for a ratio.
     """
-    if loaded() and not force:
-        raise UsageError(
-            f"a benchmark needs a quiet machine, but the load of the last minute is {os.getloadavg()[0]:.1f} on "
-            f"{os.cpu_count()} cores; wait, or measure all the same with --force."
-        )
+
+    name: str
+    unit: str
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
+    slope: float
+    target: str | None
+    met: bool | None
+
+    def line(self) -> str:
+        """One line for people."""
+        points = ", ".join(f"{value:.3g} at {size}" for size, value in zip(self.sizes, self.values, strict=True))
+        return f"{self.name}: {points} {self.unit}, slope {self.slope:.2f}{_target_text(self.target, self.met)}"
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
 
 
-def loaded() -> bool:
-    """Whether the load of the last minute exceeds half a core for each core."""
-    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> Slope:
+    """The slope of the values that were measured at each size; the target is at most `most`."""
+    x, y = ([math.log(value) for value in values] for values in (measured.keys(), measured.values()))
+    slope = linear_regression(x, y).slope
+    return Slope(name, unit, tuple(measured), tuple(measured.values()), slope, f"slope ≤ {most}", slope <= most)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that is held against a target.
+
+    Attributes:
+        name: what was measured.
+        value: in `unit`.
+        unit: of the value.
+        target: the project's aim in words.
+        met: whether it was reached.
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: str
+    met: bool
+
+    def line(self) -> str:
+        """One line for people."""
+        return f"{self.name}: {self.value:.3g} {self.unit}{_target_text(self.target, self.met)}"
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)

@@ -1,7 +1,8 @@
-"""What a command line names: the store, and a study that was run in it."""
+"""Shared by the commands: common options, the store and study that a command line names, columns of text."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,16 @@ from swapformer.results.store import Store
 from swapformer.study.config import overrides as texts
 
 
+def add_common(parser: argparse.ArgumentParser, *, json: bool = True) -> argparse.ArgumentParser:
+    """Add --json, where the command has it, and --debug to a parser."""
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
 def store_of(overrides: Sequence[str]) -> Store:
-    """The store at `runs_dir=…`, or at its default place.
+    """The store at `runs_dir=…`, or at its default path.
 
     Raises:
         UsageError: if anything else is overridden, or nothing was ever run there: an empty list would say that there is
@@ -24,13 +33,13 @@ def store_of(overrides: Sequence[str]) -> Store:
     store = Store(Path(texts.value(overrides, "runs_dir") or default_runs_dir()))
     if not store.exists:
         raise UsageError(
-            f"there is no store in {store.runs_dir}: nothing was run there yet; runs_dir=… names another place"
+            f"there is no store in {store.runs_dir}: nothing was run there yet; runs_dir=… names another path"
         )
     return store
 
 
-def apart(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names among a command's arguments, and its overrides."""
+def names_and_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments without an equals sign, and those with one."""
     return [text for text in arguments if "=" not in text], [text for text in arguments if "=" in text]
 
 
@@ -51,3 +60,13 @@ def study_folder(store: Store, name: str) -> Path:
         why = f"fits {', '.join(matches)}" if matches else f"is not in {store.studies}{suggest(name, known)}"
         raise UsageError(f"the study must be one that was run here, but {name!r} {why}")
     return store.studies / matches[0]
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> str:
+    """Rows of text with aligned columns; with `right`, all but the first column are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = [
+        [f"{cell:{'>' if right and index else '<'}{width}}" for index, (cell, width) in enumerate(cells)]
+        for cells in (list(zip(row, widths, strict=True)) for row in rows)
+    ]
+    return "\n".join("  ".join(row).rstrip() for row in aligned)

@@ -1,4 +1,4 @@
-"""SIGKILL, again and again, at random moments, for whatever takes part in a study: trials, fork server, parent."""
+"""Processes of a study: SIGKILLs of trials, fork server and parent at random moments, and two parents at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.figure import Figure
-from benchmarks.reliability.tiny_trials import SMALL, count, differing, leftovers, undisturbed
+from benchmarks.measurement import Figure
+from benchmarks.reliability.tiny_trials import SMALL, differing, leftovers, none_of, trials, undisturbed
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
 from swapformer.study.expand import make_trial
@@ -26,26 +26,28 @@ from swapformer.study.launch.trial import Trial
 
 ARMS = {"one": ["model.num_heads=1"], "two": ["model.num_heads=2"]}
 STEPS = 300
-MORE = 10
-"""Seeds of each arm to begin with, and that are added when all are finished before the last kill."""
-VAIN = 5
-"""How often the parent is started without any kill before the study is taken for one that cannot go on."""
+SEEDS = 10
+"""Seeds of each arm at the start; as many are added when all are finished before the last kill."""
+MAX_STARTS = 5
+"""Starts of the parent without a kill in between, after which the study is taken for one that cannot go on."""
 WEIGHTS = {"trial": 7, "server": 2, "parent": 1}
-"""How often each is the victim: a parent takes as long to start as a few trials take."""
+"""Weights by which a victim is drawn: a parent takes as long to start as a few trials take."""
 PAUSE = (0.05, 1.2)
-"""Seconds between kills, at the least and at the most."""
+"""Shortest and longest pause between kills, in seconds."""
+SHARED_STEPS = 100
+"""Steps of the trials that two parents share."""
 
 
-def survived(kills: int, seed: int) -> list[Figure]:
-    """What a study comes to after `kills` kills, against the same study undisturbed."""
+def measure_kills(kills: int, seed: int) -> list[Figure]:
+    """Compare a study after `kills` kills with the same study undisturbed."""
     generator, victims = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        study, store = _write(Path(folder)), Store(Path(folder) / "runs")
-        seeds, parent, vain = MORE, None, 0
-        while victims.total() < kills and vain < VAIN:
+        study, store = _write_study(Path(folder)), Store(Path(folder) / "runs")
+        seeds, parent, starts = SEEDS, None, 0
+        while victims.total() < kills and starts < MAX_STARTS:
             if parent is None or parent.poll() is not None:
-                seeds += MORE if parent is not None and parent.returncode == 0 else 0
-                vain += 1
+                seeds += SEEDS if parent is not None and parent.returncode == 0 else 0
+                starts += 1
                 parent = _start(study, store, seeds)
             kind = generator.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             while not _holders(store) and parent.poll() is None:
@@ -53,7 +55,7 @@ def survived(kills: int, seed: int) -> list[Figure]:
             time.sleep(generator.uniform(*PAUSE))
             if _kill(kind, parent, store, generator):
                 victims[kind] += 1
-                vain = 0
+                starts = 0
         if parent is not None:
             parent.wait()
         status = 1
@@ -61,10 +63,10 @@ def survived(kills: int, seed: int) -> list[Figure]:
             status = _start(study, store, seeds).wait()
             if status == 0:
                 break
-        return [_delivered(victims, kills, seed), *_state(study, store, seeds, status)]
+        return [_kill_count(victims, kills, seed), *_end_state(study, store, seeds, status)]
 
 
-def _delivered(victims: Counter[str], kills: int, seed: int) -> Figure:
+def _kill_count(victims: Counter[str], kills: int, seed: int) -> Figure:
     parts = ", ".join(f"{victims[kind]} of a {kind}" for kind in WEIGHTS)
     return Figure(
         f"SIGKILLs delivered with --seed {seed}: {parts}",
@@ -75,33 +77,33 @@ def _delivered(victims: Counter[str], kills: int, seed: int) -> Figure:
     )
 
 
-def _state(study: Path, store: Store, seeds: int, status: int) -> list[Figure]:
+def _end_state(study: Path, store: Store, seeds: int, status: int) -> list[Figure]:
     wanted = [_trial(arm, seed) for arm in ARMS for seed in range(seeds)]
     report = store.studies / study.stem / "report" / "results.csv"
     rows = []
     if report.is_file():
         with report.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["metric"] == "val/loss"]
-    places = Counter((row["arm"], row["seed"]) for row in rows)
-    lost = [(arm, str(seed)) for arm in ARMS for seed in range(seeds) if not places[arm, str(seed)]]
+    cells = Counter((row["arm"], row["seed"]) for row in rows)
+    lost = [(arm, str(seed)) for arm in ARMS for seed in range(seeds) if not cells[arm, str(seed)]]
     with undisturbed(wanted) as expected:
         wrong = differing(store, expected)
     again = [trial for trial in wanted if (record := store.read(trial.id)) is not None and record.attempts > 1]
     name = f"of {len(wanted)} trials of {STEPS} steps ({len(again)} of them begun more than once)"
     return [
         Figure(f"exit status of the study in the end, {name}", status, "", "0", status == 0),
-        Figure(*count("trials that are lost in results.csv", lost, "trials")),
-        Figure(*count("trials that are counted twice", [place for place, n in places.items() if n > 1], "trials")),
-        Figure(*count("trials whose numbers or curves are not bit-equal to undisturbed ones", wrong, "trials")),
-        Figure(*count("trials beyond those asked for", set(store.ids()) - {each.id for each in wanted}, "trials")),
-        Figure(*count("files half-written in the end", leftovers(store), "files")),
+        none_of("trials that are lost in results.csv", lost, "trials"),
+        none_of("trials that are counted twice", [cell for cell, n in cells.items() if n > 1], "trials"),
+        none_of("trials whose numbers or curves are not bit-equal to undisturbed ones", wrong, "trials"),
+        none_of("trials beyond those asked for", set(store.ids()) - {each.id for each in wanted}, "trials"),
+        none_of("files half-written in the end", leftovers(store), "files"),
     ]
 
 
-def _write(folder: Path) -> Path:
+def _write_study(folder: Path) -> Path:
     path = folder / "kills.yaml"
     shared = [*SMALL, f"budget.steps={STEPS}"]
-    plain = {"question": "", "baseline": "one", "arms": ARMS, "overrides": shared, "seeds": MORE}
+    plain = {"question": "", "baseline": "one", "arms": ARMS, "overrides": shared, "seeds": SEEDS}
     path.write_text(yaml.safe_dump(plain | {"metrics": ["val/loss"]}), encoding="utf-8")
     return path
 
@@ -137,7 +139,7 @@ def _kill(kind: str, parent: subprocess.Popen[bytes], store: Store, generator: r
 
 
 def _holders(store: Store) -> list[int]:
-    """The processes that hold a trial's lock, as its heartbeat says."""
+    """The processes that hold a trial's lock, by its heartbeat."""
     found = []
     for beat in store.trials.glob("*/heartbeat"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -153,3 +155,25 @@ def _parent_of(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def measure_parents(seeds: int) -> list[Figure]:
+    """Run one study by two parents in one store at the same time."""
+    with tempfile.TemporaryDirectory() as folder:
+        study, store = Path(folder) / "shared.yaml", Store(Path(folder) / "runs")
+        plain = {"question": "", "baseline": "only", "arms": {"only": []}, "seeds": seeds, "metrics": ["val/loss"]}
+        study.write_text(
+            yaml.safe_dump(plain | {"overrides": [*SMALL, f"budget.steps={SHARED_STEPS}"]}), encoding="utf-8"
+        )
+        command = [sys.executable, "-m", "swapformer.cli", "study", str(study), f"runs_dir={store.runs_dir}"]
+        parents = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+        statuses = [parent.wait() for parent in parents]
+        wanted = trials(seeds, f"budget.steps={SHARED_STEPS}")
+        twice = [trial for trial in wanted if (found := store.read(trial.id)) is None or found.attempts != 1]
+        with undisturbed(wanted) as expected:
+            wrong = differing(store, expected)
+        return [
+            none_of("two parents on one store: exit statuses other than 0", filter(None, statuses), "parents"),
+            none_of(f"two parents on one store: of {seeds} trials, not begun just once", twice, "trials"),
+            none_of("two parents on one store: trials that differ from undisturbed ones", wrong, "trials"),
+        ]
