@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.results.history import HistoryTail, HistoryWriter, HistoryRow, newest_step, parse_row, read_history
+from swapformer.results.history import HistoryRow, HistoryTail, HistoryWriter, newest_step, parse_row, read_history
 
 HEAD = "step,name,value\n"
 ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,val/loss,2.5\n", "30,train/loss,nan\n"]

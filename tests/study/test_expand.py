@@ -15,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.manifest import make_manifest
@@ -146,13 +146,13 @@ def test_new_arms_and_seeds_train_only_what_is_new(composer: fakes.Composer, tmp
             execute(trial, store, fakes.PROVENANCE, fakes.WORK)
 
     arms = {f"h{heads}": [f"heads={heads}"] for heads in (1, 2, 4, 8)}
-    run(plan(composer).trials, store, launch)
+    launch_missing(plan(composer).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 9
-    run(plan(composer, seeds=4).trials, store, launch)
+    launch_missing(plan(composer, seeds=4).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 12
-    run(plan(composer, seeds=4, arms=arms).trials, store, launch)
+    launch_missing(plan(composer, seeds=4, arms=arms).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 16
-    run(plan(composer, seeds=[0, 3], arms=arms).trials, store, launch)
+    launch_missing(plan(composer, seeds=[0, 3], arms=arms).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 16
 
 

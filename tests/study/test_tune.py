@@ -16,14 +16,14 @@ from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
-from swapformer.study.arm_differences import settled
+from swapformer.study.arm_differences import tuning_lines
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.launcher import Launch
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.run_study import Answer, answer
+from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
-from swapformer.study.tune import SettingResult, choose
+from swapformer.study.tune import Tried, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
 LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
@@ -49,12 +49,12 @@ def launch(store: Store) -> Launch:
 
 def tuned(planned: Plan, store: Store) -> Mapping[ArmCondition, Choice]:
     """What is chosen after the tuning trials alone."""
-    run(planned.tuning_trials, store, launch(store))
+    launch_missing(planned.tuning_trials, store, launch(store))
     return choose(planned, store)
 
 
-def answered(planned: Plan, store: Store) -> Answer:
-    return answer(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True)
+def answered(planned: Plan, store: Store) -> StudyResult:
+    return run_study(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path) -> Answer:
+def whole(place: Path) -> StudyResult:
     """Five arms from question to answer; of the last two, every tuning trial fails, and every trial diverges."""
     arms = {**ARMS, "broken": ["best=1e-3", "behaviour=fail"], "lost": ["best=1e-3", "stable=1e-9"]}
     return answered(plan(place, arms=arms), Store(place / "runs"))
 
 
 class TestAWholeStudy:
-    def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: Answer) -> None:
+    def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: StudyResult) -> None:
         """The fake training's loss is the distance to each arm's best rate, in decades."""
         chosen = {arm: choice.values["lr"] for (arm, _), choice in whole.plan.chosen.items()}
         assert chosen == {"base": "1e-2", "other": "1e-3", "wild": "1e-1", "lost": "1e-4"}
@@ -78,7 +78,7 @@ class TestAWholeStudy:
         means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm in ARMS}
         assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
 
-    def test_never_reports_tuning_seeds(self, whole: Answer, place: Path) -> None:
+    def test_never_reports_tuning_seeds(self, whole: StudyResult, place: Path) -> None:
         store = Store(place / "runs")
         manifest = json.loads((store.studies / "tuned" / "manifest.json").read_text())
         tried = {trial for tried in manifest["tuning"]["tried"] for trial in tried["trials"]}
@@ -87,33 +87,33 @@ class TestAWholeStudy:
         assert set(whole.report.records.cells["seed"]) == {0, 1, 2}
         assert {store.find(trial).seed for trial in tried} == {1_000_000, 1_000_001}
 
-    def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: Answer) -> None:
+    def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: StudyResult) -> None:
         edges = {arm: choice.edges for (arm, _), choice in whole.plan.chosen.items()}
         assert edges == {"base": (), "other": (), "wild": ("lr",), "lost": ()}
         assert any("wild: the chosen lr=1e-1 lies at the edge" in caveat for caveat in whole.report.caveats)
 
-    def test_says_where_every_setting_diverged_and_gives_no_advice_about_edges(self, whole: Answer) -> None:
+    def test_says_where_every_setting_diverged_and_gives_no_advice_about_edges(self, whole: StudyResult) -> None:
         assert {arm for (arm, _), choice in whole.plan.chosen.items() if choice.diverged} == {"lost"}
         line = "lost: every setting that was tried diverged; lr=1e-4 is only the first; put other values into `tune`"
         said = [caveat for caveat in whole.report.caveats if caveat.startswith("lost: ")]
         assert said == [f"{line}."]
-        assert list(settled(whole.plan))[2:] == ["wild: lr=1e-1 (at the edge of what was tried)",
+        assert list(tuning_lines(whole.plan))[2:] == ["wild: lr=1e-1 (at the edge of what was tried)",
                                                  "broken: not tuned, trials are missing", line]  # fmt: skip
         page = (whole.report.directory / "report.html").read_text()
         assert page.count("every setting diverged") == page.count("at the edge</span>") == 1
         tuning = {each["arm"]: each for each in whole.report.as_dict()["tuning"]}
         assert tuning["lost"]["diverged"] is True and tuning["wild"]["diverged"] is False
 
-    def test_draws_the_sensitivity_of_every_arm(self, whole: Answer) -> None:
+    def test_draws_the_sensitivity_of_every_arm(self, whole: StudyResult) -> None:
         svg = (whole.report.directory / "tuning_lr.svg").read_text()
         text = "".join(ET.fromstring(svg[svg.index("<svg") :]).itertext())
         assert all(name in text for name in (*ARMS, "1e-4", "1e-1"))
 
-    def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: Answer) -> None:
+    def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: StudyResult) -> None:
         assert len(whole.failed) == 8 and set(whole.failed.values()) == {records.FAILED}
         assert whole.report.records.count("missing", "broken") == 3
 
-    def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: Answer, place: Path) -> None:
+    def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: StudyResult, place: Path) -> None:
         trained = fakes.runs(place / "journal")
         planned = plan(place)
         assert tuned(planned, Store(place / "runs")) == {
@@ -129,7 +129,13 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     chosen = tuned(planned, store)
     assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
     assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
-    assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
+    assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [
+        0,
+        1,
+        2,
+    ], (  # still reported
+        "still reported"
+    )
 
 
 @pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
@@ -137,17 +143,17 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     direction: str, better: float, worse: float
 ) -> None:
     """The mean over the survivors would flatter it."""
-    whole, poor = (SettingResult(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
-    lossy = SettingResult(("a", ""), ("lr=2",), (better,), 1, 0)
-    gone = SettingResult(("a", ""), ("lr=3",), (), 2, 0)
+    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
+    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
+    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
     ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
     assert ranked == [whole, poor, lossy, gone]
 
 
 def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
     """A mean of 4 against one of 3, though most of the first one's values are better."""
-    uneven = SettingResult(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
-    even = SettingResult(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
+    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
     assert min([uneven, even], key=lambda each: each.rank("lower")) is even
     assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
 
@@ -175,7 +181,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: S
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        answer(planned, store, fakes.PROVENANCE, lambda progress: stops, quiet=True)
+        run_study(planned, store, fakes.PROVENANCE, lambda progress: stops, quiet=True)
     assert choose(planned, store) == {}, "no arm has all its results yet"
     assert len(tuned(planned, store)) == 3
     done = fakes.runs(tmp_path / "journal")
