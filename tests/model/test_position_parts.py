@@ -17,7 +17,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.position import Position
 from swapformer.study.config.compose import check, compose
 from swapformer.task.base import Batch
-from swapformer.task.copy import Copy
+from swapformer.task.lists import Copy
 from swapformer.training.assemble import build_model, build_plan
 from swapformer.training.data import EvaluationStream, TrainingStream, draw_positions, placed, positions_drawn_from
 

@@ -14,7 +14,7 @@ import torch
 
 from swapformer.task import Masked, Text, baselines
 from swapformer.task.base import IGNORE
-from swapformer.task.baselines import Baselines, Counts, measure
+from swapformer.task.ngram_baselines import Baselines, Counts, measure
 from swapformer.task.source import Files
 from swapformer.task.tokeniser import Characters
 from swapformer.tools.baseline import main

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.task.code import ROLES, TAGS, Parsed, functions, roles, syntax
-from swapformer.task.code.syntax import of_tokens
+from swapformer.task.python_syntax import ROLES, TAGS, Parsed, functions, of_tokens, roles, syntax
 
 TRICKY = '''\
 """Ünïcödé before everything: „def no(): pass“."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 
 from swapformer.task import IGNORE
-from swapformer.task.class_metrics import DIRECTIONS, class_metrics
+from swapformer.task.metrics import DIRECTIONS, class_metrics
 from swapformer.task.value_metrics import forecast_metrics, value_metrics
 
 B, T, C = 40, 6, 5

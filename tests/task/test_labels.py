@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from swapformer.task import IGNORE, Addition, Batch, Copy
-from swapformer.task.answering import Answering
+from swapformer.task.arithmetic import ModularAddition
 from swapformer.task.brackets import Brackets, Dyck
-from swapformer.task.facts import FactRecall
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Maximum, Parity, Reverse, Sort
-from swapformer.task.modular import ModularAddition
-from swapformer.task.recall import AssociativeRecall, Needle
+from swapformer.task.questions import Answering
+from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
 from swapformer.task.synthetic import Synthetic

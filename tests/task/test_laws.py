@@ -12,12 +12,12 @@ import torch
 
 from swapformer.interface import MAIN
 from swapformer.task import IGNORE, Addition, Copy
-from swapformer.task.answering import Answering
 from swapformer.task.base import Split
 from swapformer.task.brackets import Brackets, Dyck
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Maximum, Parity, Reverse, Sort
 from swapformer.task.overlap import overlap
+from swapformer.task.questions import Answering
 from swapformer.task.recall import AssociativeRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic

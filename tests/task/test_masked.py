@@ -24,9 +24,8 @@ from swapformer.interface import Readout
 from swapformer.task import Batch, Masked, MaskedNSP
 from swapformer.task.base import IGNORE, Split
 from swapformer.task.division import SPLITS
-from swapformer.task.masking import SPECIAL
-from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS
-from swapformer.task.pairs import truncated
+from swapformer.task.masked import SPECIAL
+from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS, truncated
 from swapformer.task.source import Files
 from swapformer.task.tokeniser import Bytes, Characters, WordPiece
 

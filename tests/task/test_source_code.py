@@ -16,11 +16,10 @@ import torch
 
 from swapformer.errors import UsageError
 from swapformer.task import IGNORE, Text
-from swapformer.task.code import ROLES, Parsed, syntax
 from swapformer.task.division import SPLITS, split_of
-from swapformer.task.roles import Roles
+from swapformer.task.python_syntax import ROLES, Parsed, syntax
 from swapformer.task.source import Files, Library
-from swapformer.task.source_code import SourceCode
+from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.tokeniser import BPE, Bytes, Characters, Tokeniser
 
 TOKENISERS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch
 from swapformer.probes.base import Probe
 from swapformer.targets import make
 from swapformer.training.assemble import Config
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 
 def replay(config: Config, directory: Path) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
+from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
-from swapformer.probes.head_analysis import head_similarity, mean_over_pairs
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
 from swapformer.training.module import given

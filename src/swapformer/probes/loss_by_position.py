@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
+from swapformer.probes.analysis import totals_by_place
 from swapformer.probes.base import Finding, Probe
-from swapformer.probes.position_sums import totals_by_place
 from swapformer.task.base import IGNORE, Batch, Task, scored
 from swapformer.training.data import EvaluationStream, positions_drawn_from
 from swapformer.training.module import given

@@ -1,8 +1,8 @@
 """Tasks: data as a pure function of (seed, step), the objective and what is measured."""
 
-from swapformer.task.addition import Addition
+from swapformer.task.arithmetic import Addition
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
-from swapformer.task.copy import Copy
+from swapformer.task.lists import Copy
 from swapformer.task.masked import Masked
 from swapformer.task.metrics import MEASURES, SequenceMetric, sequence_metrics
 from swapformer.task.next_sentence import MaskedNSP

@@ -181,31 +181,3 @@ class Task(ABC):
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text that token ids stand for."""
         return self.separator.join(self.tokens[operator.index(index)] for index in ids)
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """`value` as an int; UsageError unless it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"task.{name} must be a whole number of at least {least}, but is {value!r}")
-    return value
-
-
-def share(name: str, value: object) -> float:
-    """`value` as a float; UsageError unless it is a number between 0 and 1, both excluded."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise UsageError(f"task.{name} must be a number between 0 and 1, but is {value!r}")
-    return float(value)
-
-
-def presence(name: str, value: object) -> bool:
-    """`value` as a bool; UsageError unless it is one (a word would count as true)."""
-    if not isinstance(value, bool):
-        raise UsageError(f"task.{name} must be true or false, but is {value!r}")
-    return value
-
-
-def whole_numbers(name: str, values: Iterable[object], least: int) -> tuple[int, ...]:
-    """`values` as a tuple of ints; UsageError names what is wrong."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UsageError(f"task.{name} must be a list of whole numbers, such as [64,128], but is {values!r}")
-    return tuple(whole_number(f"{name} entries", value, least) for value in values)

@@ -1,29 +1,111 @@
-"""Tokenised texts kept on disk, so that a trial need not read and tokenise its text again.
+"""Files that are written aside until they are complete.
+
+Arrays in files: mapped into memory, and known by what they hold.
+
+Tokenised texts kept on disk, so that a trial need not read and tokenise its text again.
 
 In `$SWAPFORMER_CACHE` (default `~/.cache/swapformer`): `<signature>.json` says what is made of texts of certain sizes
 and times of change, and `<fingerprint>.<name>.npy` are its arrays, which are mapped into memory. Every file is complete
 from its first moment (written aside, then renamed), and arrays are named by what they hold: whoever writes at the same
 time writes the same. An entry holds a checksum of itself and the times at which its arrays were found right; arrays
 that have been touched since are read and checked again. What is damaged counts as absent; where nothing can be written,
-the arrays are in a temporary file that is gone with the process.
-"""
+the arrays are in a temporary file that is gone with the process."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from swapformer.task.aside import UNFINISHED, Make, written_aside
-from swapformer.task.mapped import Mapped, digest_of
+import numpy as np
+from numpy.typing import NDArray
+
+from swapformer.errors import UsageError
+
+_ABANDONED = 24 * 3600
+"""Seconds after which a folder that was written in is nobody's any more."""
+UNFINISHED = ".swapformer-unfinished-"
+
+Make = Callable[[Path], Mapping[str, Any]]
+"""Writes `<name>.npy` for every name into a folder, and returns the header: JSON that belongs to them."""
+
+
+def written_aside(make: Make, places: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
+    """The folder in which `make` has written its arrays, in the first of `places` where it can; and the header."""
+    failure = None
+    for place in places:
+        folder = None
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            _sweep(place)
+            folder = Path(tempfile.mkdtemp(dir=place, prefix=UNFINISHED))
+            return folder, json.loads(json.dumps(make(folder)))
+        except BaseException as error:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
+            failure = error
+    raise UsageError(
+        f"a tokenised text must be written somewhere, but that failed: {failure}; make room, or set SWAPFORMER_CACHE "
+        "to a folder that has some"
+    )
+
+
+def _sweep(place: Path) -> None:
+    """Remove what processes left behind that were killed."""
+    for path in place.glob(f"{UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+_READ = 1 << 20
+"""Bytes that are read at a time."""
+
+
+class Mapped:
+    """An array in a file, `array`, of which only what has been read is in memory."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            shape, dtype = form(file)
+            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.array: NDArray[Any] = np.ndarray(shape, dtype, self._mapping, offset=file.tell())
+
+    def release(self) -> None:
+        """Give back the memory of what has been read; the system keeps what it has room for."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def form(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the array in a file, which then stands at its first byte."""
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    return shape, dtype
+
+
+def digest_of(header: Mapping[str, Any], paths: Iterable[Path]) -> str:
+    """SHA-256 (hex) of a header and of the arrays in files, with their shapes and types."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for path in paths:
+        with path.open("rb") as file:
+            shape, dtype = form(file)
+            digest.update(json.dumps([shape, dtype.str]).encode())
+            while part := file.read(_READ):
+                digest.update(part)
+    return digest.hexdigest()
+
 
 _SETTLED = 2 * 10**9
 """Nanoseconds after a change of a file before its signature is trusted: a second change might leave the same times."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
@@ -13,23 +13,6 @@ from swapformer.task.source import Document, Source
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 CHUNK = 1 << 13
 """Characters that are tokenised at a time."""
-
-
-def shares(split: Sequence[float]) -> tuple[float, float, float]:
-    """`split` as shares of training, validation and test; UsageError unless it is that."""
-    given = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split]
-    numbers = [share for share in given if isinstance(share, int | float) and not isinstance(share, bool)]
-    if (
-        len(numbers) != 3
-        or len(given) != 3
-        or not (numbers[0] > 0 and numbers[1] > 0 and numbers[2] >= 0)
-        or abs(sum(numbers) - 1) > 1e-6
-    ):
-        raise UsageError(
-            f"task.split must be three shares that add up to 1, training and validation above 0, but is {split!r}; "
-            "take [0.9,0.05,0.05], or [0.9,0.1,0.0] for no test"
-        )
-    return numbers[0], numbers[1], numbers[2]
 
 
 def split_of(key: str, fractions: Sequence[float]) -> Split:

@@ -17,10 +17,10 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Split, Task, presence, whole_number
-from swapformer.task.division import SPLITS, shares
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.base import Batch, EvaluationSet, Split, Task
+from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
+from swapformer.task.settings import evaluation_lengths, presence, shares, whole_number
 from swapformer.task.value_metrics import DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.task.answering import Answering
-from swapformer.task.base import whole_number
-from swapformer.task.lengths import evaluation_lengths, span
+from swapformer.task.questions import Answering
+from swapformer.task.settings import evaluation_lengths, span, whole_number
 
 _MIN, _MAX, _MEDIAN, _SUM, _CLOSE, _PAD, _EQUALS = range(10, 17)
 _FEWEST = 2

@@ -15,9 +15,9 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Places, Split, whole_number
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.base import Batch, EvaluationSet, Places, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.settings import evaluation_lengths, whole_number
 from swapformer.task.source import Source
 from swapformer.task.text_task import TextTask
 from swapformer.task.tokeniser import END, PAD, Tokeniser

@@ -1,4 +1,6 @@
-"""What synthetic tasks share: items drawn at random, kept where their content belongs to the split, padded right."""
+"""What synthetic tasks share: items drawn at random, kept where their content belongs to the split, padded right.
+
+What the exact match at each length says of lengths that were not trained."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -17,12 +20,11 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, Task, whole_number
-from swapformer.task.blocks import Blocks
-from swapformer.task.extrapolation import SUMMARIES, extrapolation
-from swapformer.task.layout import Written, close_gaps, padding_or_none
+from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
+from swapformer.task.content_split import SHARES, ContentSplit
+from swapformer.task.layout import Blocks, Written, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.split import SHARES, ContentSplit
+from swapformer.task.settings import whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -196,3 +198,39 @@ class Synthetic(Task):
         for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
             digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
         return digest.hexdigest()
+
+
+SUMMARIES: dict[str, Direction] = {"extrapolation_area": "higher", "longest_90": "higher"}
+SOLVED = 0.9
+"""The exact match above which a length counts as solved."""
+
+
+def extrapolation(values: Mapping[str, float], trained: int) -> dict[str, float]:
+    """The SUMMARIES of one split's metrics; none where no length beyond `trained` was measured.
+
+    `extrapolation_area`: the area under exact match against length from `trained` to the longest length, straight
+    between the lengths measured, over its width: 1 where every length is solved. `longest_90`: the longest length
+    measured with an exact match above SOLVED there and at every shorter one; nothing between lengths is assumed; 0
+    where not even the shortest has it.
+
+    Args:
+        values: metrics by name, such as `exact_match@64`; those of the set "" count at `trained` unless that length has
+            a set of its own.
+        trained: the longest length of training.
+    """
+    measured = {
+        int(name.removeprefix("exact_match@")): value
+        for name, value in values.items()
+        if name.startswith("exact_match@")
+    }
+    if not measured or max(measured) <= trained:
+        return {}
+    points = sorted(({trained: values["exact_match"]} | measured).items())
+    beyond = [point for point in points if point[0] >= trained]
+    area = sum((right - left) * (low + high) / 2 for (left, low), (right, high) in pairwise(beyond))
+    longest = 0
+    for length, value in points:
+        if not value > SOLVED:
+            break
+        longest = length
+    return {"extrapolation_area": area / (beyond[-1][0] - trained), "longest_90": float(longest)}

@@ -14,8 +14,9 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, whole_number
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.settings import whole_number
 from swapformer.task.source import Source
 from swapformer.task.text_task import Packing, TextTask
 from swapformer.task.tokeniser import Tokeniser

@@ -1,10 +1,12 @@
-"""What tasks on a text share: its corpus, its tokens, and the blocks that it is cut into."""
+"""What all tasks share whose inputs are written by a tokeniser.
+
+What tasks on a text share: its corpus, its tokens, and the blocks that it is cut into."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,13 +15,37 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Split, presence, whole_number
-from swapformer.task.build import corpus_of
-from swapformer.task.division import SPLITS, shares
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.base import Split, Task
+from swapformer.task.corpus import corpus_of
+from swapformer.task.division import SPLITS
+from swapformer.task.settings import evaluation_lengths, presence, shares, whole_number
 from swapformer.task.source import Source
-from swapformer.task.tokeniser import Tokeniser
-from swapformer.task.written import WrittenTask
+from swapformer.task.tokeniser import Learned, Tokeniser
+
+
+class WrittenTask(Task):
+    """A task whose symbols are a tokeniser's; call `know` once, when the tokeniser has learned."""
+
+    tokeniser: Tokeniser
+
+    def know(self, tokeniser: Tokeniser, learned: Learned) -> None:
+        """Write and read with `tokeniser`, which has learned this."""
+        self.tokeniser = tokeniser.with_learned(learned)
+        self.tokens = learned.tokens
+        self.vocab_size = len(self.tokens)
+
+    def vocabulary(self) -> str:
+        return self.tokeniser.to_json()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
+        ids: list[int] = self.tokeniser.write([text])[0].tolist()
+        return ids
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
+        return self.tokeniser.read(ids)
+
 
 Ids = NDArray[Any]
 Packing = Literal["blocks", "documents"]

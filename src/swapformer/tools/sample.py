@@ -19,7 +19,7 @@ from swapformer.random import stream
 from swapformer.results.store import Store
 from swapformer.task.base import Task
 from swapformer.training.data import draw_positions, positions_drawn_from
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 
 def main(arguments: Sequence[str]) -> int:

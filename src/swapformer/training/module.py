@@ -1,8 +1,12 @@
-"""The LightningModule: one model on one task."""
+"""The LightningModule: one model on one task.
+
+A model's forward in training, compiled by torch.
+
+What a trial minimises, by the kind of answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -11,27 +15,28 @@ import lightning
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
+from swapformer.errors import UsageError
+from swapformer.interface import Readout
 from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Tokens
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import Batch, EvaluationSet, Places, Task
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Places, Task, scored
 from swapformer.training.assemble import Config
-from swapformer.training.compilation import compiled
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
-from swapformer.training.objective import at_least_float32, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
-from swapformer.training.parallel import data_mesh, shard
 from swapformer.training.parameter_selection import readout
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
+from swapformer.training.trainer import data_mesh, shard
 from swapformer.training.weights import vocabulary_of
 
 
@@ -198,3 +203,44 @@ class Trial(lightning.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tokens_seen = checkpoint["tokens_seen"]
         self.notes = tuple(checkpoint.get("notes", ()))
+
+
+def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
+    """The same function, compiled at its first call; weights keep their names.
+
+    Raises:
+        UsageError: on the CPU without a C++ compiler.
+    """
+    from torch._inductor import config, cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    if trainer["accelerator"] == "cpu":
+        try:
+            cpp_builder.get_cpp_compiler()
+        except InvalidCxxCompiler as error:
+            raise UsageError(
+                "trainer.compile=true needs a C++ compiler on the CPU, but there is none; install g++ or clang, name "
+                "one in the environment variable CXX, or use trainer.compile=false."
+            ) from error
+    config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
+    return torch.compile(function)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Half precision is widened before a softmax; float64 stays."""
+    return logits.float() if logits.element_size() < 4 else logits
+
+
+def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
+    """The loss summed over all targets: cross-entropy in nats of symbols and classes, squared error of values.
+
+    Args:
+        readout: what was asked for.
+        answer: logits or values, [B, T, size] or [B, size].
+        targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
+    """
+    answer = at_least_float32(answer)
+    if readout.kind == "values":
+        there = scored(targets)
+        return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
+    return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

@@ -1,4 +1,6 @@
-"""Weights on disk: files that trials can start from, checkpoints of trials, and what they are known by."""
+"""Weights on disk: files that trials can start from, checkpoints of trials, and what they are known by.
+
+A trained model from its trial's folder."""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.model.topology import Topology
 from swapformer.task.base import Task
+from swapformer.training.assemble import Config, build_model, build_task
 
 
 @dataclass(frozen=True)
@@ -122,3 +126,20 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError,
             zipfile.BadZipFile) as error:  # fmt: skip
         raise UsageError(f"the weights to start from cannot be read: {path}: {error}") from error
+
+
+def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
+    """The task of a trial and its model as the last checkpoint has it, in evaluation mode on the CPU.
+
+    Args:
+        config: the trial's resolved configuration.
+        directory: the trial's folder.
+
+    Raises:
+        OSError: if there is no checkpoint.
+    """
+    task = build_task(config)
+    model = build_model(config, task.interface)
+    checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
+    model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
+    return task, model.eval()

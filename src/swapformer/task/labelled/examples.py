@@ -1,9 +1,12 @@
-"""From rows to examples: divided, learned from, tokenised, and kept as arrays."""
+"""From rows to examples: divided, learned from, tokenised, and kept as arrays.
+
+Which examples of validation and test are read in training too, word for word, and so are not judged."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,7 @@ from swapformer.errors import UsageError
 from swapformer.task import cache, code
 from swapformer.task import source as sources
 from swapformer.task import tokeniser as tokenisers
-from swapformer.task.base import Split
+from swapformer.task.base import Places, Split
 from swapformer.task.division import SPLITS, split_of
 from swapformer.task.labelled.answers import Answers, Kind, answer_of
 from swapformer.task.source import Source, text_of
@@ -101,7 +104,7 @@ def examples_of(
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitRows:
     """The rows of a source with their splits, decided by a hash of what they are; any number of times."""
 
     source: Source
@@ -117,10 +120,10 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Texts:
+class _LearningTexts:
     """What a tokeniser may learn from; any number of times."""
 
-    rows: Rows
+    rows: SplitRows
     splits: Sequence[Split]
 
     def __iter__(self) -> Iterator[str]:
@@ -135,7 +138,7 @@ def _build(
     columns: Columns,
     folder: Path,
 ) -> dict[str, Any]:
-    rows, answers = Rows(source, fractions, columns), Answers(columns.kind)
+    rows, answers = SplitRows(source, fractions, columns), Answers(columns.kind)
     for split, place, _, values in rows:
         answers.add(split, place, answer_of(columns.kind, place, columns.answers, values))
     for split, fraction, count in zip(SPLITS, fractions, answers.counts, strict=True):
@@ -146,7 +149,7 @@ def _build(
             )
     classes = answers.classes()
     may_see = SPLITS if tokeniser.learns_from == "everything" else SPLITS[:1]
-    learned = tokeniser.learn(Texts(rows, may_see), special, source.min_count)
+    learned = tokeniser.learn(_LearningTexts(rows, may_see), special, source.min_count)
     ids = _tokenise(rows, tokeniser.with_learned(learned))
     lengths = np.array([0, *(len(one) for split in SPLITS for one in ids[split])])
     dtype = np.min_scalar_type(len(learned.tokens) - 1)
@@ -156,7 +159,7 @@ def _build(
     return {"counts": answers.counts, "classes": classes, "learned": asdict(learned)}
 
 
-def _tokenise(rows: Rows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]]]:
+def _tokenise(rows: SplitRows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]]]:
     """The ids of every text of each split."""
     ids: dict[Split, list[NDArray[Any]]] = {split: [] for split in SPLITS}
     waiting: list[tuple[Split, str]] = []
@@ -175,3 +178,43 @@ def _tokenise(rows: Rows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]
             held = 0
     write()
     return ids
+
+
+_ROWS_AT_ONCE = 1024
+"""Examples that are placed together."""
+_JUDGED: tuple[Split, Split] = ("val", "test")
+
+Place = Callable[[NDArray[np.int64]], Places]
+
+
+def unseen(examples: Examples, place: Place, facts: Sequence[object]) -> dict[Split, NDArray[np.int64]]:
+    """The examples of validation and test whose text is not that of a training example once it is cut to its places.
+
+    `place`: what is read of examples with certain numbers; `facts`: JSON that identifies how. Kept between runs.
+    UsageError: none is left of a split.
+    """
+    found = cache.kept([examples.fingerprint, *facts], 0, _JUDGED, partial(_find_unseen, examples, place))
+    left = {split: np.array(found.arrays[split].array) for split in _JUDGED}
+    for split, rows in left.items():
+        if (count := len(examples.rows(split))) and not len(rows):
+            raise UsageError(
+                f"the {split} split must have rows that training has not, but all of its {count} are read in training "
+                "too, word for word, once they are cut; raise task.block, or give more rows"
+            )
+    return left
+
+
+def _find_unseen(examples: Examples, place: Place, folder: Path) -> Mapping[str, object]:
+    seen = set(_read(examples, "train", place))
+    for split in _JUDGED:
+        known = np.fromiter((text in seen for text in _read(examples, split, place)), dtype=bool)
+        np.save(folder / f"{split}.npy", examples.rows(split).start + np.flatnonzero(~known))
+    return {}
+
+
+def _read(examples: Examples, split: Split, place: Place) -> Iterator[bytes]:
+    """What is read of each example of a split, as a digest."""
+    rows = examples.rows(split)
+    for start in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+        inputs = place(np.arange(start, min(start + _ROWS_AT_ONCE, rows.stop))).inputs
+        yield from (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in inputs.numpy())

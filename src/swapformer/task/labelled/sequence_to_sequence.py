@@ -9,11 +9,11 @@ import torch
 from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface
-from swapformer.task.base import IGNORE, Batch, Places, whole_number
-from swapformer.task.labelled.base import Labelled, Rows
+from swapformer.task.base import IGNORE, Batch, Places
+from swapformer.task.labelled.base import Labelled, Rows, one_column
 from swapformer.task.labelled.examples import Columns
-from swapformer.task.labelled.reading import one_column
 from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.settings import whole_number
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import END, PAD, Tokeniser
 

@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swapformer.errors import UsageError
-from swapformer.task.source.base import Source, Stamp, missing_column, stamp_of_files
-from swapformer.task.source.document import Document, Row
+from swapformer.task.source.base import Document, Row, Source, Stamp, missing_column, stamp_of_files
 from swapformer.task.source.files import text_of
 
 _PATIENCE = 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
-from swapformer.task.base import whole_number
+from swapformer.task.settings import whole_number
 from swapformer.task.tokeniser.base import Ids, Learned, Tokeniser, Written
 
 UNKNOWN = "<unk>"

@@ -2,8 +2,7 @@
 
 The 63-bit hash of an item is compared with two thresholds: below the first validation, below the second test, else
 training. Where the items of one length can be listed, the thresholds are order statistics of their hashes, so the
-shares are exact however small the space; elsewhere they are fixed fractions of the hash's range.
-"""
+shares are exact however small the space; elsewhere they are fixed fractions of the hash's range."""
 
 from __future__ import annotations
 

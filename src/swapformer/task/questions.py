@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from swapformer.interface import Interface
-from swapformer.task.base import Batch, Places, Split, presence
+from swapformer.task.base import Batch, Places, Split
+from swapformer.task.content_split import SHARES
 from swapformer.task.layout import Written, close_gaps, column, padding_or_none
-from swapformer.task.split import SHARES
+from swapformer.task.settings import presence
 from swapformer.task.synthetic import Synthetic
 
 

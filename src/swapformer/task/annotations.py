@@ -17,9 +17,9 @@ from torch import Tensor
 
 from swapformer.task import cache, code
 from swapformer.task.base import Split
-from swapformer.task.code import Parsed
 from swapformer.task.corpus import Corpus
 from swapformer.task.division import SPLITS, Division, chunks
+from swapformer.task.python_syntax import Parsed
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
 from swapformer.task.tokeniser.base import Written

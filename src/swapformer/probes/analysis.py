@@ -1,4 +1,6 @@
-"""Measures of attention heads, as pure functions of their weights."""
+"""Measures of attention heads, as pure functions of their weights.
+
+What is found at each place of a sequence."""
 
 from __future__ import annotations
 
@@ -32,3 +34,13 @@ def mean_over_pairs(matrix_HH: Tensor) -> float | None:
     if heads < 2:
         return None
     return float((matrix_HH.sum() - matrix_HH.diagonal().sum()) / (heads * (heads - 1)))
+
+
+def totals_by_place(values_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of what counts at each place and how many sequences count there, [T] each.
+
+    Args:
+        values_BT: one number for each place; those that do not count may be anything, NaN included.
+        counted_BT: which count, bool.
+    """
+    return values_BT.masked_fill(~counted_BT, 0.0).sum(dim=0), counted_BT.sum(dim=0)

@@ -1,4 +1,6 @@
-"""Adding whole numbers, plain or with the answer's digits reversed (Lee et al. 2023, arXiv:2307.03381)."""
+"""Adding whole numbers, plain or with the answer's digits reversed (Lee et al. 2023, arXiv:2307.03381).
+
+Addition modulo a number, of which a part of the table is shown (Power et al. 2022, arXiv:2201.02177: grokking)."""
 
 from __future__ import annotations
 
@@ -10,11 +12,10 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.answering import Answering
-from swapformer.task.base import presence, whole_number
+from swapformer.task.content_split import LISTED, SHARES
 from swapformer.task.layout import column
-from swapformer.task.lengths import evaluation_lengths
-from swapformer.task.split import LISTED, SHARES
+from swapformer.task.questions import Answering
+from swapformer.task.settings import evaluation_lengths, presence, share, whole_number
 
 _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
@@ -165,3 +166,51 @@ def _add(first: Tensor, second: Tensor) -> Tensor:
     carry = (decider >= 0) & (sums.gather(1, decider.clamp(min=0)) >= 10)
     zero = sums.new_zeros(len(sums), 1)
     return (torch.cat([sums, zero], 1) + torch.cat([zero, carry], 1)) % 10
+
+
+class ModularAddition(Answering):
+    """`a + b = c` with c = (a + b) mod p, every number one token.
+
+    `modulus`: p. `fraction`: of the table's p² sums are for training; validation and test have half of the rest each.
+    Unlike in the paper, a + b and b + a are always in the same split. `as_source`: a + b is the source of an
+    encoder-decoder.
+    UsageError: a number out of range, or a split with too few sums.
+    """
+
+    remedy = "raise task.modulus, or take another task.fraction"
+    end_token = None
+
+    def __init__(
+        self, *, modulus: int = 97, fraction: float = 0.5, batch_size: int = 128, as_source: bool = False
+    ) -> None:
+        self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
+        self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
+        self.vocab_size = len(self.tokens)
+        self._plus, self.separator_token = modulus + 1, modulus + 2
+        held = (1 - self.fraction) / 2
+        super().__init__(
+            lengths=(1, 1),
+            eval_lengths=(),
+            batch_size=batch_size,
+            alphabet=self.modulus,
+            as_source=as_source,
+            shares={"train": self.fraction, "val": held, "test": held},
+        )
+
+    def question_at(self, length: int) -> int:
+        return 3
+
+    def answer_at(self, length: int) -> int:
+        return 1
+
+    def list_items(self, length: int) -> Tensor:
+        return torch.cartesian_prod(*[torch.arange(self.modulus)] * 2).unsqueeze(2)
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        return torch.randint(self.modulus, (len(lengths), 2, 1), generator=generator)
+
+    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return torch.cat([content[:, 0], column(len(content), self._plus), content[:, 1]], dim=1)
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.sum(1) % self.modulus
