@@ -197,7 +197,7 @@ def test_arrays_that_have_only_been_touched_are_read_again_and_trusted_again(
     make(words)
     [ids] = own_cache.rglob("*.ids.npy")
     digests: list[int] = []
-    digest = cache.digest_of
+    digest = cache.digest_of_arrays
     monkeypatch.setattr(cache, "digest_of", lambda *given: (digests.append(1), digest(*given))[1])
     make(words)
     assert digests == [], "what nobody has touched is not read whole"

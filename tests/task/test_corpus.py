@@ -14,7 +14,7 @@ from swapformer.errors import UsageError
 from swapformer.task import Text, division
 from swapformer.task.base import IGNORE
 from swapformer.task.division import SPLITS, Division, chunks, split_of
-from swapformer.task.source import Files, Row
+from swapformer.task.source import Files, TextRow
 from swapformer.task.tokeniser import BPE, Bytes, Characters, Tokeniser, WordPiece
 from texts import text as make
 
@@ -44,7 +44,9 @@ def test_every_document_is_whole_and_in_the_split_that_its_hash_says(tmp_path: P
     texts = rows(90)
     task = make(table(tmp_path / "a.jsonl", texts), column="text", tokeniser=tokeniser, split=SHARES, block=8)
     found = documents(task)
-    expected = {split: [text for text in texts if split_of(Row("", text, {}).key, SHARES) == split] for split in SPLITS}
+    expected = {
+        split: [text for text in texts if split_of(TextRow("", text, {}).key, SHARES) == split] for split in SPLITS
+    }
     assert found == expected
     assert {split: len(texts) for split, texts in found.items()} == dict(
         zip(SPLITS, task.corpus.documents, strict=True)
@@ -111,14 +113,14 @@ def test_the_tokens_of_the_chunks_are_the_tokens_of_the_text(
     monkeypatch.setattr(division, "CHUNK", size)
     known = tokeniser.with_learned(tokeniser.learn([TRICKY * 3], (), 1))
     text = TRICKY * 7
-    cut = list(chunks(Row("", text, {}), strict=True))
+    cut = list(chunks(TextRow("", text, {}), strict=True))
     assert "".join(cut) == text and max(map(len, cut)) <= size and len(cut) < 3 * len(text) / size
     assert np.concatenate(known.write(cut)).tolist() == known.write([text])[0].tolist()
 
 
 def test_a_text_without_white_space_is_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(division, "CHUNK", 10)
-    assert list(chunks(Row("", "x" * 25 + "\n" * 12, {}), strict=True)) == [
+    assert list(chunks(TextRow("", "x" * 25 + "\n" * 12, {}), strict=True)) == [
         "x" * 10,
         "x" * 10,
         "x" * 5,

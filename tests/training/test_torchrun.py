@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from swapformer.training import heartbeat, torchrun
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 FOLLOWER = """
 import sys, time
@@ -64,9 +64,9 @@ def says(place: Path, rank: int, **values: Any) -> None:
     heartbeat.write(heartbeat.report(place, rank), values)
 
 
-def watched(place: Path, status: int | None, limit: float = 60, stop: Stop | None = None) -> dict[str, Any]:
+def watched(place: Path, status: int | None, limit: float = 60, stop: StopRequest | None = None) -> dict[str, Any]:
     ranks = [torchrun._Rank(place, number) for number in range(2)]
-    return torchrun._watched(Torchrun(status), ranks, stop or Stop(), {"heartbeat": limit, "compile": False})  # type: ignore[arg-type]
+    return torchrun._watched(Torchrun(status), ranks, stop or StopRequest(), {"heartbeat": limit, "compile": False})  # type: ignore[arg-type]
 
 
 def gone() -> int:
@@ -108,14 +108,14 @@ def test_a_rank_that_is_gone_without_a_word_ends_the_others(tmp_path: Path) -> N
 
 
 def test_ranks_that_die_after_a_stop_were_interrupted(tmp_path: Path) -> None:
-    stop = Stop()
+    stop = StopRequest()
     stop.requested = "SIGTERM"
     signs(tmp_path, 0, 1, 1, pid=gone())
     assert watched(tmp_path, None, stop=stop)["outcome"]["status"] == "interrupted"
 
 
 def test_a_stop_before_all_ranks_have_started_waits_for_none_of_them(tmp_path: Path) -> None:
-    stop, process = Stop(), Torchrun(1, looks=20)
+    stop, process = StopRequest(), Torchrun(1, looks=20)
     stop.requested = "SIGTERM"
     signs(tmp_path, 0, 1, 0)
     ranks = [torchrun._Rank(tmp_path, number) for number in range(2)]
@@ -204,7 +204,7 @@ def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
 
 
 def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> None:
-    sheet, states = heartbeat.Sheet(tmp_path / "sheet", 64), []
+    sheet, states = heartbeat.FixedFile(tmp_path / "sheet", 64), []
     for beats in (9, 10):
         sheet.write({"pid": 12, "beats": beats})
         states.append((tmp_path / "sheet").read_bytes())

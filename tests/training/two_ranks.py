@@ -22,7 +22,7 @@ from lightning import Callback, Trainer
 
 from swapformer.study.launch.signals import hear_stops
 from swapformer.task.base import Batch, scored
-from swapformer.training.data import Share, TrainingStream
+from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, train
 
 SECONDS = 150
@@ -74,7 +74,7 @@ class _StopAt(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, int]) -> Iterator[Share]:
+def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
     for share in _PARTS(stream, batch, targets):
         parts = stream.accumulate * stream.ranks.count
         own = {name: parts * int(scored(target).sum()) for name, target in share.batch.answers.items()}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
-from swapformer.task.tokeniser import BPE, END, Learned, Tokeniser, WordPiece
+from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, WordPiece
 
 FILE = "tokenizer.json"
 
@@ -84,7 +84,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     spec["model"]["vocab"] = ours
     model = json.dumps({**spec, "added_tokens": [], "post_processor": None}, ensure_ascii=False)
     words = [_written(names.get(number, f"<unused{number}>"), spec) for number in rest]
-    learned = Learned(
+    learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
         sizes=(*[0] * len(special), *(len(word.removeprefix("##").encode()) for word in words)),
         special=len(special),

@@ -36,7 +36,7 @@ def mean_over_pairs(matrix_HH: Tensor) -> float | None:
     return float((matrix_HH.sum() - matrix_HH.diagonal().sum()) / (heads * (heads - 1)))
 
 
-def totals_by_place(values_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, Tensor]:
+def totals_by_position(values_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of what counts at each place and how many sequences count there, [T] each.
 
     Args:

@@ -12,7 +12,7 @@ from swapformer.model.generate import Prompt, beam_search, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.task.base import Batch, Task, scored
-from swapformer.training.data import draw_positions, placed, positions_drawn_from
+from swapformer.training.data import draw_positions, positions_drawn_from, with_drawn_positions
 from swapformer.training.module import tokens_of
 
 _PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
@@ -96,7 +96,7 @@ def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Seq
     ids = batch.inputs.gather(1, index.clamp(min=0))
     drawn_from = positions_drawn_from(model)
     positions = None if drawn_from is None else draw_positions(width + steps, drawn_from, *key)
-    source = placed(batch, drawn_from, *key).source
+    source = with_drawn_positions(batch, drawn_from, *key).source
     return Prompt(
         ids,
         padding=padding if bool(padding.any()) else None,

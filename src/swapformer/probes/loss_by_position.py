@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
-from swapformer.probes.analysis import totals_by_place
+from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
 from swapformer.task.base import IGNORE, Batch, Task, scored
 from swapformer.training.data import EvaluationStream, positions_drawn_from
@@ -72,6 +72,6 @@ def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     for batch in batches:
         logits = model.answers(*given(batch))[MAIN].double()
         nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
-        found.append(totals_by_place(nats.view_as(batch.targets), scored(batch.targets)))
+        found.append(totals_by_position(nats.view_as(batch.targets), scored(batch.targets)))
     sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
     return sums, counts

@@ -1,4 +1,4 @@
-"""What is said of each token of a corpus of Python source: arrays as long as its ids."""
+"""Annotations of the tokens of a corpus of Python source: arrays as long as its ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from swapformer.task import cache, code
+from swapformer.task import cache, python_syntax
 from swapformer.task.base import Split
 from swapformer.task.corpus import Corpus
 from swapformer.task.division import SPLITS, Division, chunks
-from swapformer.task.python_syntax import Parsed
+from swapformer.task.python_syntax import ParsedSource
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import Tokeniser
-from swapformer.task.tokeniser.base import Written
+from swapformer.task.tokeniser.base import TokenSpans
 
 Arrays = Mapping[str, NDArray[Any]]
-Annotate = Callable[[Parsed, Written], Arrays]
-"""What is said of the tokens that a whole text is written with, by name: [n] each."""
+Annotate = Callable[[ParsedSource, TokenSpans], Arrays]
+"""Gives the annotations of the tokens that a whole text is written with, by name: [n] each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +37,16 @@ class Annotations:
     fingerprint: str
 
     def of_split(self, split: Split, name: str) -> NDArray[Any]:
-        """What is said of each token of a split [n]: a view."""
+        """The annotation of each token of a split [n]: a view."""
         return self.corpus.of_split(self.arrays[name], split)
 
-    def take(self, split: Split, name: str, places: Tensor, length: int) -> Tensor:
-        """What is said of the `length` tokens from each of `places` [B] of a split on: int64 [B, length]."""
-        at = places.unsqueeze(1) + torch.arange(length)
+    def windows(self, split: Split, name: str, starts: Tensor, length: int) -> Tensor:
+        """The annotations of the `length` tokens from each of `starts` [B] of a split on: int64 [B, length]."""
+        at = starts.unsqueeze(1) + torch.arange(length)
         return torch.from_numpy(self.of_split(split, name)[at.numpy()].astype(np.int64))
 
 
-def annotations_of(
+def annotate_corpus(
     source: Source,
     tokeniser: Tokeniser,
     corpus: Corpus,
@@ -55,53 +54,42 @@ def annotations_of(
     names: Mapping[str, Any],
     annotate: Annotate,
 ) -> Annotations:
-    """What `annotate` says of a corpus, for each of `names` an array of its type, made now or earlier.
+    """The annotations that `annotate` makes of a corpus, an array of its type for each of `names`, made now or earlier.
 
     `tokeniser`: with what it has learned. UsageError: a text that is no Python source.
     """
+
+    def build(folder: Path) -> dict[str, Any]:
+        strict = not tokeniser.any_bytes
+        found = {name: np.zeros(len(corpus.ids), dtype=kind) for name, kind in names.items()}
+        ends = {split: sum(corpus.lengths[:index]) for index, split in enumerate(SPLITS)}
+        for split, document in Division(source, fractions, strict):
+            pieces = list(chunks(document, strict))
+            written = _token_spans(tokeniser, pieces)
+            start, ends[split] = ends[split], ends[split] + len(written.ids)
+            tokens = slice(start, ends[split])
+            assert np.array_equal(corpus.ids[tokens], written.ids), "a text is written as the corpus has it"
+            for name, values in annotate(ParsedSource("".join(pieces), document.name), written).items():
+                found[name][tokens] = values
+        for name, values in found.items():
+            np.save(folder / f"{name}.npy", values)
+        return {}
+
     stamp = source.stamp()
-    made_by = cache.code_of(
-        __file__, str(Path(code.__file__).parent), inspect.getfile(Division), inspect.getfile(annotate)
-    )
-    facts = [made_by, corpus.fingerprint, stamp.facts, list(names), fractions]
-    make = partial(_build, source, tokeniser, corpus, fractions, names, annotate)
-    kept = cache.kept(facts, stamp.changed, tuple(names), make)
-    fingerprint = hashlib.sha256((corpus.fingerprint + kept.fingerprint).encode()).hexdigest()
-    return Annotations(corpus, {name: kept.arrays[name].array for name in names}, fingerprint)
+    code = cache.code_hash(__file__, python_syntax.__file__, inspect.getfile(Division), inspect.getfile(annotate))
+    facts = [code, corpus.fingerprint, stamp.facts, list(names), fractions]
+    cached = cache.cached_arrays(facts, stamp.changed, tuple(names), build)
+    fingerprint = hashlib.sha256((corpus.fingerprint + cached.fingerprint).encode()).hexdigest()
+    return Annotations(corpus, {name: cached.arrays[name].array for name in names}, fingerprint)
 
 
-def _build(
-    source: Source,
-    tokeniser: Tokeniser,
-    corpus: Corpus,
-    fractions: tuple[float, float, float],
-    names: Mapping[str, Any],
-    annotate: Annotate,
-    folder: Path,
-) -> dict[str, Any]:
-    strict = not tokeniser.any_bytes
-    found = {name: np.zeros(len(corpus.ids), dtype=kind) for name, kind in names.items()}
-    ends = {split: sum(corpus.lengths[:index]) for index, split in enumerate(SPLITS)}
-    for split, document in Division(source, fractions, strict):
-        pieces = list(chunks(document, strict))
-        written = _written(tokeniser, pieces)
-        start, ends[split] = ends[split], ends[split] + len(written.ids)
-        place = slice(start, ends[split])
-        assert np.array_equal(corpus.ids[place], written.ids), "a text is written as the corpus has it"
-        for name, values in annotate(Parsed("".join(pieces), document.name), written).items():
-            found[name][place] = values
-    for name, values in found.items():
-        np.save(folder / f"{name}.npy", values)
-    return {}
-
-
-def _written(tokeniser: Tokeniser, pieces: list[str]) -> Written:
+def _token_spans(tokeniser: Tokeniser, pieces: list[str]) -> TokenSpans:
     """A text's tokens with their characters in the whole, written piece by piece."""
     parts, start = [], 0
     for piece in pieces:
-        ids, starts, ends = tokeniser.write_with_places(piece)
+        ids, starts, ends = tokeniser.write_with_spans(piece)
         parts.append((ids, starts + start, ends + start))
         start += len(piece)
     nothing = np.zeros(0, dtype=np.int64)
     ids, starts, ends = (np.concatenate([nothing, *(part[index] for part in parts)]) for index in range(3))
-    return Written(ids, starts, ends)
+    return TokenSpans(ids, starts, ends)

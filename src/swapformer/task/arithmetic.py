@@ -14,13 +14,13 @@ from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.content_split import LISTED, SHARES
 from swapformer.task.layout import column
-from swapformer.task.questions import Answering
-from swapformer.task.settings import evaluation_lengths, presence, share, whole_number
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import boolean, evaluation_lengths, share, whole_number
 
 _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
 
-class Addition(Answering):
+class Addition(QuestionTask):
     """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on places already seen.
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
@@ -37,7 +37,6 @@ class Addition(Answering):
 
     tokens = (*"0123456789", "<pad>", "+", "=", "<end>")
     separator = ""
-    vocab_size = len(tokens)
     separator_token, end_token = _EQUALS, _END
     one_stream_each = True  # published numbers come from these batches
 
@@ -53,17 +52,11 @@ class Addition(Answering):
         as_source: bool = False,
     ) -> None:
         self.digits = whole_number("digits", digits, 1)
-        self.reversed = presence("reversed", reversed)
-        self.zero_padded = presence("zero_padded", zero_padded)
+        self.reversed = boolean("reversed", reversed)
+        self.zero_padded = boolean("zero_padded", zero_padded)
         self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
         self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
-        super().__init__(
-            lengths=(1, self.digits),
-            eval_lengths=self.eval_digits,
-            batch_size=batch_size,
-            alphabet=10,
-            as_source=as_source,
-        )
+        super().__init__(lengths=(1, digits), eval_lengths=self.eval_digits, batch_size=batch_size, as_source=as_source)
         self._pool: Tensor | None = None
         if self.train_samples is not None:
             shares = self._balance(self.train_samples)
@@ -168,7 +161,7 @@ def _add(first: Tensor, second: Tensor) -> Tensor:
     return (torch.cat([sums, zero], 1) + torch.cat([zero, carry], 1)) % 10
 
 
-class ModularAddition(Answering):
+class ModularAddition(QuestionTask):
     """`a + b = c` with c = (a + b) mod p, every number one token.
 
     `modulus`: p. `fraction`: of the table's p² sums are for training; validation and test have half of the rest each.
@@ -185,14 +178,12 @@ class ModularAddition(Answering):
     ) -> None:
         self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
-        self.vocab_size = len(self.tokens)
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2
         super().__init__(
             lengths=(1, 1),
             eval_lengths=(),
             batch_size=batch_size,
-            alphabet=self.modulus,
             as_source=as_source,
             shares={"train": self.fraction, "val": held, "test": held},
         )

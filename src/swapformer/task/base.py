@@ -24,7 +24,7 @@ Split = Literal["train", "val", "test"]
 
 
 @dataclass(eq=False, kw_only=True)
-class Places:
+class Sequences:
     """Sequences that a model sees: B of T places; int64 unless said otherwise.
 
     `inputs` [B,T]: token ids, or float32 [B,T,C] where the task's inputs are values. `padding` [B,T] bool: True where a
@@ -44,7 +44,7 @@ class Places:
 
 
 @dataclass(eq=False, kw_only=True)
-class Batch(Places):
+class Batch(Sequences):
     """What a model sees and must answer.
 
     `targets`: of the main answer; for an answer at each place [B,T], `targets[:, t]` is what must be predicted at place
@@ -54,7 +54,7 @@ class Batch(Places):
 
     targets: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
-    source: Places | None = None
+    source: Sequences | None = None
 
     @property
     def places(self) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from swapformer.task.layout import Written, with_room
-from swapformer.task.questions import Answering
-from swapformer.task.settings import evaluation_lengths, share, span, whole_number
+from swapformer.task.layout import ItemLayout, with_room
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import share, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
@@ -61,6 +61,7 @@ class Dyck(Synthetic):
     UsageError: a number out of range, or a length with too few different sequences.
     """
 
+    shortest = 2
     remedy = "raise task.kinds, or let task.lengths and task.eval_lengths begin later"
 
     def __init__(
@@ -74,15 +75,9 @@ class Dyck(Synthetic):
         batch_size: int = 32,
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
-        self.opening, self.lengths = share("opening", opening), span("lengths", lengths, 2)
+        self.opening = share("opening", opening)
         self.tokens = (*names(self.kinds), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2),
-            batch_size=batch_size,
-            alphabet=2 * self.kinds,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def tokens_at(self, length: int) -> int:
         return length
@@ -91,7 +86,7 @@ class Dyck(Synthetic):
         tokens = walk(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
         return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         last = content.squeeze(1).gather(1, (lengths - 1).unsqueeze(1))
         tokens = with_room(content.squeeze(1), 2 * self.kinds)
         before = levels(tokens, self.kinds).roll(1, 1).index_fill(1, torch.tensor([0]), 0)
@@ -102,10 +97,10 @@ class Dyck(Synthetic):
         if self.kinds == 1:
             scored |= before == 0
             after = torch.where(before.gather(1, end) == 0, 0, after)
-        return Written(tokens.scatter(1, end, after), scored, inputs=lengths)
+        return ItemLayout(tokens.scatter(1, end, after), scored, inputs=lengths)
 
 
-class Brackets(Answering):
+class Brackets(QuestionTask):
     """Brackets of which some are still open, then what closes them: `( [ ] { | } ) <end>`.
 
     `kinds`, `depth` and `opening`: as in a Dyck language. `lengths`: [shortest, longest] tokens to be closed in
@@ -128,17 +123,10 @@ class Brackets(Answering):
         as_source: bool = False,
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
-        self.opening, self.lengths = share("opening", opening), span("lengths", lengths)
+        self.opening = share("opening", opening)
         self.tokens = (*names(self.kinds), "<pad>", "|", "<end>")
-        self.vocab_size = len(self.tokens)
         self.separator_token, self.end_token = 2 * self.kinds + 1, 2 * self.kinds + 2
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1]),
-            batch_size=batch_size,
-            alphabet=2 * self.kinds,
-            as_source=as_source,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
 
     def question_at(self, length: int) -> int:
         return length

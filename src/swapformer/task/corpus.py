@@ -1,16 +1,13 @@
-"""A text as one array of token ids: its splits, its documents, its vocabulary, and what identifies it all.
-
-From documents to a corpus: divided, learned from, tokenised in a stream, and kept."""
+"""A text as one array of token ids: its splits, its documents, its vocabulary, and how it is tokenised."""
 
 from __future__ import annotations
 
 import inspect
 import shutil
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from swapformer.task import tokeniser as tokenisers
 from swapformer.task.base import Split
 from swapformer.task.division import SPLITS, Division, chunks
 from swapformer.task.source import Source
-from swapformer.task.tokeniser import Learned, Tokeniser
+from swapformer.task.tokeniser import LearnedTokens, Tokeniser
 from swapformer.task.tokeniser.base import Ids
 
 
@@ -41,7 +38,7 @@ class Corpus:
     offsets: NDArray[np.int64]
     lengths: tuple[int, int, int]
     documents: tuple[int, int, int]
-    learned: Learned
+    learned: LearnedTokens
     fingerprint: str
     release: Callable[[], None]
 
@@ -66,7 +63,6 @@ def _bounds(counts: tuple[int, int, int], name: Split) -> tuple[int, int]:
     return first, first + counts[index]
 
 
-_ARRAYS = ("ids", "offsets")
 _AT_ONCE = 1 << 20
 """Characters that are handed to the tokeniser together, so that it can use every core."""
 _ENOUGH = 1 << 26
@@ -81,53 +77,49 @@ def corpus_of(
     `special`: the special tokens that the task needs. `fractions`: of training, validation and test.
     UsageError: what source, tokeniser or division say of it.
     """
+
+    def build(folder: Path) -> dict[str, Any]:
+        strict = not tokeniser.any_bytes
+        division = Division(source, fractions, strict)
+        learned = tokeniser.learn(_LearningTexts(division, tokeniser, strict), names, source.min_count)
+        sizes = _tokenise(division, tokeniser.with_learned(learned), strict, folder)
+        dtype = np.dtype(np.min_scalar_type(len(learned.tokens) - 1))
+        lengths = [int(sum(sizes[split])) for split in SPLITS]
+        with (folder / "ids.npy").open("wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (sum(lengths),)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for split in SPLITS:
+                with (folder / split).open("rb") as part:
+                    shutil.copyfileobj(part, file)
+        ends = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *(sizes[split] for split in SPLITS)]))
+        np.save(folder / "offsets.npy", ends)
+        return {"lengths": lengths, "documents": [len(sizes[split]) for split in SPLITS], "learned": asdict(learned)}
+
     stamp = source.stamp()
     names = tokeniser.all_special(special)
-    code = cache.code_of(
-        __file__,
-        inspect.getfile(Division),
-        *(str(Path(package.__file__).parent) for package in (sources, tokenisers) if package.__file__),
-        *(inspect.getsourcefile(type(part)) for part in (source, tokeniser)),
-    )
+    code = cache.code_hash(__file__, inspect.getfile(Division), *code_of_parts(source, tokeniser))
     kinds = [type(source).__qualname__, type(tokeniser).__qualname__]
     facts = [code, kinds, stamp.facts, tokeniser.settings(), names, fractions]
-    make = partial(build, source, tokeniser, names, fractions)
-    found = cache.kept(facts, stamp.changed, _ARRAYS, make)
+    found = cache.cached_arrays(facts, stamp.changed, ("ids", "offsets"), build)
     return Corpus(
         ids=found.arrays["ids"].array,
         offsets=found.arrays["offsets"].array,
         lengths=_three(found.header["lengths"]),
         documents=_three(found.header["documents"]),
-        learned=_vocabulary_from(found.header["learned"]),
+        learned=LearnedTokens.from_json(found.header["learned"]),
         fingerprint=found.fingerprint,
         release=found.arrays["ids"].release,
     )
 
 
-def build(
-    source: Source, tokeniser: Tokeniser, special: Sequence[str], fractions: Sequence[float], folder: Path
-) -> dict[str, Any]:
-    """Write a corpus's arrays into a folder and return its header; no more than a chunk of text is held at a time."""
-    strict = not tokeniser.any_bytes
-    division = Division(source, fractions, strict)
-    learned = tokeniser.learn(_LearningTexts(division, tokeniser, strict), special, source.min_count)
-    known = tokeniser.with_learned(learned)
-    sizes = _tokenise(division, known, strict, folder)
-    dtype = np.dtype(np.min_scalar_type(len(learned.tokens) - 1))
-    lengths = [int(sum(sizes[split])) for split in SPLITS]
-    with (folder / "ids.npy").open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (sum(lengths),)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for split in SPLITS:
-            with (folder / split).open("rb") as part:
-                shutil.copyfileobj(part, file)
-    ends = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *(sizes[split] for split in SPLITS)]))
-    np.save(folder / "offsets.npy", ends)
-    return {"lengths": lengths, "documents": [len(sizes[split]) for split in SPLITS], "learned": asdict(learned)}
+def code_of_parts(source: Source, tokeniser: Tokeniser) -> list[str | None]:
+    """The paths of the code that a source and a tokeniser work with."""
+    packages = (str(Path(package.__file__).parent) for package in (sources, tokenisers) if package.__file__)
+    return [*packages, *(inspect.getsourcefile(type(part)) for part in (source, tokeniser))]
 
 
 class _LearningTexts:
-    """What a tokeniser may learn from, in chunks, any number of times."""
+    """The text that a tokeniser may learn from, in chunks; it can be gone through any number of times."""
 
     def __init__(self, division: Division, tokeniser: Tokeniser, strict: bool) -> None:
         everything = tokeniser.learns_from == "everything"
@@ -191,7 +183,3 @@ def _batches(division: Division, strict: bool) -> Iterator[list[tuple[Split, str
 def _three(values: Sequence[int]) -> tuple[int, int, int]:
     train, val, test = values
     return train, val, test
-
-
-def _vocabulary_from(plain: Mapping[str, Any]) -> Learned:
-    return Learned(**{**plain, "tokens": tuple(plain["tokens"]), "sizes": tuple(plain["sizes"])})

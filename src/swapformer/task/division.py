@@ -65,13 +65,13 @@ class Division:
         if self._cuts:
             document = next(self._source.documents())
             for index, split in enumerate(SPLITS):
-                yield split, Slice(document, self._cuts[index], self._cuts[index + 1])
+                yield split, TextSlice(document, self._cuts[index], self._cuts[index + 1])
             return
         for index, document in zip(self._splits, self._source.documents(), strict=True):
             yield SPLITS[index], document
 
 
-class Slice(Document):
+class TextSlice(Document):
     """The characters `start` … `stop` − 1 of a document."""
 
     values: Mapping[str, Any] = {}

@@ -20,8 +20,8 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
-from swapformer.task.settings import evaluation_lengths, presence, shares, whole_number
-from swapformer.task.value_metrics import DIRECTIONS, baseline_directions, forecast_metrics
+from swapformer.task.settings import boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.value_metrics import VALUE_DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0
 """Standard deviations of the training series' changes beyond which a change is an event."""
@@ -75,14 +75,14 @@ class Forecast(Task):
                 f"same time of the season twice, but {shortest} does not; take longer blocks, or task.season=null"
             )
         self.tags = ("event",) if self.season is None else ("event", "phase")
-        values = read_series(self.path, columns, presence("across", across))
-        if presence("difference", difference):
+        values = read_series(self.path, columns, boolean("across", across))
+        if boolean("difference", difference):
             values = np.diff(values, axis=0)
-        self._lengths = self._cut(len(values), shares(split))
+        self._lengths = self._cut(len(values), split_shares(split))
         self._targets = self._standardise(values)
         self._inputs = self._fill(self._targets)
         self._events = self._find_events()
-        self.directions = DIRECTIONS | baseline_directions(self.season)
+        self.directions = VALUE_DIRECTIONS | baseline_directions(self.season)
 
     @property
     def interface(self) -> Interface:

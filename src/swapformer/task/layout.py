@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from swapformer.task.base import Batch, Places
+from swapformer.task.base import Batch, Sequences
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class ItemLayout:
     """Items as they are written, N rows of L places.
 
     `tokens` [N,L] int64; the filler marks gaps, which are closed. `scored` [N,L] bool: tokens that are determined by
@@ -66,7 +66,7 @@ def some_words(generator: torch.Generator, shape: tuple[int, int], words: int, m
     return torch.randint(words, (*shape, most), generator=generator).masked_fill(torch.arange(most) >= count, filler)
 
 
-class Blocks:
+class BatchBlocks:
     """Batches of `size` rows, `ahead` of which are made at once; the block that was asked for last is kept.
 
     `make`: (seed, number of a block) → its batches as one, a pure function.
@@ -91,7 +91,7 @@ def part(places: Any, low: int, high: int) -> Any:
         return places[low:high].clone()
     if isinstance(places, Mapping):
         return {name: part(channel, low, high) for name, channel in places.items()}
-    if isinstance(places, Places):
+    if isinstance(places, Sequences):
         cut = {one.name: part(getattr(places, one.name), low, high) for one in fields(places)}
         padding = cut.pop("padding")
         return replace(places, **cut, padding=None if padding is None else padding_or_none(padding))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.task.questions import Answering
-from swapformer.task.settings import evaluation_lengths, span, whole_number
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import whole_number
 
 _MIN, _MAX, _MEDIAN, _SUM, _CLOSE, _PAD, _EQUALS = range(10, 17)
 _FEWEST = 2
@@ -17,7 +17,7 @@ _CLOSING, _NESTING = 0.35, 0.4
 """How often an operation ends, or an argument is an operation, where the number of operations leaves it open."""
 
 
-class ListOps(Answering):
+class ListOps(QuestionTask):
     """Nested minima, maxima, medians and sums modulo 10, then their value: `[MAX 2 9 [MIN 4 7 ] 0 ] = 9`.
 
     An operation has 2 … `arguments` arguments, digits or operations; at most `depth` are nested. The median of an even
@@ -29,7 +29,6 @@ class ListOps(Answering):
 
     remedy = "raise task.arguments or task.depth"
     tokens = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<pad>", "=")
-    vocab_size = len(tokens)
     separator_token, end_token = _EQUALS, None
 
     def __init__(
@@ -43,24 +42,17 @@ class ListOps(Answering):
         as_source: bool = False,
     ) -> None:
         self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1)
-        self.lengths = span("lengths", lengths)
-        tested = evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1])
         # How many operations an argument has room for, by the number of operations around it.
         self._room = torch.tensor([sum(arguments**down for down in range(depth - level)) for level in range(depth + 1)])
-        most = int(self._room[0])
-        if max(*self.lengths, *tested) > most:
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+
+    def require_room(self, longest: int) -> None:
+        if longest > (most := int(self._room[0])):
             raise UsageError(
-                f"task.lengths and task.eval_lengths must be at most {most} operations, as many as task.depth={depth} "
-                f"and task.arguments={arguments} have room for, but one is {max(*self.lengths, *tested)}; "
+                f"task.lengths and task.eval_lengths must be at most {most} operations, as many as "
+                f"task.depth={self.depth} and task.arguments={self.arguments} have room for, but one is {longest}; "
                 f"{self.remedy}"
             )
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=tested,
-            batch_size=batch_size,
-            alphabet=_PAD,
-            as_source=as_source,
-        )
 
     def width_at(self, length: int) -> int:
         # Each operation has its name, its bracket and its arguments, and all but one are an argument themselves.

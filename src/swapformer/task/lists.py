@@ -16,11 +16,11 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.task.content_split import LISTED
 from swapformer.task.layout import column
-from swapformer.task.questions import Answering
-from swapformer.task.settings import evaluation_lengths, span, whole_number
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import whole_number
 
 
-class SymbolList(Answering):
+class SymbolList(QuestionTask):
     """n symbols in a row, and something that follows from them.
 
     `symbols`: size of the alphabet. `distinct`: how many different symbols an item may hold (drawn for each item; null:
@@ -49,19 +49,11 @@ class SymbolList(Answering):
             raise UsageError(
                 f"task.distinct must be at most task.symbols={symbols}, but is {distinct}; take null for all"
             )
-        self.lengths = span("lengths", lengths)
         self.separator_token = symbols + 1
         self.end_token = symbols + 2 if self.closed else None
         self.tokens = (*map(str, range(symbols)), "<pad>", "|", *(["<end>"] if self.closed else []))
-        self.vocab_size = len(self.tokens)
         self.remedy = self._remedy()
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1]),
-            batch_size=batch_size,
-            alphabet=self.symbols,
-            as_source=as_source,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
 
     def _remedy(self) -> str:
         later = ", or let task.lengths and task.eval_lengths begin later"
@@ -167,7 +159,7 @@ class Parity(SymbolList):
         return (content == 1).sum(2) % 2
 
 
-class Count(Answering):
+class Count(QuestionTask):
     """n symbols and one that is asked for, then how often it is among them: `c a c b # c | 2 <end>`.
 
     Every number from 0 to n is equally often the answer, in decimal digits; the other symbols are drawn from the rest.
@@ -187,23 +179,10 @@ class Count(Answering):
         as_source: bool = False,
     ) -> None:
         self.symbols = whole_number("symbols", symbols, 2)
-        self.lengths = span("lengths", lengths)
         names = [f"s{index}" for index in range(symbols)]
         self.tokens = (*names, "<pad>", "|", "<end>", "#", *"0123456789")
-        self.separator_token, self.end_token, self._asked, self._zero = (
-            symbols + 1,
-            symbols + 2,
-            symbols + 3,
-            symbols + 4,
-        )
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1]),
-            batch_size=batch_size,
-            alphabet=self.symbols,
-            as_source=as_source,
-        )
+        self.separator_token, self.end_token, self._asked, self._zero = range(symbols + 1, symbols + 5)
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
 
     def width_at(self, length: int) -> int:
         return 1 + length  # what is asked for stands first

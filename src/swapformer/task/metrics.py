@@ -20,7 +20,7 @@ from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1
 from swapformer.task.base import IGNORE, Direction
 
 
-class Sequences(NamedTuple):
+class SequenceSums(NamedTuple):
     """Evaluated sequences that have targets, float64 [N] each: NLL in nats; numbers of targets, hits and bytes."""
 
     nats: Tensor
@@ -47,41 +47,41 @@ def standard_error(amount: Tensor, per: Tensor) -> Tensor:
     return (residual.square().sum() * n / (n - 1)).sqrt() / per.sum()
 
 
-def _matches(rows: Sequences) -> tuple[Tensor, Tensor]:
+def _matches(rows: SequenceSums) -> tuple[Tensor, Tensor]:
     return (rows.hits == rows.tokens).double(), torch.ones_like(rows.tokens)
 
 
-def loss(rows: Sequences) -> Tensor:
+def loss(rows: SequenceSums) -> Tensor:
     """Mean negative log-likelihood of a target token, in nats."""
     return mean(rows.nats, rows.tokens)
 
 
-def loss_se(rows: Sequences) -> Tensor:
+def loss_se(rows: SequenceSums) -> Tensor:
     """Standard error of `loss` over the evaluated sequences."""
     return standard_error(rows.nats, rows.tokens)
 
 
-def perplexity(rows: Sequences) -> Tensor:
+def perplexity(rows: SequenceSums) -> Tensor:
     """exp(loss)."""
     return loss(rows).exp()
 
 
-def bits_per_byte(rows: Sequences) -> Tensor:
+def bits_per_byte(rows: SequenceSums) -> Tensor:
     """Bits spent on each UTF-8 byte of the targets: it compares across vocabularies."""
     return mean(rows.nats, rows.bytes) / math.log(2)
 
 
-def accuracy(rows: Sequences) -> Tensor:
+def accuracy(rows: SequenceSums) -> Tensor:
     """Share of target tokens that are the model's most probable token."""
     return mean(rows.hits, rows.tokens)
 
 
-def accuracy_se(rows: Sequences) -> Tensor:
+def accuracy_se(rows: SequenceSums) -> Tensor:
     """Standard error of `accuracy` over the evaluated sequences."""
     return standard_error(rows.hits, rows.tokens)
 
 
-def exact_match(rows: Sequences) -> Tensor:
+def exact_match(rows: SequenceSums) -> Tensor:
     """Share of sequences whose target tokens are all right.
 
     Measured under teacher forcing, it equals the share that greedy generation gets exactly right: as long as every
@@ -90,19 +90,19 @@ def exact_match(rows: Sequences) -> Tensor:
     return mean(*_matches(rows))
 
 
-def exact_match_se(rows: Sequences) -> Tensor:
+def exact_match_se(rows: SequenceSums) -> Tensor:
     """Standard error of `exact_match` over the evaluated sequences."""
     return standard_error(*_matches(rows))
 
 
-MEASURES: dict[str, Callable[[Sequences], Tensor]] = {
+MEASURES: dict[str, Callable[[SequenceSums], Tensor]] = {
     measure.__name__: measure
     for measure in (
         loss, loss_se, perplexity, bits_per_byte, accuracy, accuracy_se, exact_match, exact_match_se,
     )
 }  # fmt: skip
 
-DIRECTIONS: dict[str, Direction] = {
+SEQUENCE_DIRECTIONS: dict[str, Direction] = {
     "loss": "lower",
     "perplexity": "lower",
     "bits_per_byte": "lower",
@@ -125,7 +125,7 @@ class SequenceMetric(Metric):
     counts: list[Tensor]
     token_bytes: Tensor | None
 
-    def __init__(self, measure: Callable[[Sequences], Tensor], token_bytes: Tensor | None = None) -> None:
+    def __init__(self, measure: Callable[[SequenceSums], Tensor], token_bytes: Tensor | None = None) -> None:
         super().__init__()
         self.measure = measure
         self.register_buffer("token_bytes", token_bytes, persistent=False)
@@ -147,12 +147,12 @@ class SequenceMetric(Metric):
     def compute(self) -> Tensor:
         return self.measure(self._rows()).to(device=self.device, dtype=torch.float32)
 
-    def _rows(self) -> Sequences:
+    def _rows(self) -> SequenceSums:
         # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
         nats = joined(self.nats, torch.empty(0))
         counts = joined(self.counts, torch.empty(0, 3))
         keep = counts[:, 0] > 0
-        return Sequences(nats[keep], *counts[keep].unbind(1))
+        return SequenceSums(nats[keep], *counts[keep].unbind(1))
 
 
 def joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def sequence_metrics(names: Iterable[str], token_bytes: Tensor | None = None) ->
 
 def directions_of(names: Iterable[str]) -> dict[str, Direction]:
     """Which way each of the named measures is better; standard errors have no direction."""
-    return {name: DIRECTIONS[name] for name in names if name in DIRECTIONS}
+    return {name: SEQUENCE_DIRECTIONS[name] for name in names if name in SEQUENCE_DIRECTIONS}
 
 
 _SHARED = ("loss", "loss_se", "accuracy", "accuracy_se")

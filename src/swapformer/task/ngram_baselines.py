@@ -20,7 +20,7 @@ _AT_ONCE = 1 << 22
 """Tokens that are counted at a time."""
 
 
-class Counts:
+class NgramCounts:
     """How often tokens, and tokens beside each other, stand in the training text of a task.
 
     `unigram` [V]: p(w) = (c(w) + 1) / (N + V). A neighbour's distribution is interpolated with it as by Witten and Bell
@@ -66,7 +66,7 @@ class Counts:
         return found
 
 
-class Baselines:
+class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
     `unigram`: the same for every place. `bigram`: after the token before. `both`, where what comes after is seen too:
@@ -74,7 +74,7 @@ class Baselines:
     """
 
     def __init__(self, task: TextTask) -> None:
-        self.task, self._counts = task, Counts(task)
+        self.task, self._counts = task, NgramCounts(task)
         self.kinds = ("unigram", "bigram") if task.predicts_next else ("unigram", "bigram", "both")
         self._rows: dict[tuple[str, int], Tensor] = {}
 
@@ -102,7 +102,7 @@ class Baselines:
 
 def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapping[str, Mapping[str, float]]:
     """The task's own metrics of each baseline, over at most `batches` batches of the evaluation set like training."""
-    answers = Baselines(task)
+    answers = NgramBaselines(task)
     metrics = {kind: task.metrics() for kind in answers.kinds}
     evaluation = task.evaluation(split)[0]
     for index in range(batches if evaluation.batches is None else min(batches, evaluation.batches)):

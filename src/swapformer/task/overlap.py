@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swapformer.task.base import Batch, Places, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, scored
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
             yield source + inputs + _bytes(targets[scored(targets)] if targets.dim() else targets)
 
 
-def _rows(places: Places) -> Iterator[bytes]:
+def _rows(places: Sequences) -> Iterator[bytes]:
     padding = torch.zeros(places.inputs.shape[:2], dtype=torch.bool) if places.padding is None else places.padding
     return (_bytes(row[~filler]) for row, filler in zip(places.inputs, padding, strict=True))
 

@@ -26,7 +26,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 """What ends a line for Python: unlike str.splitlines, no form feed and the like."""
 
 
-class Parsed:
+class ParsedSource:
     """`text`, its `tree`, and its `lines` as Python counts them, with their ends; `name` is what messages call it.
 
     UsageError: the text is no Python of the running version, with its line.
@@ -89,7 +89,7 @@ _DEFINED = re.compile(r"(?:async[\s\\]+)?(?:def|class)[\s\\]+(\w+)")
 _SPACE = re.compile(r"\s")
 
 
-def syntax(parsed: Parsed) -> Tags:
+def syntax_tags(parsed: ParsedSource) -> Tags:
     """The TAGS of every character [n]."""
     tags = {name: np.zeros(len(parsed.text), dtype=np.int32) for name in TAGS}
     numbers = {"block": 0, "scope": 0}
@@ -105,7 +105,7 @@ def syntax(parsed: Parsed) -> Tags:
     return tags
 
 
-def name_of(parsed: Parsed, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> slice:
+def name_of(parsed: ParsedSource, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> slice:
     """Where the name that a definition defines stands."""
     match = _DEFINED.match(parsed.text, parsed.offset(node.lineno, node.col_offset))
     assert match is not None, "a definition begins with its keyword"
@@ -122,7 +122,7 @@ def _blocks(tree: ast.Module) -> Iterator[ast.stmt]:
         waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)][::-1]
 
 
-def of_tokens(text: str, tags: Tags, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tags:
+def token_tags(text: str, tags: Tags, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tags:
     """The tags of tokens [m] that stand for the characters from `starts` to `ends` of a text.
 
     A token is where its first character that is no white space is (its first, if all are), since tokens of words begin
@@ -155,7 +155,7 @@ _FORMATTED_NODES = (ast.JoinedStr, getattr(ast, "TemplateStr", ast.JoinedStr))
 _NAME = re.compile(r"\w+")
 
 
-class Span(NamedTuple):
+class RoleSpan(NamedTuple):
     """The characters of a text from `start` to `end`, and their label."""
 
     start: int
@@ -163,7 +163,7 @@ class Span(NamedTuple):
     label: str
 
 
-def roles(parsed: Parsed) -> list[Span]:
+def roles(parsed: ParsedSource) -> list[RoleSpan]:
     """Every token that is not white space, in order, with its role. What is formatted in a string belongs to it."""
     played = dict(_names(parsed))
     spans = []
@@ -175,16 +175,16 @@ def roles(parsed: Parsed) -> list[Span]:
             begin = start if part == "START" and depth == 0 else begin
             depth += {"START": 1, "END": -1}.get(part, 0)
             if part == "END" and depth == 0:
-                spans.append(Span(begin, end, "string"))
+                spans.append(RoleSpan(begin, end, "string"))
         elif depth == 0 and token.type == tokenize.NAME:
             plain = "keyword" if keyword.iskeyword(token.string) else "name"
-            spans.append(Span(start, end, played.get(start, plain)))
+            spans.append(RoleSpan(start, end, played.get(start, plain)))
         elif depth == 0 and token.type in _KINDS:
-            spans.append(Span(start, end, _KINDS[token.type]))
+            spans.append(RoleSpan(start, end, _KINDS[token.type]))
     return spans
 
 
-def _names(parsed: Parsed) -> Iterator[tuple[int, str]]:
+def _names(parsed: ParsedSource) -> Iterator[tuple[int, str]]:
     """Where names stand that the syntax tree knows a role of."""
     waiting: list[ast.AST] = [parsed.tree]
     called: set[ast.AST] = set()
@@ -211,14 +211,14 @@ def _names(parsed: Parsed) -> Iterator[tuple[int, str]]:
             yield from _imported(parsed, node)
 
 
-def _imported(parsed: Parsed, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
+def _imported(parsed: ParsedSource, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
     """The names of an import, of modules too; the statement has no other words than these and its keywords."""
     for match in _NAME.finditer(parsed.text, parsed.start(node), parsed.end(node)):
         if match[0] not in ("import", "from", "as"):
             yield match.start(), "imported"
 
 
-class Function(NamedTuple):
+class DocumentedFunction(NamedTuple):
     """A documented function: the line of its definition, its name and its docstring without indentation."""
 
     line: int
@@ -226,10 +226,10 @@ class Function(NamedTuple):
     docstring: str
 
 
-def functions(parsed: Parsed) -> Iterator[Function]:
+def documented_functions(parsed: ParsedSource) -> Iterator[DocumentedFunction]:
     """Every function and method with a docstring, in the order of the text, but for names such as __init__."""
     found = [node for node in ast.walk(parsed.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
         docstring = (ast.get_docstring(node) or "").strip()
         if docstring and not (node.name.startswith("__") and node.name.endswith("__")):
-            yield Function(node.lineno, node.name, docstring)
+            yield DocumentedFunction(node.lineno, node.name, docstring)

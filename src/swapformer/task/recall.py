@@ -14,9 +14,9 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Split
-from swapformer.task.layout import Written, close_gaps, permutations, with_room
-from swapformer.task.questions import Answering
-from swapformer.task.settings import evaluation_lengths, span, whole_number
+from swapformer.task.layout import ItemLayout, close_gaps, permutations, with_room
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import number, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
@@ -33,6 +33,7 @@ class AssociativeRecall(Synthetic):
     """
 
     remedy = "raise task.keys or task.values"
+    shortest = 2
 
     def __init__(
         self,
@@ -50,19 +51,17 @@ class AssociativeRecall(Synthetic):
         self.keys, self.values = whole_number("keys", keys, 3), whole_number("values", values, 2)
         self.queries = None if queries is None else whole_number("queries", queries, 1)
         self.spread, self.distractors = whole_number("spread", spread, 1), whole_number("distractors", distractors, 2)
-        if isinstance(power, bool) or not isinstance(power, int | float) or power <= 0:
-            raise UsageError(f"task.power must be a number above 0, but is {power!r}; 1 favours no gap")
-        self.power, self.lengths = power, span("lengths", lengths, 2)
-        tested = evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2)
-        if self.keys < (needed := max(*self.lengths, *tested) + 2):
-            raise UsageError(
-                f"task.keys must be at least {needed}, since the keys of an item differ and leave two, but is {keys}; "
-                "raise it, or lower task.lengths and task.eval_lengths"
-            )
+        self.power = number("power", power, "a number above 0", lambda given: given > 0, "; 1 favours no gap")
         names = [f"{kind}{i}" for kind, size in (("k", keys), ("v", values), (".", distractors)) for i in range(size)]
         self.tokens = (*names, "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(lengths=self.lengths, eval_lengths=tested, batch_size=batch_size, alphabet=self.vocab_size - 1)
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+
+    def require_room(self, longest: int) -> None:
+        if self.keys < longest + 2:
+            raise UsageError(
+                f"task.keys must be at least {longest + 2}, since the keys of an item differ and leave two, but is "
+                f"{self.keys}; raise it, or lower task.lengths and task.eval_lengths"
+            )
 
     def asked_at(self, length: int) -> int:
         """Queries of an item with `length` pairs."""
@@ -97,12 +96,12 @@ class AssociativeRecall(Synthetic):
         tokens = torch.cat([facts.flatten(1), tail.flatten(1)], dim=1)
         return close_gaps(tokens != filler, tokens, filler).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         tokens = with_room(content.squeeze(1), self.vocab_size - 1)
         place = torch.arange(tokens.shape[1])
         query = (tokens < self.keys) & (place >= 2 * lengths.unsqueeze(1))
         count = (tokens != self.vocab_size - 1).sum(1)
-        return Written(tokens, query.roll(1, 1) & (place > 0), inputs=count)
+        return ItemLayout(tokens, query.roll(1, 1) & (place > 0), inputs=count)
 
 
 class Needle(Synthetic):
@@ -127,21 +126,13 @@ class Needle(Synthetic):
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 32,
     ) -> None:
-        self.symbols, self.distractors = (
-            whole_number("symbols", symbols, 2),
-            whole_number("distractors", distractors, 0),
-        )
+        self.symbols = whole_number("symbols", symbols, 2)
+        self.distractors = whole_number("distractors", distractors, 0)
         self.keys, self.values = whole_number("keys", keys, distractors + 2), whole_number("values", values, 2)
-        self.lengths = span("lengths", lengths, 2 * distractors + 2)
+        self.shortest = 2 * distractors + 2
         names = [f"{kind}{i}" for kind, size in ((".", symbols), ("k", keys), ("v", values)) for i in range(size)]
         self.tokens = (*names, "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2 * distractors + 2),
-            batch_size=batch_size,
-            alphabet=self.vocab_size - 1,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def width_at(self, length: int) -> int:
         return 1 + length  # the key that is asked for stands first
@@ -164,14 +155,14 @@ class Needle(Synthetic):
         haystack = close_gaps(tokens != filler, tokens, filler)[:, :longest]
         return torch.cat([key[:, :1], haystack], dim=1).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         key, haystack = content[:, 0, :1], content[:, 0, 1:]
         value = haystack.gather(1, (haystack == key).byte().argmax(1, keepdim=True) + 1)
         tokens = torch.cat([haystack, key, value], dim=1)
-        return Written(tokens, (torch.arange(tokens.shape[1]) == tokens.shape[1] - 1).expand_as(tokens))
+        return ItemLayout(tokens, (torch.arange(tokens.shape[1]) == tokens.shape[1] - 1).expand_as(tokens))
 
 
-class FactRecall(Answering):
+class FactRecall(QuestionTask):
     """What the table says of an entity: `f1 e3 r0 = v7`.
 
     The table gives each of `entities` a value of `values` for each of `relations`, drawn once from the stream `table`;
@@ -203,12 +194,9 @@ class FactRecall(Answering):
         sizes = (("f", forms), ("e", entities), ("r", relations))
         asked = [f"{kind}{index}" for kind, size in sizes for index in range(size)]
         self.tokens = (*asked, "<pad>", "=", *(f"v{index}" for index in range(values)))
-        self.vocab_size = len(self.tokens)
         self.separator_token = len(asked) + 1
         self.held_out = forms > 1
-        super().__init__(
-            lengths=(1, 1), eval_lengths=(), batch_size=batch_size, alphabet=len(asked), as_source=as_source
-        )
+        super().__init__(lengths=(1, 1), eval_lengths=(), batch_size=batch_size, as_source=as_source)
 
     def width_at(self, length: int) -> int:
         return 3

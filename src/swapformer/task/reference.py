@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from swapformer.task.layout import Written, permutations, some_words, with_room
-from swapformer.task.settings import evaluation_lengths, span, whole_number
+from swapformer.task.layout import ItemLayout, permutations, some_words, with_room
+from swapformer.task.settings import whole_number
 from swapformer.task.synthetic import Synthetic
 
 
@@ -27,6 +27,7 @@ class Coreference(Synthetic):
     """
 
     remedy = "raise task.names"
+    shortest = 2
 
     def __init__(
         self,
@@ -40,14 +41,14 @@ class Coreference(Synthetic):
         batch_size: int = 32,
     ) -> None:
         self.features, self.words = whole_number("features", features, 2), whole_number("words", words, 2)
-        self.distractors, self.lengths = whole_number("distractors", distractors, 0), span("lengths", lengths, 2)
-        tested = evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2)
-        # No name is introduced twice, and two are left at the end.
-        self.names = whole_number("names", names, max(*self.lengths, *tested) + 1)
+        self.distractors, self.names = whole_number("distractors", distractors, 0), whole_number("names", names, 1)
         sizes = (("n", names), ("f", features), ("p", features), ("w", words))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(lengths=self.lengths, eval_lengths=tested, batch_size=batch_size, alphabet=self.vocab_size - 1)
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+
+    def require_room(self, longest: int) -> None:
+        # No name is introduced twice, and two are left at the end.
+        whole_number("names", self.names, longest + 1)
 
     def width_at(self, length: int) -> int:
         return (self.distractors + 2) * length
@@ -75,10 +76,10 @@ class Coreference(Synthetic):
         tokens = torch.cat([words, first.unsqueeze(2), second.unsqueeze(2)], dim=2)
         return tokens.masked_fill((place >= n).unsqueeze(2), filler).view(rows, 1, -1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         tokens = content.squeeze(1)
         pronoun = (tokens >= self.names + self.features) & (tokens < self.names + 2 * self.features)
-        return Written(tokens, pronoun.roll(1, 1))
+        return ItemLayout(tokens, pronoun.roll(1, 1))
 
 
 class Dialogue(Synthetic):
@@ -94,6 +95,7 @@ class Dialogue(Synthetic):
     """
 
     remedy = "raise task.words"
+    shortest = 2
     tags = ("turn", "speaker", "topic")
 
     def __init__(
@@ -110,16 +112,10 @@ class Dialogue(Synthetic):
     ) -> None:
         self.speakers, self.topics = whole_number("speakers", speakers, 2), whole_number("topics", topics, 2)
         self.words, self.noise = whole_number("words", words, 2), whole_number("noise", noise, 2)
-        self.distractors, self.lengths = whole_number("distractors", distractors, 0), span("lengths", lengths, 2)
+        self.distractors = whole_number("distractors", distractors, 0)
         sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2),
-            batch_size=batch_size,
-            alphabet=self.vocab_size - 1,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def width_at(self, length: int) -> int:
         return (self.distractors + 3) * length
@@ -140,7 +136,7 @@ class Dialogue(Synthetic):
         beyond = torch.arange(turns) >= lengths.unsqueeze(1)
         return tokens.masked_fill(beyond.unsqueeze(2), filler).view(rows, 1, -1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         rows, filler = len(content), self.vocab_size - 1
         turns = content.view(rows, -1, self.distractors + 3)
         speaker, topic, word, noise = turns[..., :1], turns[..., 1:2], turns[..., 2:3], turns[..., 3:]
@@ -159,4 +155,4 @@ class Dialogue(Synthetic):
             return with_room(values.expand_as(tokens).flatten(1)[:, spoken], empty)
 
         sequences, channels = laid_out(tokens, filler), {name: laid_out(tag, 0) for name, tag in tags.items()}
-        return Written(sequences, laid_out(scored, False), channels, inputs=(sequences != filler).sum(1))
+        return ItemLayout(sequences, laid_out(scored, False), channels, inputs=(sequences != filler).sum(1))

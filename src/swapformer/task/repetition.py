@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.task.layout import Written, permutations
-from swapformer.task.settings import evaluation_lengths, span, whole_number
+from swapformer.task.layout import ItemLayout, permutations
+from swapformer.task.settings import length_range, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
@@ -28,6 +28,7 @@ class Induction(Synthetic):
     """
 
     remedy = "raise task.symbols"
+    shortest = 2
 
     def __init__(
         self,
@@ -39,18 +40,16 @@ class Induction(Synthetic):
         batch_size: int = 32,
     ) -> None:
         self.distractors = whole_number("distractors", distractors, 0)
-        self.lengths = span("lengths", lengths, 2)
-        tested = evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 2)
         self.symbols = whole_number("symbols", symbols, 2)
-        needed = max(*self.lengths, *tested) + self.distractors + 2
-        if self.symbols < needed:
+        self.tokens = (*map(str, range(symbols)), "<pad>")
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+
+    def require_room(self, longest: int) -> None:
+        if self.symbols < (needed := longest + self.distractors + 2):
             raise UsageError(
                 f"task.symbols must be at least {needed}, since a passage repeats none and leaves two, but is "
-                f"{symbols}; raise it, or shorten task.lengths and task.eval_lengths"
+                f"{self.symbols}; raise it, or shorten task.lengths and task.eval_lengths"
             )
-        self.tokens = (*map(str, range(symbols)), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(lengths=self.lengths, eval_lengths=tested, batch_size=batch_size, alphabet=self.symbols)
 
     def tokens_at(self, length: int) -> int:
         return 2 * length + self.distractors - 1
@@ -63,11 +62,11 @@ class Induction(Synthetic):
         beyond = torch.arange(longest + self.distractors) >= (lengths + self.distractors).unsqueeze(1)
         return order.masked_fill(beyond, self.symbols).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         once, n = content.squeeze(1), lengths.unsqueeze(1)
         place, again = torch.arange(2 * longest + self.distractors), n + self.distractors
         tokens = once.gather(1, (place - again * (place >= again)).clamp(max=once.shape[1] - 1))
-        return Written(tokens.masked_fill(place >= again + n, self.symbols), place > again)
+        return ItemLayout(tokens.masked_fill(place >= again + n, self.symbols), place > again)
 
 
 class Ordered(Synthetic):
@@ -80,6 +79,7 @@ class Ordered(Synthetic):
     """
 
     remedy = "raise task.symbols or task.strides"
+    shortest = 3
 
     def __init__(
         self,
@@ -92,16 +92,9 @@ class Ordered(Synthetic):
     ) -> None:
         self.strides = whole_number("strides", strides, 1)
         self.symbols = whole_number("symbols", symbols, self.strides + 1)
-        self.lengths = span("lengths", lengths, 3)
         letters = [chr(ord("A") + index) for index in range(26)]
         self.tokens = (*(letters[:symbols] if symbols <= 26 else map(str, range(symbols))), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], 3),
-            batch_size=batch_size,
-            alphabet=self.symbols,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def tokens_at(self, length: int) -> int:
         return length - 1
@@ -114,12 +107,12 @@ class Ordered(Synthetic):
         stride = torch.randint(1, self.strides + 1, (len(lengths), 1), generator=generator)
         return torch.cat([start, stride], dim=1).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         start, stride = content[:, 0, :1], content[:, 0, 1:]
         place = torch.arange(longest)
         tokens = (start + stride * place) % self.symbols
         scored = (place > int(self.strides > 1)).expand_as(tokens)
-        return Written(tokens.masked_fill(place >= lengths.unsqueeze(1), self.symbols), scored)
+        return ItemLayout(tokens.masked_fill(place >= lengths.unsqueeze(1), self.symbols), scored)
 
 
 class Periodic(Synthetic):
@@ -143,18 +136,12 @@ class Periodic(Synthetic):
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 32,
     ) -> None:
-        self.periods = span("periods", periods)
+        self.periods = length_range("periods", periods)
         # With fewer, the last symbol of the longest motif could be told before it comes.
         self.symbols = whole_number("symbols", symbols, self.periods[1] + 1)
-        self.lengths = span("lengths", lengths, self.periods[1] + 2)
+        self.shortest = self.periods[1] + 2
         self.tokens = (*map(str, range(self.symbols)), "<pad>")
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1], self.periods[1] + 2),
-            batch_size=batch_size,
-            alphabet=self.symbols,
-        )
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def tokens_at(self, length: int) -> int:
         return length - 1
@@ -168,8 +155,8 @@ class Periodic(Synthetic):
         period = torch.randint(shortest, longest + 1, (len(lengths), 1), generator=generator)
         return motif.masked_fill(torch.arange(longest) >= period, self.symbols).unsqueeze(1)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         motif, place = content.squeeze(1), torch.arange(longest)
         period = (motif != self.symbols).sum(1, keepdim=True)
         tokens = motif.gather(1, place % period).masked_fill(place >= lengths.unsqueeze(1), self.symbols)
-        return Written(tokens, place > period - (period == self.periods[1]).long())
+        return ItemLayout(tokens, place > period - (period == self.periods[1]).long())

@@ -22,9 +22,9 @@ from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
 from swapformer.task.content_split import SHARES, ContentSplit
-from swapformer.task.layout import Blocks, Written, close_gaps, padding_or_none
+from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.settings import whole_number
+from swapformer.task.settings import evaluation_lengths, length_range, whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -40,13 +40,15 @@ class Synthetic(Task):
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
     place 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
 
-    `alphabet`: number of symbols that items consist of; the token id `alphabet` fills their content.
+    Items consist of the tokens before "<pad>", with which their content is filled up.
     Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors
     take as long as one large one.
     """
 
     directions = directions_of(_METRICS)
     separator = " "
+    shortest = 1
+    """The least length of an item."""
     rows_at_once = 1024
     """About so many items make a block of training batches."""
     one_stream_each = False
@@ -59,16 +61,18 @@ class Synthetic(Task):
     def __init__(
         self,
         *,
-        lengths: tuple[int, int],
-        eval_lengths: Sequence[int],
+        lengths: Sequence[int],
+        eval_lengths: Sequence[int | str],
         batch_size: int,
-        alphabet: int,
         shares: Mapping[Split, float] = SHARES,
     ) -> None:
-        self.eval_lengths = tuple(eval_lengths)
+        self.lengths = length_range("lengths", lengths, self.shortest)
+        self.longest_trained = self.lengths[1]
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
+        self.require_room(max(*self.lengths, *self.eval_lengths))
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.longest_trained = lengths[1]
-        self.mixture = torch.arange(lengths[0], lengths[1] + 1)
+        self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
+        self.mixture = torch.arange(self.lengths[0], self.longest_trained + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
@@ -78,7 +82,10 @@ class Synthetic(Task):
             everything = self.list_items(length)
             if everything is not None:
                 self.splits.list_all(length, everything, self.remedy)
-        self._blocks = Blocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
+        self._blocks = BatchBlocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
+
+    def require_room(self, longest: int) -> None:
+        """UsageError where items of the longest length cannot be made of the task's symbols."""
 
     @abstractmethod
     def tokens_at(self, length: int) -> int:
@@ -93,7 +100,7 @@ class Synthetic(Task):
         """
 
     @abstractmethod
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         """Items [N,P,W] as they are written, with L = T + 1, T = `tokens_at` the longest."""
 
     def width_at(self, length: int) -> int:

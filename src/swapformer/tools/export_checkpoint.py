@@ -17,7 +17,7 @@ from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import overrides as texts
 from swapformer.task.tokeniser import VOCABULARY_FILE
-from swapformer.training.weights import weights_of
+from swapformer.training.weights import read_weights
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
+    notes = [*save(config, read_weights(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))

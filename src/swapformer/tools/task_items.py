@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from swapformer.interface import MAIN
-from swapformer.task.base import Batch, Places, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, scored
 from swapformer.task.overlap import overlap
 
 SHOWN = 5
@@ -57,12 +57,12 @@ def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:
         yield f"    {name}: {' '.join(map(str, tag[row][: len(_present(batch, row))].tolist()))}"
 
 
-def _present(places: Places, row: int) -> Tensor:
+def _present(places: Sequences, row: int) -> Tensor:
     """The inputs of a row, padding aside."""
     return places.inputs[row] if places.padding is None else places.inputs[row][~places.padding[row]]
 
 
-def _written(task: Task, places: Places, row: int) -> str:
+def _written(task: Task, places: Sequences, row: int) -> str:
     inputs = _present(places, row)
     return (
         str([round(value, 3) for value in inputs.flatten().tolist()])

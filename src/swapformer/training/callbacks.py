@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from swapformer.results.durable import move
 from swapformer.results.history_writer import History
-from swapformer.training.heartbeat import Pulse
+from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 
 class Diverged(Exception):
@@ -25,7 +25,7 @@ class Interrupted(Exception):
     """The trial was asked to stop; it can be resumed."""
 
 
-class Watch(Callback):
+class TrainingMonitor(Callback):
     """Writes the history and ends a trial that diverges.
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
@@ -103,7 +103,7 @@ class Checkpoints(Callback):
         ranks: the processes that train together; they stop at the same place, and rank 0 keeps the file.
     """
 
-    def __init__(self, path: Path, every: int, evaluate_every: int, stop: Stop, ranks: Ranks) -> None:
+    def __init__(self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:
         self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
         self.ranks = ranks
 
@@ -146,10 +146,10 @@ class Checkpoints(Callback):
             move(draft, self.path)
 
 
-class Batches(Callback):
+class BatchCounter(Callback):
     """Counts the batches that have been trained on or evaluated, as a sign of life."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: RankHeartbeat) -> None:
         self.pulse = pulse
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
@@ -159,10 +159,10 @@ class Batches(Callback):
         self.pulse.batches += 1
 
 
-class Progress(TQDMProgressBar):
+class ProgressBar(TQDMProgressBar):
     """Lightning's progress bar with the newest losses."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: TrainingMonitor) -> None:
         super().__init__(refresh_rate=10)
         self.watch = watch
 

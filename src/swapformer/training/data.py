@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Places, Task, scored
+from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, scored
 from swapformer.training.ranks import Ranks
 
-PlacesType = TypeVar("PlacesType", bound=Places)
+PlacesType = TypeVar("PlacesType", bound=Sequences)
 
 
-class Share(NamedTuple):
+class BatchShare(NamedTuple):
     """A part of a step's batch.
 
     Attributes:
@@ -46,7 +46,7 @@ def _cut(value: Any, rows: int, low: int, high: int) -> Any:
         return value[low:high] if value.shape[0] == rows else value
     if isinstance(value, Mapping):
         return {name: _cut(channel, rows, low, high) for name, channel in value.items()}
-    if isinstance(value, Places):
+    if isinstance(value, Sequences):
         return replace(value, **{f.name: _cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
     return value
 
@@ -71,7 +71,7 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
     return torch.randperm(drawn_from, generator=stream("positions", *key))[:length].sort().values
 
 
-def placed(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
+def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
     """The batch on positions drawn by `key`, one draw for all its sequences, in which equal positions stay equal.
 
     A source has a draw of its own. Nothing changes where positions are not drawn.
@@ -90,7 +90,7 @@ def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
     return replace(places, position=drawn[places.position])
 
 
-class TrainingStream(IterableDataset[Share]):
+class TrainingStream(IterableDataset[BatchShare]):
     """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked.
 
     Several ranks cut the same batch into so many times more parts and take turns: between them they see all of it.
@@ -115,16 +115,16 @@ class TrainingStream(IterableDataset[Share]):
     def __len__(self) -> int:
         return self.steps * self.accumulate
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[BatchShare]:
         for step in range(self.start, self.steps):
-            batch = placed(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
+            batch = with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
             targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
             if self.accumulate * self.ranks.count == 1:
-                yield Share(batch, targets, batch.places)
+                yield BatchShare(batch, targets, batch.places)
             else:
                 yield from self._parts(batch, targets)
 
-    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[Share]:
+    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
         """This rank's parts of a batch."""
         count = self.ranks.count
         if batch.inputs.shape[0] < self.accumulate * count:
@@ -136,7 +136,7 @@ class TrainingStream(IterableDataset[Share]):
         parts = list(split(batch, self.accumulate * count))
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
-            yield Share(together[self.ranks.rank], targets, sum(part.places for part in together))
+            yield BatchShare(together[self.ranks.rank], targets, sum(part.places for part in together))
 
 
 class EvaluationStream(IterableDataset[Batch]):
@@ -151,7 +151,9 @@ class EvaluationStream(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         name, drawn_from = self.source.name, self.drawn_from
-        return (placed(self.source.batch(index), drawn_from, name, index) for index in range(self.batches))
+        return (
+            with_drawn_positions(self.source.batch(index), drawn_from, name, index) for index in range(self.batches)
+        )
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:

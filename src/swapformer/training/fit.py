@@ -18,20 +18,20 @@ from swapformer.task.base import Task
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Diverged, Interrupted
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
 from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
 from swapformer.training.trainer import make_trainer, quiet
-from swapformer.training.warm_start import begin
+from swapformer.training.warm_start import load_initial_weights
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that cannot be read; set it aside and begin anew."""
+    """A checkpoint that cannot be read; delete it and start again."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
-    module = Trial(model, task, config, ranks)
+    module = TrialModule(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
-        module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
+        module.notes = (f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if ranks.first and (vocabulary := task.vocabulary()) is not None:
         (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
@@ -150,7 +150,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     )
 
 
-def _measured(module: Trial, task: Task) -> dict[str, Any]:
+def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
     """The final evaluation's metrics, their standard errors, and which way each is better."""
     results, directions = module.results, {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}

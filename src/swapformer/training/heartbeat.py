@@ -46,7 +46,7 @@ def read(path: Path) -> Any:
 
 def write(path: Path, values: Any) -> None:
     """Put `values` into a file, instead of what was there."""
-    sheet = Sheet(path)
+    sheet = FixedFile(path)
     sheet.write(values)
     sheet.close()
 
@@ -55,7 +55,7 @@ def _check(text: bytes) -> bytes:
     return f"{zlib.crc32(text):08x}".encode()
 
 
-class Sheet:
+class FixedFile:
     """A file that is written in place: a disk that fills up later still has the room that was asked for.
 
     A reader may find a new beginning with an old end: the checksum tells, and its next look will do.
@@ -95,7 +95,7 @@ def _follow(place: Path, pipe: int) -> None:
 
 
 @dataclass
-class Pulse:
+class RankHeartbeat:
     """A rank's signs of life, which a thread of its own writes: that it runs, and how many batches it has been through.
 
     Counts are written, not times: nobody's clock matters.
@@ -110,8 +110,8 @@ class Pulse:
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        self._sign = Sheet(signs(self.place, self.rank), SIGN)
-        self._report = Sheet(report(self.place, self.rank), SAID)
+        self._sign = FixedFile(signs(self.place, self.rank), SIGN)
+        self._report = FixedFile(report(self.place, self.rank), SAID)
         self._write(0)
         end_with_parent(self.place)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()

@@ -29,9 +29,9 @@ from swapformer.model.layers import declare, origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Places, Task, scored
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, scored
 from swapformer.training.assemble import Config
-from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, loader, positions_drawn_from
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout
 from swapformer.training.ranks import Ranks
@@ -40,7 +40,7 @@ from swapformer.training.trainer import data_mesh, shard
 from swapformer.training.weights import vocabulary_of
 
 
-def tokens_of(places: Places) -> Tokens:
+def tokens_of(places: Sequences) -> Tokens:
     """What the model needs to know about places."""
     return Tokens.of(
         places.inputs.shape[1],
@@ -70,7 +70,7 @@ def _not_distributed() -> bool:
     return False
 
 
-class Trial(lightning.LightningModule):
+class TrialModule(lightning.LightningModule):
     """Trains `model` on `task` and evaluates it on the task's fixed sets.
 
     The loss of a step is the mean over all targets of its batch, however the batch is cut among parts and devices, plus
@@ -106,7 +106,7 @@ class Trial(lightning.LightningModule):
         if self.config["trainer"]["strategy"] == "fsdp":
             shard(self.model, data_mesh(self.device_mesh))
 
-    def training_step(self, share: Share, batch_idx: int) -> Tensor:
+    def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
         answers = (self.compiled or self.model.answers)(*given(share.batch))
@@ -120,7 +120,7 @@ class Trial(lightning.LightningModule):
         auxiliary = take_auxiliary_loss(self.model)
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
-    def _loss(self, answers: Mapping[str, Tensor], share: Share) -> Tensor:
+    def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""
         losses = [
             total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]

@@ -19,7 +19,7 @@ def main(place: Path, directory: Path) -> None:
     Nothing heavy is imported before the first sign of life.
     """
     rank = int(os.environ["RANK"])
-    life = heartbeat.Pulse(place, rank)
+    life = heartbeat.RankHeartbeat(place, rank)
     life.start()
     task = heartbeat.read(place / heartbeat.CONFIG)
     assert task is not None, "the starting process writes it first"
@@ -27,13 +27,13 @@ def main(place: Path, directory: Path) -> None:
     life.say({**said, "at": time.monotonic()})
 
 
-def _trained(task: dict[str, Any], directory: Path, life: heartbeat.Pulse) -> dict[str, Any]:
+def _trained(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat) -> dict[str, Any]:
     from swapformer.errors import UsageError
-    from swapformer.training.callbacks import Batches
+    from swapformer.training.callbacks import BatchCounter
     from swapformer.training.fit import CorruptCheckpoint, train
 
     try:
-        return {"outcome": asdict(train(task["config"], directory, [Batches(life)], task["final"]))}
+        return {"outcome": asdict(train(task["config"], directory, [BatchCounter(life)], task["final"]))}
     except UsageError as error:
         return {"error": "usage", "reason": str(error)}
     except CorruptCheckpoint as error:

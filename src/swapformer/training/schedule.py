@@ -40,14 +40,14 @@ def _share(final: float) -> float:
     return final
 
 
-class Constant(Schedule):
+class ConstantSchedule(Schedule):
     """1 after the warm-up."""
 
     def after(self, progress: float) -> float:
         return 1.0
 
 
-class Linear(Schedule):
+class LinearSchedule(Schedule):
     """1 − (1 − final) · progress.
 
     Args:
@@ -65,7 +65,7 @@ class Linear(Schedule):
         return 1 - (1 - self.final) * progress
 
 
-class Cosine(Schedule):
+class CosineSchedule(Schedule):
     """final + (1 − final) · ½(1 + cos(π · progress)) (Loshchilov & Hutter 2016, arXiv:1608.03983).
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 
 from swapformer.paths import python_environment
 from swapformer.training import heartbeat
-from swapformer.training.signals import Stop, stop_on_signals
+from swapformer.training.signals import StopRequest, stop_on_signals
 
 POLL = 0.1
 """Seconds between looks at the ranks."""
@@ -159,7 +159,9 @@ class _Rank:
         return None
 
 
-def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, trainer: Mapping[str, Any]) -> Said:
+def _watched(
+    process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: StopRequest, trainer: Mapping[str, Any]
+) -> Said:
     """What rank 0 says in the end, or that one of them had to be given up."""
     limit, compiles = trainer["heartbeat"], trainer["compile"]
     handed_on = False
@@ -192,7 +194,7 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
         time.sleep(POLL)
 
 
-def _given_up(stop: Stop, why: str) -> Said:
+def _given_up(stop: StopRequest, why: str) -> Said:
     """The outcome of a training whose ranks were ended; one that was asked to stop has stopped."""
     stopped = stop.requested is not None
     status, reason = (

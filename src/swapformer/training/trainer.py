@@ -25,13 +25,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from swapformer.training.assemble import Config
-from swapformer.training.callbacks import Checkpoints, Progress, Watch
+from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
 from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 
-class InPlace(TorchCheckpointIO):
+class DirectCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint into the folder that it is for.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
@@ -45,13 +45,13 @@ class InPlace(TorchCheckpointIO):
 
 
 def make_trainer(
-    config: Config, directory: Path, checkpoint: Path, stop: Stop, ranks: Ranks, more: Sequence[Callback]
+    config: Config, directory: Path, checkpoint: Path, stop: StopRequest, ranks: Ranks, more: Sequence[Callback]
 ) -> Trainer:
     """The trainer of this process, whose files rank 0 writes."""
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
     history = directory / "metrics.csv" if ranks.first else None
-    watch = Watch(history, config["log_every"], config["divergence"], accumulate)
+    watch = TrainingMonitor(history, config["log_every"], config["divergence"], accumulate)
     callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
     bar = ranks.first and sys.stderr.isatty()
     return Trainer(
@@ -73,7 +73,7 @@ def make_trainer(
         enable_progress_bar=bar,
         use_distributed_sampler=False,
         default_root_dir=directory,
-        callbacks=[*callbacks, Progress(watch)] if bar else callbacks,
+        callbacks=[*callbacks, ProgressBar(watch)] if bar else callbacks,
     )
 
 
@@ -83,8 +83,8 @@ def _precision(settings: Config, environment: ClusterEnvironment) -> dict[str, A
     Lightning refuses the name of float64 under fsdp, but not what it stands for.
     """
     if settings["precision"] == "64-true":
-        return {"plugins": [environment, InPlace(), DoublePrecision()]}
-    return {"plugins": [environment, InPlace()], "precision": settings["precision"]}
+        return {"plugins": [environment, DirectCheckpointIO(), DoublePrecision()]}
+    return {"plugins": [environment, DirectCheckpointIO()], "precision": settings["precision"]}
 
 
 _UNFIT_ADVICE = (

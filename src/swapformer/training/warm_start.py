@@ -13,7 +13,7 @@ from torch import nn
 from swapformer.errors import UsageError
 from swapformer.task.base import Task
 from swapformer.training.parameter_selection import readout, select
-from swapformer.training.weights import Source, source, vocabulary_of, weights_of
+from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
 
 _SHOWN = 5
 """How many tensors an error names."""
@@ -22,7 +22,7 @@ _SEGMENTS = "segments.weight"
 
 
 @dataclass(frozen=True)
-class Match:
+class WeightMatch:
     """What becomes of a source's weights in a model.
 
     Attributes:
@@ -44,7 +44,7 @@ class Match:
         return ", ".join(parts)
 
 
-def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any]) -> Match:
+def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Mapping[str, Any]) -> WeightMatch:
     """What a model takes from a source: every tensor by its name.
 
     What stands behind the layers may be new, or left out: an answer to another question is read there. All else must
@@ -76,22 +76,22 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
         problems.append("nothing would be loaded")
     if problems:
         raise UsageError(f"init_from={config['init_from']['source']}: {'; '.join(problems)}.")
-    return Match(sorted(fits), sorted(fresh), sorted(left))
+    return WeightMatch(sorted(fits), sorted(fresh), sorted(left))
 
 
-def begin(model: nn.Module, task: Task, config: Mapping[str, Any]) -> Match:
+def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]) -> WeightMatch:
     """Give a model the weights that its trial starts from.
 
     Raises:
         UsageError: if they do not fit, or are no longer those that the trial was named by.
     """
     path = Path(config["init_from"]["path"])
-    held = source(path)
+    held = summarise_weights(path)
     if held.weights != config["init_from"]["weights"]:
         raise UsageError(
             f"the weights in {path} have changed since this trial was named by them; start the command again."
         )
-    found, weights = match(model, held, task, config), weights_of(path)
+    found, weights = match_weights(model, held, task, config), read_weights(path)
     model.load_state_dict({name: weights[name] for name in found.loaded}, strict=False)
     return found
 

@@ -26,7 +26,7 @@ from swapformer.training.assemble import Config, build_model, build_task
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSummary:
     """Weights on disk, without their numbers.
 
     Attributes:
@@ -42,7 +42,7 @@ class Source:
     weights: str
 
 
-def source(path: Path) -> Source:
+def summarise_weights(path: Path) -> WeightsSummary:
     """What a file holds; read again when it has changed.
 
     Raises:
@@ -56,9 +56,9 @@ def source(path: Path) -> Source:
 
 
 @lru_cache(maxsize=32)
-def _source(path: Path, changed: int, size: int) -> Source:
+def _source(path: Path, changed: int, size: int) -> WeightsSummary:
     weights, extra = _read(path)
-    return Source(
+    return WeightsSummary(
         {name: weight.shape for name, weight in weights.items()},
         frozenset(extra["readout"]),
         extra["vocabulary"],
@@ -87,7 +87,7 @@ def _hash(tokens: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
-def write(
+def write_weights(
     path: Path, weights: Mapping[str, Tensor], behind: Iterable[str], tokens: Sequence[str] | None = None
 ) -> None:
     """Write weights as a file that trials can start from.
@@ -108,7 +108,7 @@ def write(
         raise UsageError(f"{path} must be a file that can be written, but it cannot: {error}") from error
 
 
-def weights_of(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """The weights of a file or a trial's checkpoint, by our names. Raises UsageError if it cannot be read."""
     return _read(path)[0]
 

@@ -40,7 +40,7 @@ class Document(ABC):
         return "".join(self.pieces())
 
 
-class Row(Document):
+class TextRow(Document):
     """A text that is there already: a row of a table. Its split is decided by its text, or by `key` if it has one."""
 
     def __init__(self, name: str, text: str, values: Mapping[str, Any], key: str | None = None) -> None:
@@ -103,7 +103,7 @@ class TextFile(Document):
             raise UsageError(f"a text must be readable, but {self.name} is not: {error.strerror}") from None
 
 
-class Joined(Document):
+class JoinedDocument(Document):
     """Several documents as one, one after another."""
 
     values: Mapping[str, Any] = {}

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.task.settings import presence
+from swapformer.task.settings import boolean
 from swapformer.task.source.base import (
     Document,
-    Joined,
-    Row,
+    JoinedDocument,
     Source,
     Stamp,
     TextFile,
+    TextRow,
     missing_column,
     no_columns,
     stamp_of_files,
@@ -149,13 +149,13 @@ class Files(Source):
             )
         if column is not None and not tables:
             raise no_columns(self.description, [column])
-        self.joined = presence("source.joined", joined)
+        self.joined = boolean("source.joined", joined)
         if self.joined and tables:
             raise UsageError(f"only text files can be joined, but {str(tables[0])!r} is a table; set joined=false")
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
         if self.joined:
-            return iter([Joined(self.description, [TextFile(file) for file in self.files])])
+            return iter([JoinedDocument(self.description, [TextFile(file) for file in self.files])])
         return (document for file in self.files for document in self._documents(file, columns))
 
     def _documents(self, file: Path, columns: Sequence[str]) -> Iterator[Document]:
@@ -170,7 +170,7 @@ class Files(Source):
             for name in wanted:
                 if name not in row:
                     raise missing_column(place, name, row)
-            yield Row(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
+            yield TextRow(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(self.files)

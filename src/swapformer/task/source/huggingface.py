@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swapformer.errors import UsageError
-from swapformer.task.source.base import Document, Row, Source, Stamp, missing_column, stamp_of_files
+from swapformer.task.source.base import Document, Source, Stamp, TextRow, missing_column, stamp_of_files
 from swapformer.task.source.files import text_of
 
 _PATIENCE = 1.0
@@ -50,7 +50,9 @@ class HuggingFace(Source):
                 number += 1
                 row = dict(zip(wanted, values, strict=True))
                 place = f"row {number} of {self.name!r}"
-                yield Row(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
+                yield TextRow(
+                    place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns}
+                )
 
     def stamp(self) -> Stamp:
         folder = Path(self.name)

@@ -13,14 +13,14 @@ from functools import cached_property
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
-from swapformer.task.python_syntax import Parsed, functions
+from swapformer.task.python_syntax import ParsedSource, documented_functions
 from swapformer.task.settings import whole_number
 from swapformer.task.source.base import (
     Document,
-    Row,
     Source,
     Stamp,
     TextFile,
+    TextRow,
     missing_column,
     no_columns,
     stamp_of_files,
@@ -111,7 +111,7 @@ class Snippets(Source):
             for start in range(0, len(lines), self.lines):
                 text = "".join(lines[start : start + self.lines])
                 if text.strip():
-                    yield Row(f"{name}, line {start + 1}", text, {"package": package_of(name)}, key=name)
+                    yield TextRow(f"{name}, line {start + 1}", text, {"package": package_of(name)}, key=name)
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(path for _, path in self.files)
@@ -142,12 +142,12 @@ class Functions(Source):
         return iter(self._rows)
 
     @cached_property
-    def _rows(self) -> list[Row]:
-        found: dict[str, Row] = {}
+    def _rows(self) -> list[TextRow]:
+        found: dict[str, TextRow] = {}
         for name, path in self.files:
             file = TextFile(path, key=name)
-            for line, function, docstring in functions(Parsed(file.text(), file.name)):
-                found.setdefault(docstring, Row(f"{name}, line {line}", docstring, {"name": function}, key=name))
+            for line, function, docstring in documented_functions(ParsedSource(file.text(), file.name)):
+                found.setdefault(docstring, TextRow(f"{name}, line {line}", docstring, {"name": function}, key=name))
         return list(found.values())
 
     def stamp(self) -> Stamp:

@@ -1,6 +1,6 @@
 """How a text is written as numbers."""
 
-from swapformer.task.tokeniser.base import CLASSIFY, END, MASK, PAD, SEPARATE, VOCABULARY_FILE, Learned, Tokeniser
+from swapformer.task.tokeniser.base import CLASSIFY, END, MASK, PAD, SEPARATE, VOCABULARY_FILE, LearnedTokens, Tokeniser
 from swapformer.task.tokeniser.plain import Bytes, Characters
 from swapformer.task.tokeniser.subword import BPE, WordPiece
 from swapformer.task.tokeniser.trained import Trained
@@ -15,7 +15,7 @@ __all__ = [
     "VOCABULARY_FILE",
     "Bytes",
     "Characters",
-    "Learned",
+    "LearnedTokens",
     "Tokeniser",
     "Trained",
     "WordPiece",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from swapformer.errors import UsageError
-from swapformer.task.settings import presence, whole_number
-from swapformer.task.tokeniser.base import Ids, Learned, Tokeniser, Written
+from swapformer.task.settings import boolean, whole_number
+from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.plain import character_counts
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class Subword(Tokeniser):
         found = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(one.ids, dtype=np.int64) + special for one in found]
 
-    def write_with_places(self, text: str) -> Written:
+    def write_with_spans(self, text: str) -> TokenSpans:
         found = self._library.encode(text, add_special_tokens=False)
         places = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-        return Written(np.array(found.ids, dtype=np.int64) + self.learned.special, places[:, 0], places[:, 1])
+        return TokenSpans(np.array(found.ids, dtype=np.int64) + self.learned.special, places[:, 0], places[:, 1])
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         special = self.learned.special
@@ -95,12 +95,12 @@ class BPE(Subword):
     UsageError: `vocab_size` below 256 and the special tokens, or above what the training text gives.
     """
 
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         self.require(256 + len(special), f"256 bytes and {len(special)} special tokens")
         library, pieces = self.trained(texts, special, min_count)
         byte_of = _bytes_of_symbols()
         written = [bytes(byte_of[symbol] for symbol in piece) for piece in pieces]
-        return Learned(
+        return LearnedTokens(
             tokens=(*special, *(piece.decode(errors="backslashreplace") for piece in written)),
             sizes=(*[0] * len(special), *map(len, written)),
             special=len(special),
@@ -145,16 +145,16 @@ class WordPiece(Subword):
         self, *, vocab_size: int, lowercase: bool, min_count: int | None = None, special: Sequence[str] = ()
     ) -> None:
         super().__init__(vocab_size=vocab_size, special=special)
-        self.lowercase = presence("tokeniser.lowercase", lowercase)
+        self.lowercase = boolean("tokeniser.lowercase", lowercase)
         self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"lowercase": self.lowercase, "min_count": self.min_count}
 
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         library, pieces = self.trained(texts, special, min_count)
         sizes = [1 if piece == _UNKNOWN else len(piece.removeprefix("##").encode()) for piece in pieces]
-        return Learned(
+        return LearnedTokens(
             tokens=(*special, *pieces),
             sizes=(*[0] * len(special), *sizes),
             special=len(special),

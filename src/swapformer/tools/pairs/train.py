@@ -15,7 +15,7 @@ from swapformer.study.config.compose import Config
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_model
 from swapformer.training.data import TrainingStream, positions_drawn_from
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 
 STEPS = 20
 
@@ -47,7 +47,7 @@ def train(config: Config, task: Task, steps: int = STEPS) -> Outcome:
 def _trained(config: Config, task: Task, steps: int) -> Outcome:
     device = torch.device("cuda" if config["trainer"]["accelerator"] == "gpu" else "cpu")
     model = build_model(config, task.interface).to(device)
-    trial = Trial(model, task, config).train()
+    trial = TrialModule(model, task, config).train()
     share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, positions_drawn_from(model))))
     share = share._replace(batch=share.batch.to(device))
     made: Any = trial.configure_optimizers()
