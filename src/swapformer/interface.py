@@ -19,12 +19,12 @@ class Readout:
         kind: symbols of the vocabulary, classes (both learned by cross-entropy, targets int64, IGNORE where there is
             none) or values (learned by squared error, targets float32 with one more axis [size], NaN where there is
             none).
-        per: whether there is an answer for each place [B, T] or for each sequence [B].
+        per: whether there is an answer for each position [B, T] or for each sequence [B].
     """
 
     size: int
     kind: Literal["symbols", "classes", "values"] = "symbols"
-    per: Literal["place", "sequence"] = "place"
+    per: Literal["position", "sequence"] = "position"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Interface:
 
     Attributes:
         vocab_size: symbols of inputs and of a source; 0 where inputs are values.
-        channels: numbers at each place where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
+        channels: numbers at each position where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
         segments: values of the tag `segment`, which are embedded; 0 where there is none.
         source: whether a sequence of its own is read before answering, which needs an encoder-decoder.
         readouts: the answers by name; MAIN is always among them.

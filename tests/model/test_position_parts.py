@@ -288,7 +288,7 @@ class TestRandomized:
         assert torch.equal(moved.diff() > 0, given.diff() > 0)
 
     def test_a_range_shorter_than_a_sequence_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="10 places cannot have different ones of 9"):
+        with pytest.raises(ValueError, match="10 tokens cannot have different ones of 9"):
             draw_positions(10, 9)
 
 

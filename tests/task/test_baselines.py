@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from swapformer.task import Masked, Text, baselines
+from swapformer.task import Masked, Text, ngram_baselines
 from swapformer.task.base import IGNORE
 from swapformer.task.ngram_baselines import NgramBaselines, NgramCounts, measure
 from swapformer.task.source import Files
@@ -31,7 +31,7 @@ def task(tmp_path: Path) -> Text:
 
 @pytest.mark.parametrize("at_once", [7, 10**6])
 def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(baselines, "_AT_ONCE", at_once)
+    monkeypatch.setattr(ngram_baselines, "_AT_ONCE", at_once)
     counts, ids = NgramCounts(task), task.ids["train"].tolist()
     single, pair = Counter(ids), Counter(pairwise(ids))
     for before in range(task.vocab_size):

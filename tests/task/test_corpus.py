@@ -133,7 +133,7 @@ def test_long_documents_are_as_whole_as_short_ones(tmp_path: Path, monkeypatch: 
     texts = ["".join(rows(20, start=20 * number)) for number in range(30)]
     path = table(tmp_path / "a.jsonl", texts)
     expected = documents(make(path, column="text", split=SHARES, block=8))
-    for name, value in (("division.CHUNK", 50), ("source.document.PIECE", 13), ("build._AT_ONCE", 300)):
+    for name, value in (("division.CHUNK", 50), ("source.base.PIECE", 13), ("corpus._AT_ONCE", 300)):
         monkeypatch.setattr(f"swapformer.task.{name}", value)
     monkeypatch.setenv("SWAPFORMER_CACHE", str(tmp_path / "another"))
     assert documents(make(path, column="text", split=SHARES, block=8)) == expected
@@ -142,14 +142,14 @@ def test_long_documents_are_as_whole_as_short_ones(tmp_path: Path, monkeypatch: 
 def test_a_vocabulary_of_much_text_is_learned_from_chunks_of_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from swapformer.task import build
+    from swapformer.task import corpus
 
-    monkeypatch.setattr(build, "_ENOUGH", 1000)
+    monkeypatch.setattr(corpus, "_ENOUGH", 1000)
     monkeypatch.setattr(division, "CHUNK", 50)
     (tmp_path / "a.txt").write_text("".join(rows(200)))
     split = Division(Files(path=str(tmp_path / "a.txt")), (0.8, 0.1, 0.1), strict=True)
-    whole = list(build.Texts(split, Characters(), strict=True))
-    some = list(build.Texts(split, BPE(vocab_size=280), strict=True))
+    whole = list(corpus.LearningText(split, Characters(), strict=True))
+    some = list(corpus.LearningText(split, BPE(vocab_size=280), strict=True))
     assert "".join(whole) == "".join(rows(200)), "an alphabet is everything's"
     assert 500 < sum(map(len, some)) <= 1100
     assert some[0] == whole[0] and all(chunk in whole[: int(0.81 * len(whole))] for chunk in some)

@@ -153,7 +153,7 @@ def test_a_role_is_asked_for_where_a_token_of_python_begins_and_nowhere_else(fol
 
 def test_blocks_of_roles_are_read_whole_and_scored_where_there_is_a_role(folder: Path) -> None:
     task = made(Roles, folder, Characters(min_count=1), block=30, eval_lengths=[60])
-    assert task.interface.readouts[""].kind == "classes" and task.interface.readouts[""].per == "place"
+    assert task.interface.readouts[""].kind == "classes" and task.interface.readouts[""].per == "position"
     assert task.predicts_next is False and task.classes == ROLES
     for split in ("val", "test"):
         sets = {one.name: one for one in task.evaluation(split)}

@@ -118,9 +118,9 @@ def test_weights_that_have_changed_since_are_not_taken(started: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model/position=rope"], r"no place for stack\.positions\.Learned\.table\.weight.*allow=\[leftovers\]"),
+        (["model/position=rope"], r"no weights called stack\.positions\.Learned\.table\.weight.*allow=\[leftovers\]"),
         (["model.num_layers=3"], r"it lacks stack\.layers\.2\.attention\.key\.bias.* and 11 more"),
-        (["model.num_layers=1"], r"no place for stack\.layers\.1\.attention\.key\.bias"),
+        (["model.num_layers=1"], r"no weights called stack\.layers\.1\.attention\.key\.bias"),
         (["model.max_len=16"], r"stack\.positions\.Learned\.table\.weight is \[11, 16\] there and \[16, 16\] here"),
         (["model.d_model=18"], r"nothing would be loaded"),
         (["task=copy_repeat"], r"embedding\.weight is \[29, 16\] there .*symbols are not those of this task"),
@@ -236,5 +236,7 @@ def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(
 
 
 def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path) -> None:
-    with pytest.raises(UsageError, match=r"no place for segments\.weight; .* \(task\.segments=true embeds segments\)"):
+    with pytest.raises(
+        UsageError, match=r"no weights called segments\.weight; .* \(task\.segments=true embeds segments\)"
+    ):
         check(compose(["task=masked", *PAIRS, f"init_from={on_pairs}"]))

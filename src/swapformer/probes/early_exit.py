@@ -1,4 +1,4 @@
-"""What places save that leave early, and what it costs."""
+"""Probe of early exits: the layers that tokens skip, and what that costs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from swapformer.training.module import given
 
 
 class EarlyExits(Probe):
-    """Layers that places skip, as a share of all layers, averaged over the places that have a target.
+    """Layers that tokens skip, as a share of all layers, averaged over the tokens that have a target.
 
-    A layer that is skipped saves its work for that place, but for the keys and values that other places read. The
+    A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
     metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The data
     holds for each set and each of the thresholds the same share, and loss and accuracy of the same targets.
 
@@ -72,7 +72,7 @@ class EarlyExits(Probe):
 
 
 def _with(model: Topology, threshold: float) -> Topology:
-    """A copy of a model whose places leave at another threshold."""
+    """A copy of a model whose tokens leave at another threshold."""
     other = copy.deepcopy(model)
     other.depth.threshold = threshold
     return other

@@ -84,12 +84,12 @@ def _spans(targets: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Where the answer of each row begins and how many symbols it has, [B] each; whether each is in one piece."""
     there = scored(targets)
     sizes, first = there.sum(1), there.long().argmax(1)
-    place = torch.arange(there.shape[1])
-    return first, sizes, torch.equal(there, (place >= first[:, None]) & (place < (first + sizes)[:, None]))
+    position = torch.arange(there.shape[1])
+    return first, sizes, torch.equal(there, (position >= first[:, None]) & (position < (first + sizes)[:, None]))
 
 
 def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Sequence[object]) -> Prompt:
-    """The first `lengths` [B] places of each row, standing to the right."""
+    """The first `lengths` [B] tokens of each row, standing to the right."""
     width = int(lengths.max())
     index = torch.arange(width) - (width - lengths)[:, None]
     padding = index < 0

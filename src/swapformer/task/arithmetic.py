@@ -21,7 +21,7 @@ _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
 
 class Addition(QuestionTask):
-    """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on places already seen.
+    """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on digits already seen.
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
     `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits; 2x is twice `digits`. `zero_padded`:
@@ -83,7 +83,7 @@ class Addition(QuestionTask):
         return _split_pairs(pairs.unsqueeze(1) // 100 ** torch.arange(length) % 100)
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
-        # Both operands' digits of a place are one number below 100, little-endian; the highest place has one digit ≠ 0.
+        # Both operands' digits at a position are one number below 100, little-endian; the highest has one digit ≠ 0.
         pairs = torch.randint(100, (len(lengths), longest), generator=generator)
         highest = torch.randint(1, 100, (len(lengths), 1), generator=generator)
         top = (lengths - 1).unsqueeze(1)
@@ -137,7 +137,7 @@ class Addition(QuestionTask):
 
 
 def _split_pairs(pairs: Tensor) -> Tensor:
-    """Two operands [N,2,W] of their places' pairs of digits [N,W]."""
+    """Two operands [N,2,W] of their pairs of digits [N,W]."""
     return torch.stack([pairs // 10, pairs % 10], dim=1)
 
 
@@ -153,7 +153,7 @@ def _significant(number: Tensor) -> Tensor:
 
 
 def _add(first: Tensor, second: Tensor) -> Tensor:
-    """Sums [N,W+1] of little-endian [N,W]: a carry was made at the last place below that does not add up to 9."""
+    """Sums [N,W+1] of little-endian [N,W]: a carry was made at the last position below that does not add up to 9."""
     sums = first + second
     decider = torch.where(sums != 9, torch.arange(sums.shape[1]), -1).cummax(1).values
     carry = (decider >= 0) & (sums.gather(1, decider.clamp(min=0)) >= 10)

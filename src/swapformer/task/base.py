@@ -1,4 +1,4 @@
-"""What a task is: data as a pure function of (seed, step), fixed evaluation sets, an objective and its metrics."""
+"""The base of tasks: data as a pure function of (seed, step), fixed evaluation sets, what is asked, and its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN, Interface
 
 IGNORE = -100
-"""The target of a place that carries no loss."""
+"""The target of a position that carries no loss."""
 
 Direction = Literal["lower", "higher"]
 Split = Literal["train", "val", "test"]
@@ -25,10 +25,10 @@ Split = Literal["train", "val", "test"]
 
 @dataclass(eq=False, kw_only=True)
 class Sequences:
-    """Sequences that a model sees: B of T places; int64 unless said otherwise.
+    """Sequences that a model sees: B of T positions; int64 unless said otherwise.
 
     `inputs` [B,T]: token ids, or float32 [B,T,C] where the task's inputs are values. `padding` [B,T] bool: True where a
-    place is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
+    position is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
     besides; None or empty where a task has none.
     """
 
@@ -47,9 +47,9 @@ class Sequences:
 class Batch(Sequences):
     """What a model sees and must answer.
 
-    `targets`: of the main answer; for an answer at each place [B,T], `targets[:, t]` is what must be predicted at place
-    t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values, where there
-    is no loss. `labels`: targets of the other answers by name. `source`: a sequence of its own that is read first.
+    `targets`: of the main answer; for an answer at each position [B,T], `targets[:, t]` is what must be predicted at
+    position t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values,
+    where there is no loss. `labels`: targets of the other answers by name. `source`: a sequence that is read first.
     """
 
     targets: Tensor
@@ -57,8 +57,8 @@ class Batch(Sequences):
     source: Sequences | None = None
 
     @property
-    def places(self) -> int:
-        """Places that are read, those of a source among them."""
+    def num_positions(self) -> int:
+        """Positions that are read, those of a source among them."""
         rows, length = self.inputs.shape[:2]
         return rows * length + (0 if self.source is None else self.source.inputs.shape[:2].numel())
 
@@ -106,10 +106,10 @@ class Task(ABC):
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
     `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
-    `tags`: names of the channels that its batches tag their places with.
+    `tags`: names of the channels that its batches tag their positions with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
-    `predicts_next`: whether a target is the next token, which no place may see.
+    `predicts_next`: whether a target is the next token, which no position may see.
     `left_out`: how many examples of a split are not evaluated since training has them too; of a task that counts them.
     """
 
@@ -148,7 +148,7 @@ class Task(ABC):
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         """Fresh metrics of an answer, to be updated with (what the model gives, targets); those of MAIN have `loss`.
 
-        An answer at each place gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
+        An answer at each position gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
         recorded as `<answer>_<metric>`.
         """
 

@@ -34,11 +34,11 @@ def walk(generator: torch.Generator, rows: int, width: int, kinds: int, depth: i
     stack = torch.zeros(rows, depth, dtype=torch.long)
     level = torch.zeros(rows, dtype=torch.long)
     tokens = []
-    for place in range(width):
-        opens = (level == 0) | (wish[:, place] & (level < depth))
+    for position in range(width):
+        opens = (level == 0) | (wish[:, position] & (level < depth))
         level = torch.where(opens, level, level - 1)
         top = level.unsqueeze(1)
-        inner = torch.where(opens, kind[:, place], stack.gather(1, top).squeeze(1))
+        inner = torch.where(opens, kind[:, position], stack.gather(1, top).squeeze(1))
         stack.scatter_(1, top, inner.unsqueeze(1))
         tokens.append(torch.where(opens, inner, inner + kinds))
         level = level + opens.long()
@@ -143,11 +143,11 @@ class Brackets(QuestionTask):
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         tokens = content.squeeze(1)
-        level, place = levels(tokens, self.kinds), torch.arange(tokens.shape[1])
+        level, position = levels(tokens, self.kinds), torch.arange(tokens.shape[1])
         answers = []
         for height in range(self.answer_at(tokens.shape[1]), 0, -1):
             # What is open at a height was opened there last.
-            opened = torch.where((tokens < self.kinds) & (level == height), place, -1).amax(1, keepdim=True)
+            opened = torch.where((tokens < self.kinds) & (level == height), position, -1).amax(1, keepdim=True)
             closing = tokens.gather(1, opened.clamp(min=0)) + self.kinds
             answers.append(torch.where(level[:, -1:] >= height, closing, 2 * self.kinds))
         return torch.cat(answers, dim=1)

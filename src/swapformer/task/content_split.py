@@ -22,9 +22,9 @@ FEWEST = 4
 """Each split must have at least this many items of each length."""
 
 
-def _shift(x: Tensor, places: int) -> Tensor:
+def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right of int64 (torch's own one copies the sign)."""
-    return (x >> places) & ((1 << (64 - places)) - 1)
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _signed(word: int) -> int:
@@ -47,8 +47,8 @@ class ContentSplit:
 
     def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:
         self.alphabet, self.shares = alphabet, shares
-        places = torch.arange(width).unsqueeze(1) << 32
-        table = _mix(places + torch.arange(1, alphabet + 2))
+        positions = torch.arange(width).unsqueeze(1) << 32
+        table = _mix(positions + torch.arange(1, alphabet + 2))
         table[:, alphabet] = 0
         self._table = table.flatten()
         self._offsets = torch.arange(width) * (alphabet + 1)
@@ -56,7 +56,7 @@ class ContentSplit:
         self._thresholds = bound.long().repeat(longest + 1, 1)
 
     def hash(self, content: Tensor) -> Tensor:
-        """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per place and symbol), mixed and added up."""
+        """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per position and symbol), mixed and summed."""
         words = self._table[content + self._offsets[: content.shape[2]]].sum(2)
         return _mix(words).sum(1) & 0x7FFF_FFFF_FFFF_FFFF
 

@@ -81,7 +81,7 @@ def corpus_of(
     def build(folder: Path) -> dict[str, Any]:
         strict = not tokeniser.any_bytes
         division = Division(source, fractions, strict)
-        learned = tokeniser.learn(_LearningTexts(division, tokeniser, strict), names, source.min_count)
+        learned = tokeniser.learn(LearningText(division, tokeniser, strict), names, source.min_count)
         sizes = _tokenise(division, tokeniser.with_learned(learned), strict, folder)
         dtype = np.dtype(np.min_scalar_type(len(learned.tokens) - 1))
         lengths = [int(sum(sizes[split])) for split in SPLITS]
@@ -118,7 +118,7 @@ def code_of_parts(source: Source, tokeniser: Tokeniser) -> list[str | None]:
     return [*packages, *(inspect.getsourcefile(type(part)) for part in (source, tokeniser))]
 
 
-class _LearningTexts:
+class LearningText:
     """The text that a tokeniser may learn from, in chunks; it can be gone through any number of times."""
 
     def __init__(self, division: Division, tokeniser: Tokeniser, strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which text is learned from and which is held out, and how a text is cut into chunks that are tokenised one by one."""
+"""The division of documents into training, validation and test, and of a text into chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def split_of(key: str, fractions: Sequence[float]) -> Split:
 
 
 class Division:
-    """The documents of a source with their splits, in their order, any number of times.
+    """The documents of a source with their splits; it can be gone through any number of times.
 
     Documents go to a split whole, by a hash of what they are. A single document is cut in three, the training's
     characters int(share · n), as nanoGPT does. `characters`: how many each split has.
@@ -84,12 +84,12 @@ class TextSlice(Document):
         return f"{self._document.key} {self._start} {self._stop}"
 
     def pieces(self, strict: bool = True) -> Iterator[str]:
-        place = 0
+        position = 0
         for piece in self._document.pieces(strict):
-            if place >= self._stop:
+            if position >= self._stop:
                 return
-            part = piece[max(0, self._start - place) : self._stop - place]
-            place += len(piece)
+            part = piece[max(0, self._start - position) : self._stop - position]
+            position += len(piece)
             if part:
                 yield part
 
@@ -97,8 +97,8 @@ class TextSlice(Document):
 def chunks(document: Document, strict: bool) -> Iterator[str]:
     """A document's text in parts of at most CHUNK characters, which have the tokens that the whole has.
 
-    They are cut before white space that follows none, where every tokeniser begins anew, or, in a text that has no such
-    place for so long, anywhere.
+    They are cut before white space that follows none, where every tokeniser begins anew, or anywhere in a text that has
+    no such white space for so long.
     """
     rest = ""
     for piece in document.pieces(strict):
@@ -114,8 +114,8 @@ def chunks(document: Document, strict: bool) -> Iterator[str]:
 
 
 def _cut(text: str, start: int, end: int) -> int:
-    place = end + 1
-    while (place := max(text.rfind(" ", start + 1, place), text.rfind("\n", start + 1, place))) > 0:
-        if not text[place - 1].isspace():
-            return place
+    position = end + 1
+    while (position := max(text.rfind(" ", start + 1, position), text.rfind("\n", start + 1, position))) > 0:
+        if not text[position - 1].isspace():
+            return position
     return end

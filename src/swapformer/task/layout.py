@@ -19,7 +19,7 @@ from swapformer.task.base import Batch, Sequences
 
 @dataclass(frozen=True, eq=False)
 class ItemLayout:
-    """Items as they are written, N rows of L places.
+    """Items as they are written, N rows of L tokens.
 
     `tokens` [N,L] int64; the filler marks gaps, which are closed. `scored` [N,L] bool: tokens that are determined by
     those before them, and so are answered for. `tags`: channels [N,L] of the tokens. `inputs` [N]: how many tokens are
@@ -36,8 +36,8 @@ class ItemLayout:
 def close_gaps(kept: Tensor, values: Tensor, filler: int) -> Tensor:
     """Each row's kept values [N,L] in their order at the row's start, and `filler` behind them."""
     width = kept.shape[1]
-    place = torch.where(kept, kept.cumsum(1) - 1, width)
-    return values.new_full((len(values), width + 1), filler).scatter_(1, place, values)[:, :width]
+    position = torch.where(kept, kept.cumsum(1) - 1, width)
+    return values.new_full((len(values), width + 1), filler).scatter_(1, position, values)[:, :width]
 
 
 def column(rows: int, token: int) -> Tensor:
@@ -81,18 +81,18 @@ class BatchBlocks:
         block, offset = divmod(step, self.ahead)
         if self._kept is None or self._kept[0] != (seed, block):
             self._kept = (seed, block), self.make(seed, block)
-        batch: Batch = part(self._kept[1], offset * self.size, (offset + 1) * self.size)
+        batch: Batch = _rows_between(self._kept[1], offset * self.size, (offset + 1) * self.size)
         return batch
 
 
-def part(places: Any, low: int, high: int) -> Any:
+def _rows_between(value: Any, low: int, high: int) -> Any:
     """Rows `low` … `high` of a batch, of a source or of a tensor, as copies."""
-    if isinstance(places, Tensor):
-        return places[low:high].clone()
-    if isinstance(places, Mapping):
-        return {name: part(channel, low, high) for name, channel in places.items()}
-    if isinstance(places, Sequences):
-        cut = {one.name: part(getattr(places, one.name), low, high) for one in fields(places)}
+    if isinstance(value, Tensor):
+        return value[low:high].clone()
+    if isinstance(value, Mapping):
+        return {name: _rows_between(channel, low, high) for name, channel in value.items()}
+    if isinstance(value, Sequences):
+        cut = {one.name: _rows_between(getattr(value, one.name), low, high) for one in fields(value)}
         padding = cut.pop("padding")
-        return replace(places, **cut, padding=None if padding is None else padding_or_none(padding))
-    return places
+        return replace(value, **cut, padding=None if padding is None else padding_or_none(padding))
+    return value

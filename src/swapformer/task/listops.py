@@ -74,15 +74,15 @@ class ListOps(QuestionTask):
         used[:, 0] = most - 1
         level, left, capacity = torch.zeros_like(lengths), lengths.clone(), self._room[:1].expand(rows)
         tokens = []
-        for place in range(width):
+        for position in range(width):
             mine, room = used.gather(1, level.unsqueeze(1)).squeeze(1), self._room[level]
             done, full, spare = (level == 0) & (mine == most), mine == most, capacity - (most - mine) * room
             # What is still to come must find room in what is then still open.
-            closes = (level > 0) & (mine >= _FEWEST) & (left <= spare) & (full | (closing[place] < _CLOSING))
+            closes = (level > 0) & (mine >= _FEWEST) & (left <= spare) & (full | (closing[position] < _CLOSING))
             must = left > capacity - room
-            opens = ~closes & ~full & (level < self.depth) & (left > 0) & (must | (nesting[place] < _NESTING))
+            opens = ~closes & ~full & (level < self.depth) & (left > 0) & (must | (nesting[position] < _NESTING))
             plain = ~(closes | opens | done)
-            token = torch.where(opens, operations[place], digits[place])
+            token = torch.where(opens, operations[position], digits[position])
             tokens.append(token.masked_fill(closes, _CLOSE).masked_fill(done, _PAD))
             used.scatter_(1, level.unsqueeze(1), ((mine + opens + plain) * ~closes).unsqueeze(1))
             capacity = torch.where(closes, spare, capacity - room * plain - opens.long())

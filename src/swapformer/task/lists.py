@@ -71,9 +71,9 @@ class SymbolList(QuestionTask):
         palette = min(self.distinct, length)
         if max(palette**length, comb(self.symbols, palette) * factorial(palette)) > LISTED:
             return None
-        places = torch.arange(palette**length).unsqueeze(1) // palette ** torch.arange(length) % palette
+        digits = torch.arange(palette**length).unsqueeze(1) // palette ** torch.arange(length) % palette
         palettes = torch.tensor(list(combinations(range(self.symbols), palette)))
-        items = torch.unique(palettes[:, places].view(-1, length), dim=0)
+        items = torch.unique(palettes[:, digits].view(-1, length), dim=0)
         return items.unsqueeze(1) if len(items) <= LISTED else None
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:

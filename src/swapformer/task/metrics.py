@@ -233,7 +233,7 @@ class CalibrationError(MulticlassCalibrationError):
 
 
 def _scored(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits [N,C] and targets [N] of the places that have a target."""
+    """The logits [N,C] and targets [N] of the positions that have a target."""
     there = targets != IGNORE
     return logits[there], targets[there]
 

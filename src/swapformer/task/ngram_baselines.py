@@ -69,7 +69,7 @@ class NgramCounts:
 class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
-    `unigram`: the same for every place. `bigram`: after the token before. `both`, where what comes after is seen too:
+    `unigram`: the same for every position. `bigram`: after the token before. `both`, where later tokens are seen too:
     p(w | before) · p(after | w). A neighbour that is hidden or special tells nothing.
     """
 
@@ -83,14 +83,14 @@ class NgramBaselines:
         size = self._counts.size
         found = torch.zeros(*batch.targets.shape, size)
         everywhere = self._row("unigram", 0)
-        for row, place in (batch.targets != IGNORE).nonzero().tolist():
+        for row, position in (batch.targets != IGNORE).nonzero().tolist():
             ids = batch.inputs[row]
-            before = int(ids[place]) if self.task.predicts_next else int(ids[place - 1]) if place else 0
-            after = int(ids[place + 1]) if place + 1 < len(ids) else 0
+            before = int(ids[position]) if self.task.predicts_next else int(ids[position - 1]) if position else 0
+            after = int(ids[position + 1]) if position + 1 < len(ids) else 0
             known = kind != "unigram" and before >= self._counts.special
-            found[row, place] = self._row("following", before) if known else everywhere
+            found[row, position] = self._row("following", before) if known else everywhere
             if kind == "both" and after >= self._counts.special:
-                found[row, place] += self._row("leading_to", after)
+                found[row, position] += self._row("leading_to", after)
         return found
 
     def _row(self, what: Literal["unigram", "following", "leading_to"], token: int) -> Tensor:

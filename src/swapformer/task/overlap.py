@@ -52,9 +52,11 @@ def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
             yield source + inputs + _bytes(targets[scored(targets)] if targets.dim() else targets)
 
 
-def _rows(places: Sequences) -> Iterator[bytes]:
-    padding = torch.zeros(places.inputs.shape[:2], dtype=torch.bool) if places.padding is None else places.padding
-    return (_bytes(row[~filler]) for row, filler in zip(places.inputs, padding, strict=True))
+def _rows(sequences: Sequences) -> Iterator[bytes]:
+    padding = (
+        torch.zeros(sequences.inputs.shape[:2], dtype=torch.bool) if sequences.padding is None else sequences.padding
+    )
+    return (_bytes(row[~filler]) for row, filler in zip(sequences.inputs, padding, strict=True))
 
 
 def _bytes(tensor: Tensor) -> bytes:

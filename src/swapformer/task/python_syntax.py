@@ -94,12 +94,12 @@ def syntax_tags(parsed: ParsedSource) -> Tags:
     tags = {name: np.zeros(len(parsed.text), dtype=np.int32) for name in TAGS}
     numbers = {"block": 0, "scope": 0}
     for node in _blocks(parsed.tree):
-        place = slice(parsed.start(node), parsed.end(node))
-        if parsed.text.startswith("elif", place.start):  # to the tree, a statement of its own
+        extent = slice(parsed.start(node), parsed.end(node))
+        if parsed.text.startswith("elif", extent.start):  # to the tree, a statement of its own
             continue
         for name in ("block", "scope") if isinstance(node, DEFINITIONS) else ("block",):
             numbers[name] += 1
-            tags[name][place] = numbers[name]
+            tags[name][extent] = numbers[name]
         if isinstance(node, DEFINITIONS):
             tags["definition"][name_of(parsed, node)] = 1
     return tags
@@ -135,9 +135,9 @@ def token_tags(text: str, tags: Tags, starts: NDArray[np.int64], ends: NDArray[n
     following = np.where(solid, np.arange(len(solid)), len(text))
     following = np.minimum.accumulate(following[::-1])[::-1]
     first = np.minimum(starts, len(text) - 1)
-    places = np.where(following[first] < ends, following[first], first)
+    characters = np.where(following[first] < ends, following[first], first)
     defined = np.concatenate([[0], np.cumsum(tags["definition"])])
-    found = {name: values[places] for name, values in tags.items()}
+    found = {name: values[characters] for name, values in tags.items()}
     found["definition"] = (defined[ends] > defined[starts]).astype(np.int32)
     return found
 
@@ -190,7 +190,7 @@ def _names(parsed: ParsedSource) -> Iterator[tuple[int, str]]:
     called: set[ast.AST] = set()
     while waiting:
         node = waiting.pop()
-        if isinstance(node, _FORMATTED_NODES):  # its parts' places are those of the string, or wrong (Python 3.11)
+        if isinstance(node, _FORMATTED_NODES):  # its parts' positions are those of the string, or wrong (Python 3.11)
             continue
         waiting.extend(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call):

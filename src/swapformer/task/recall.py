@@ -98,10 +98,10 @@ class AssociativeRecall(Synthetic):
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         tokens = with_room(content.squeeze(1), self.vocab_size - 1)
-        place = torch.arange(tokens.shape[1])
-        query = (tokens < self.keys) & (place >= 2 * lengths.unsqueeze(1))
+        position = torch.arange(tokens.shape[1])
+        query = (tokens < self.keys) & (position >= 2 * lengths.unsqueeze(1))
         count = (tokens != self.vocab_size - 1).sum(1)
-        return ItemLayout(tokens, query.roll(1, 1) & (place > 0), inputs=count)
+        return ItemLayout(tokens, query.roll(1, 1) & (position > 0), inputs=count)
 
 
 class Needle(Synthetic):

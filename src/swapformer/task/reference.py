@@ -58,23 +58,23 @@ class Coreference(Synthetic):
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, events, n = len(lengths), longest, lengths.unsqueeze(1)
-        place, filler = torch.arange(events), self.vocab_size - 1
+        position, filler = torch.arange(events), self.vocab_size - 1
         name = permutations(generator, rows, self.names, events)
         feature = torch.randint(self.features, (rows, events), generator=generator)
         earlier = (torch.rand(rows, 1, generator=generator) * (n - 1)).long()
         feature = feature.scatter(1, n - 1, feature.gather(1, earlier))
-        refers = (torch.rand(rows, events, generator=generator) < 0.5) | (place == n - 1)
+        refers = (torch.rand(rows, events, generator=generator) < 0.5) | (position == n - 1)
         of_feature = one_hot(feature, self.features).bool()
         here = feature.unsqueeze(2)
         refers &= of_feature.cumsum(1).gather(2, here).squeeze(2) > 1
-        named = torch.where(of_feature & ~refers.unsqueeze(2), place.unsqueeze(1), -1).cummax(1).values
+        named = torch.where(of_feature & ~refers.unsqueeze(2), position.unsqueeze(1), -1).cummax(1).values
         referent = name.gather(1, named.gather(2, here).squeeze(2))
         first = torch.where(refers, self.names + self.features + feature, name)
         second = torch.where(refers, referent, self.names + feature)
         words = some_words(generator, (rows, events), self.words, self.distractors, filler)
         words = torch.where(words == filler, filler, words + self.names + 2 * self.features)
         tokens = torch.cat([words, first.unsqueeze(2), second.unsqueeze(2)], dim=2)
-        return tokens.masked_fill((place >= n).unsqueeze(2), filler).view(rows, 1, -1)
+        return tokens.masked_fill((position >= n).unsqueeze(2), filler).view(rows, 1, -1)
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         tokens = content.squeeze(1)

@@ -64,9 +64,9 @@ class Induction(Synthetic):
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         once, n = content.squeeze(1), lengths.unsqueeze(1)
-        place, again = torch.arange(2 * longest + self.distractors), n + self.distractors
-        tokens = once.gather(1, (place - again * (place >= again)).clamp(max=once.shape[1] - 1))
-        return ItemLayout(tokens.masked_fill(place >= again + n, self.symbols), place > again)
+        position, again = torch.arange(2 * longest + self.distractors), n + self.distractors
+        tokens = once.gather(1, (position - again * (position >= again)).clamp(max=once.shape[1] - 1))
+        return ItemLayout(tokens.masked_fill(position >= again + n, self.symbols), position > again)
 
 
 class Ordered(Synthetic):
@@ -109,10 +109,10 @@ class Ordered(Synthetic):
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         start, stride = content[:, 0, :1], content[:, 0, 1:]
-        place = torch.arange(longest)
-        tokens = (start + stride * place) % self.symbols
-        scored = (place > int(self.strides > 1)).expand_as(tokens)
-        return ItemLayout(tokens.masked_fill(place >= lengths.unsqueeze(1), self.symbols), scored)
+        position = torch.arange(longest)
+        tokens = (start + stride * position) % self.symbols
+        scored = (position > int(self.strides > 1)).expand_as(tokens)
+        return ItemLayout(tokens.masked_fill(position >= lengths.unsqueeze(1), self.symbols), scored)
 
 
 class Periodic(Synthetic):
@@ -156,7 +156,7 @@ class Periodic(Synthetic):
         return motif.masked_fill(torch.arange(longest) >= period, self.symbols).unsqueeze(1)
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
-        motif, place = content.squeeze(1), torch.arange(longest)
+        motif, position = content.squeeze(1), torch.arange(longest)
         period = (motif != self.symbols).sum(1, keepdim=True)
-        tokens = motif.gather(1, place % period).masked_fill(place >= lengths.unsqueeze(1), self.symbols)
-        return ItemLayout(tokens, place > period - (period == self.periods[1]).long())
+        tokens = motif.gather(1, position % period).masked_fill(position >= lengths.unsqueeze(1), self.symbols)
+        return ItemLayout(tokens, position > period - (period == self.periods[1]).long())

@@ -90,7 +90,7 @@ class Roles(BlockTask):
     @property
     def interface(self) -> Interface:
         return Interface(
-            self.vocab_size, segments=self.segments, readouts={MAIN: Readout(len(ROLES), "classes", "place")}
+            self.vocab_size, segments=self.segments, readouts={MAIN: Readout(len(ROLES), "classes", "position")}
         )
 
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:

@@ -95,7 +95,7 @@ class Synthetic(Task):
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         """Random items [N,P,W] of `lengths` [N], W = `width_at` the longest, which need not be among them.
 
-        P parts that may change places without making another item. Behind `width_at` its own length an item is filled
+        P parts that may be exchanged without making another item. Behind `width_at` its own length an item is filled
         with the alphabet's size, and before that it does not depend on the longest.
         """
 

@@ -19,7 +19,7 @@ from swapformer.task.metrics import joined, mean, standard_error
 
 
 class LaggedErrors(NamedTuple):
-    """Places that have a target some places before too [N,C]: how far two forecasts are off there, and how many.
+    """Errors of two forecasts at positions that have a target some steps before too [N,C], and their number.
 
     `own`: squared errors of the model. `naive`: those of the earlier target taken as the forecast.
     """
@@ -33,7 +33,7 @@ class ValueSums(NamedTuple):
     """Evaluated sequences [N,C], float64, C values in an answer: sums over a sequence's targets.
 
     `squared`, `absolute`: of the errors. `counts`: how many targets. `totals`, `squares`: of the targets.
-    `lagged`: by how many places.
+    `lagged`: by how many steps.
     """
 
     squared: Tensor
@@ -79,10 +79,10 @@ VALUE_DIRECTIONS: dict[str, Direction] = {"loss": "lower", "mae": "lower", "r2":
 
 
 def baselines(season: int | None) -> dict[str, Measure]:
-    """Forecasts that need no model: the value before, and the value `season` places before, by mean squared error.
+    """Forecasts that need no model: the value before, and the value `season` steps before, by mean squared error.
 
-    `naive_loss`, `seasonal_loss`: over the places of a sequence that have such a value in it. `skill`,
-    `seasonal_skill`: 1 − the model's mean squared error over the same places / theirs; above 0 is better than they are.
+    `naive_loss`, `seasonal_loss`: over the positions of a sequence that have such a value in it. `skill`,
+    `seasonal_skill`: 1 − the model's mean squared error over the same positions / theirs; above 0 is better.
     """
     lags = {"naive_loss": 1, "skill": 1}
     if season is not None:

@@ -100,7 +100,7 @@ class Checkpoints(Callback):
         every: steps between checkpoints; the last step always has one.
         evaluate_every: steps between evaluations.
         stop: whether the trial was asked to stop.
-        ranks: the processes that train together; they stop at the same place, and rank 0 keeps the file.
+        ranks: the processes that train together; they stop after the same batch, and rank 0 keeps the file.
     """
 
     def __init__(self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:

@@ -16,7 +16,7 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, scored
 from swapformer.training.ranks import Ranks
 
-PlacesType = TypeVar("PlacesType", bound=Sequences)
+SequencesType = TypeVar("SequencesType", bound=Sequences)
 
 
 class BatchShare(NamedTuple):
@@ -25,12 +25,12 @@ class BatchShare(NamedTuple):
     Attributes:
         batch: the sequences of this part.
         targets: for each answer, how many targets the whole batch of the step has, whose mean is the step's loss.
-        places: those of the parts that all ranks have at the same time.
+        num_positions: those of the parts that all ranks have at the same time.
     """
 
     batch: Batch
     targets: Mapping[str, int]
-    places: int
+    num_positions: int
 
 
 def split(batch: Batch, parts: int) -> Iterator[Batch]:
@@ -65,7 +65,7 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
     """
     if length > drawn_from:
         raise ValueError(
-            f"positions are drawn without repetition, but {length} places cannot have different ones of {drawn_from}; "
+            f"positions are drawn without repetition, but {length} tokens cannot have different ones of {drawn_from}; "
             "raise `drawn_from` of the position."
         )
     return torch.randperm(drawn_from, generator=stream("positions", *key))[:length].sort().values
@@ -79,15 +79,15 @@ def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> 
     if drawn_from is None:
         return batch
     if batch.source is not None:
-        batch = replace(batch, source=_placed(batch.source, drawn_from, "source", *key))
-    return _placed(batch, drawn_from, *key)
+        batch = replace(batch, source=_draw(batch.source, drawn_from, "source", *key))
+    return _draw(batch, drawn_from, *key)
 
 
-def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
-    if places.position is None:
-        return replace(places, position=draw_positions(places.inputs.shape[1], drawn_from, *key)[None])
-    drawn = draw_positions(int(places.position.max()) + 1, drawn_from, *key)
-    return replace(places, position=drawn[places.position])
+def _draw(sequences: SequencesType, drawn_from: int, *key: object) -> SequencesType:
+    if sequences.position is None:
+        return replace(sequences, position=draw_positions(sequences.inputs.shape[1], drawn_from, *key)[None])
+    drawn = draw_positions(int(sequences.position.max()) + 1, drawn_from, *key)
+    return replace(sequences, position=drawn[sequences.position])
 
 
 class TrainingStream(IterableDataset[BatchShare]):
@@ -120,7 +120,7 @@ class TrainingStream(IterableDataset[BatchShare]):
             batch = with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
             targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
             if self.accumulate * self.ranks.count == 1:
-                yield BatchShare(batch, targets, batch.places)
+                yield BatchShare(batch, targets, batch.num_positions)
             else:
                 yield from self._parts(batch, targets)
 
@@ -136,7 +136,7 @@ class TrainingStream(IterableDataset[BatchShare]):
         parts = list(split(batch, self.accumulate * count))
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
-            yield BatchShare(together[self.ranks.rank], targets, sum(part.places for part in together))
+            yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
 
 
 class EvaluationStream(IterableDataset[Batch]):

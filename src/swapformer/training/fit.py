@@ -45,7 +45,7 @@ class Outcome:
         standard_errors: of those metrics that are means over evaluation sequences.
         directions: which way each metric is better.
         steps: optimiser steps taken.
-        tokens: places of training sequences seen.
+        tokens: positions of training sequences seen.
         parameters: counts by kind.
         notes: what the record should say besides.
     """

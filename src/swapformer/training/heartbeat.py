@@ -25,14 +25,14 @@ SIGN, SAID = 128, 64 * 1024
 """Bytes that are kept for a sign of life, and for what a rank says in the end."""
 
 
-def signs(place: Path, rank: int) -> Path:
+def signs(folder: Path, rank: int) -> Path:
     """The file of a rank's signs of life."""
-    return place / f"rank-{rank}"
+    return folder / f"rank-{rank}"
 
 
-def report(place: Path, rank: int) -> Path:
+def report(folder: Path, rank: int) -> Path:
     """The file that says what a rank has come to."""
-    return place / f"report-{rank}"
+    return folder / f"report-{rank}"
 
 
 def read(path: Path) -> Any:
@@ -81,16 +81,16 @@ class FixedFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def end_with_parent(place: Path) -> None:
-    """End this process when the one that made `place` has ended, or already has; the folder goes too."""
-    pipe = os.open(place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+def end_with_parent(folder: Path) -> None:
+    """End this process when the one that made `folder` has ended, or already has; the folder goes too."""
+    pipe = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(pipe, True)
-    threading.Thread(target=_follow, args=(place, pipe), name="parent", daemon=True).start()
+    threading.Thread(target=_follow, args=(folder, pipe), name="parent", daemon=True).start()
 
 
-def _follow(place: Path, pipe: int) -> None:
+def _follow(folder: Path, pipe: int) -> None:
     os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
@@ -104,16 +104,16 @@ class RankHeartbeat:
         batches: that this process has trained on or evaluated; the training counts.
     """
 
-    place: Path
+    folder: Path
     rank: int
     batches: int = 0
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        self._sign = FixedFile(signs(self.place, self.rank), SIGN)
-        self._report = FixedFile(report(self.place, self.rank), SAID)
+        self._sign = FixedFile(signs(self.folder, self.rank), SIGN)
+        self._report = FixedFile(report(self.folder, self.rank), SAID)
         self._write(0)
-        end_with_parent(self.place)
+        end_with_parent(self.folder)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
     def say(self, values: Any) -> None:

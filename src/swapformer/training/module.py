@@ -40,15 +40,15 @@ from swapformer.training.trainer import data_mesh, shard
 from swapformer.training.weights import vocabulary_of
 
 
-def tokens_of(places: Sequences) -> Tokens:
-    """What the model needs to know about places."""
+def tokens_of(sequences: Sequences) -> Tokens:
+    """Tokens: what a model needs to know of sequences besides their inputs."""
     return Tokens.of(
-        places.inputs.shape[1],
-        device=places.inputs.device,
-        position=places.position,
-        document=places.document,
-        padding=places.padding,
-        tags=places.tags,
+        sequences.inputs.shape[1],
+        device=sequences.inputs.device,
+        position=sequences.position,
+        document=sequences.document,
+        padding=sequences.padding,
+        tags=sequences.tags,
     )
 
 
@@ -110,7 +110,7 @@ class TrialModule(lightning.LightningModule):
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
         answers = (self.compiled or self.model.answers)(*given(share.batch))
-        self.tokens_seen += share.places
+        self.tokens_seen += share.num_positions
         loss = self._loss(answers, share)
         self.loss_share = self.ranks.sum(loss.detach())
         for early in self.model.take_early_answers():

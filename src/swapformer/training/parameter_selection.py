@@ -84,9 +84,9 @@ def _slots(model: nn.Module, name: str) -> Iterator[str]:
     for depth in range(1, len(steps) + 1):
         module = model.get_submodule(".".join(steps[:depth]))
         for base in type(module).__mro__:
-            place = base.__module__.split(".")
-            if place[:2] == ["swapformer", "model"] and place[2] in LAYER_SLOTS and place[2] not in _NOT_OWNERS:
-                yield place[2]
+            path = base.__module__.split(".")
+            if path[:2] == ["swapformer", "model"] and path[2] in LAYER_SLOTS and path[2] not in _NOT_OWNERS:
+                yield path[2]
 
 
 def stacks(model: nn.Module) -> dict[str, Stack]:

@@ -13,15 +13,15 @@ from typing import Any
 from swapformer.training import heartbeat
 
 
-def main(place: Path, directory: Path) -> None:
-    """Train this rank's part of the trial in `directory`, and leave in `place` what came of it.
+def main(folder: Path, directory: Path) -> None:
+    """Train this rank's part of the trial in `directory`, and leave in `folder` what came of it.
 
     Nothing heavy is imported before the first sign of life.
     """
     rank = int(os.environ["RANK"])
-    life = heartbeat.RankHeartbeat(place, rank)
+    life = heartbeat.RankHeartbeat(folder, rank)
     life.start()
-    task = heartbeat.read(place / heartbeat.CONFIG)
+    task = heartbeat.read(folder / heartbeat.CONFIG)
     assert task is not None, "the starting process writes it first"
     said = _trained(task, directory, life)
     life.say({**said, "at": time.monotonic()})

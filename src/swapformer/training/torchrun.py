@@ -49,17 +49,17 @@ def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, An
 
 @contextmanager
 def _started(
-    task: Mapping[str, Any], place: Path, directory: Path, trainer: Mapping[str, Any]
+    task: Mapping[str, Any], folder: Path, directory: Path, trainer: Mapping[str, Any]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """torchrun, with its ranks; all of them are gone afterwards."""
-    heartbeat.write(place / heartbeat.CONFIG, task)
-    os.mkfifo(place / heartbeat.PIPE)
-    pipe = os.open(place / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
+    heartbeat.write(folder / heartbeat.CONFIG, task)
+    os.mkfifo(folder / heartbeat.PIPE)
+    pipe = os.open(folder / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
     command = [
-        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(place)),
+        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(folder)),
         *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={trainer['devices']}"),
-        *("--max-restarts=0", f"--log-dir={place / 'log'}"),
-        *("-m", "swapformer.training.rank", str(place), str(directory.absolute())),
+        *("--max-restarts=0", f"--log-dir={folder / 'log'}"),
+        *("-m", "swapformer.training.rank", str(folder), str(directory.absolute())),
     ]
     try:
         # In a session of its own: a Ctrl-C reaches this process alone, which hands it on.
@@ -67,7 +67,7 @@ def _started(
             try:
                 yield process
             finally:
-                _kill(process, place, trainer["devices"])
+                _kill(process, folder, trainer["devices"])
     finally:
         os.close(pipe)  # what still starts will find it closed, and end
 
@@ -85,11 +85,11 @@ def _environment(threads: int) -> dict[str, str]:
     return found
 
 
-def _kill(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
+def _kill(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
     """End torchrun and then its ranks, which have sessions of their own."""
     process.kill()
     for number in range(count):
-        if (found := heartbeat.read(heartbeat.signs(place, number))) is not None:
+        if (found := heartbeat.read(heartbeat.signs(folder, number))) is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(found["pid"], signal.SIGKILL)
 
@@ -104,7 +104,7 @@ class _Rank:
         beaten, moved: when it last gave a sign of life, and when it had last been through a batch.
     """
 
-    place: Path
+    folder: Path
     number: int
     pid: int | None = None
     said: Said | None = None
@@ -115,7 +115,7 @@ class _Rank:
 
     def look(self) -> None:
         """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
-        found = heartbeat.read(heartbeat.signs(self.place, self.number))
+        found = heartbeat.read(heartbeat.signs(self.folder, self.number))
         if found is not None:
             self.pid, now = found["pid"], time.monotonic()
             if found["beats"] != self.beats:
@@ -142,7 +142,7 @@ class _Rank:
         if self.said is not None:
             return None
         gone = self.pid is not None and not self.lives
-        self.said = heartbeat.read(heartbeat.report(self.place, self.number))
+        self.said = heartbeat.read(heartbeat.report(self.folder, self.number))
         if self.said is not None:
             return None
         now = time.monotonic()

@@ -28,7 +28,7 @@ class WeightMatch:
     Attributes:
         loaded: tensors that both have.
         fresh: tensors of the model that start as without a source.
-        left: tensors of the source that the model has no place for.
+        left: tensors of the source that the model does not have.
     """
 
     loaded: Sequence[str]
@@ -40,7 +40,7 @@ class WeightMatch:
         """In words."""
         parts = [f"{len(self.loaded)} tensors were loaded"]
         parts += [f"{_names(self.fresh)} started fresh"] if self.fresh else []
-        parts += [f"{_names(self.left)} had no place here"] if self.left else []
+        parts += [f"{_names(self.left)} were left out"] if self.left else []
         return ", ".join(parts)
 
 
@@ -58,13 +58,13 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
     fits = {name for name, shape in shapes.items() if held.shapes.get(name) == shape and name not in chosen}
     fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
     problems = list(_misfits(sorted(fresh - chosen - set(readout(model))), held.shapes, shapes))
-    if (unplaced := left - held.readout) and "leftovers" not in config["allow"]:
+    if (unexpected := left - held.readout) and "leftovers" not in config["allow"]:
         known = (
-            " (task.segments=true embeds segments)" if _SEGMENTS in unplaced and "segments" in config["task"] else ""
+            " (task.segments=true embeds segments)" if _SEGMENTS in unexpected and "segments" in config["task"] else ""
         )
         problems.append(
-            f"the model has no place for {_names(unplaced)}; choose the parts and sizes that the weights were trained "
-            f"with{known}, or add allow=[leftovers]"
+            f"the model has no weights called {_names(unexpected)}; choose the parts and sizes that the weights were "
+            f"trained with{known}, or add allow=[leftovers]"
         )
     read = select(model, ["token_embedding"], "init_fresh") - chosen
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:

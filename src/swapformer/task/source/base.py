@@ -153,7 +153,7 @@ class Source(ABC):
 
 
 def stamp_of_files(files: Iterable[Path]) -> Stamp:
-    """The places, sizes and times of files."""
+    """The paths, sizes and times of files."""
     stats = [(str(path.absolute()), path.stat()) for path in files]
     facts = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
     return Stamp(facts, max((max(stat.st_mtime_ns, stat.st_ctime_ns) for _, stat in stats), default=0))
@@ -167,9 +167,9 @@ def no_columns(document: str, columns: Sequence[str]) -> UsageError:
     )
 
 
-def missing_column(place: str, column: str, known: Iterable[object]) -> UsageError:
+def missing_column(location: str, column: str, known: Iterable[object]) -> UsageError:
     """The error for a column that a table does not have."""
     return UsageError(
-        f"{place} must have the column {column!r}, but its columns are {', '.join(map(str, known)) or 'none'}; "
+        f"{location} must have the column {column!r}, but its columns are {', '.join(map(str, known)) or 'none'}; "
         "name one of them"
     )

@@ -1,4 +1,4 @@
-"""Rows of tables, one at a time, each with its place: malformed lines name file and line.
+"""Rows of tables, one at a time, each with its file and line: malformed lines name file and line.
 
 The user's own texts: files, folders, patterns."""
 
@@ -35,16 +35,16 @@ _LONGEST_FIELD = 2**31 - 1
 
 def json_lines(path: Path, columns: Sequence[str]) -> Rows:
     """One JSON object a line; lines without anything are passed over."""
-    for place, line in _lines(path):
+    for location, line in _lines(path):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{place} must be JSON, but: {error}; correct that line") from None
+            raise UsageError(f"{location} must be JSON, but: {error}; correct that line") from None
         if not isinstance(row, dict):
-            raise UsageError(f'{place} must be a JSON object such as {{"text": …}}, but is {line.strip()!r:.40}')
-        yield place, row
+            raise UsageError(f'{location} must be a JSON object such as {{"text": …}}, but is {line.strip()!r:.40}')
+        yield location, row
 
 
 def separated(path: Path, columns: Sequence[str], delimiter: str) -> Rows:
@@ -62,14 +62,16 @@ def separated(path: Path, columns: Sequence[str], delimiter: str) -> Rows:
             csv.field_size_limit(limit)
         if values is None:
             return
-        place = _line(path, reader.line_num)
+        location = _line(path, reader.line_num)
         if names is None:
             names = values
-            _require(place, names, columns)
+            _require(location, names, columns)
         elif values:
             if len(values) != len(names):
-                raise UsageError(f"{place} must have {len(names)} values, as the first line has, but has {len(values)}")
-            yield place, dict(zip(names, values, strict=True))
+                raise UsageError(
+                    f"{location} must have {len(names)} values, as the first line has, but has {len(values)}"
+                )
+            yield location, dict(zip(names, values, strict=True))
 
 
 def parquet(path: Path, columns: Sequence[str]) -> Rows:
@@ -100,10 +102,10 @@ TABLES: dict[str, Reader] = {
 """Which reader a file name's ending asks for."""
 
 
-def _require(place: str, names: Sequence[str], columns: Sequence[str]) -> None:
+def _require(location: str, names: Sequence[str], columns: Sequence[str]) -> None:
     for column in columns:
         if column not in names:
-            raise missing_column(place, column, names)
+            raise missing_column(location, column, names)
 
 
 def _line(path: Path, number: int) -> str:
@@ -111,15 +113,15 @@ def _line(path: Path, number: int) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file with their places; a byte order mark at its beginning is none of the text."""
+    """The lines of a file with their locations; a byte order mark at its beginning is none of the text."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                place = _line(path, number)
+                location = _line(path, number)
                 try:
-                    yield place, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                    yield location, line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
-                    raise UsageError(f"{place} must be UTF-8, but {error.reason}; convert the file") from None
+                    raise UsageError(f"{location} must be UTF-8, but {error.reason}; convert the file") from None
     except OSError as error:
         raise UsageError(f"a table must be readable, but {str(path)!r} is not: {error.strerror}") from None
 
@@ -166,22 +168,24 @@ class Files(Source):
             return
         assert self.column is not None, "a table without a column is refused"
         wanted = list(dict.fromkeys([self.column, *columns]))
-        for place, row in TABLES[file.suffix.lower()](file, wanted):
+        for location, row in TABLES[file.suffix.lower()](file, wanted):
             for name in wanted:
                 if name not in row:
-                    raise missing_column(place, name, row)
-            yield TextRow(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
+                    raise missing_column(location, name, row)
+            yield TextRow(
+                location, text_of(location, self.column, row[self.column]), {name: row[name] for name in columns}
+            )
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(self.files)
         return Stamp([facts, self.column, self.joined], changed)
 
 
-def text_of(place: str, column: str, value: Any) -> str:
+def text_of(location: str, column: str, value: Any) -> str:
     """The text in a column; UsageError where it is something else."""
     if not isinstance(value, str):
         found = "null" if value is None else f"{value!r:.40}"
-        raise UsageError(f"the column {column!r} must hold text, but at {place} it is {found}; correct that row")
+        raise UsageError(f"the column {column!r} must hold text, but at {location} it is {found}; correct that row")
     return value
 
 

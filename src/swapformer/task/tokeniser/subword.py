@@ -72,8 +72,8 @@ class Subword(Tokeniser):
 
     def write_with_spans(self, text: str) -> TokenSpans:
         found = self._library.encode(text, add_special_tokens=False)
-        places = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-        return TokenSpans(np.array(found.ids, dtype=np.int64) + self.learned.special, places[:, 0], places[:, 1])
+        spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+        return TokenSpans(np.array(found.ids, dtype=np.int64) + self.learned.special, spans[:, 0], spans[:, 1])
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         special = self.learned.special
