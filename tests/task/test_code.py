@@ -24,8 +24,8 @@ from swapformer.task.python_syntax import (
     TAGS,
     ParsedSource,
     documented_functions,
-    roles,
     syntax_tags,
+    token_roles,
     token_tags,
 )
 
@@ -180,7 +180,7 @@ def test_tokens_have_the_tags_of_what_they_stand_for(size: int) -> None:
 
 @pytest.mark.parametrize("text", SOURCES)
 def test_every_token_has_one_role_and_its_kind_is_the_tokenisers(text: str) -> None:
-    spans = roles(ParsedSource(text, "a"))
+    spans = token_roles(ParsedSource(text, "a"))
     assert {span.label for span in spans} <= set(ROLES) and all(a.end <= b.start for a, b in pairwise(spans))
     covered = np.zeros(len(text), dtype=bool)
     for start, end, label in spans:
@@ -196,7 +196,7 @@ def test_every_token_has_one_role_and_its_kind_is_the_tokenisers(text: str) -> N
 
 
 def test_roles_of_names_are_those_that_they_play() -> None:
-    found = [(TRICKY[start:end], label) for start, end, label in roles(ParsedSource(TRICKY, "a"))]
+    found = [(TRICKY[start:end], label) for start, end, label in token_roles(ParsedSource(TRICKY, "a"))]
     for word, label in {
         "os": "imported", "where": "imported", "läden": "imported", "decorated": "called", "twice": "name",
         "größe": "definition", "Ä": "definition", "é": "parameter", "more": "parameter", "int": "name",

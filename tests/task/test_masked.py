@@ -25,7 +25,7 @@ from swapformer.task import Batch, Masked, MaskedNSP
 from swapformer.task.base import IGNORE, Split
 from swapformer.task.division import SPLITS
 from swapformer.task.masked import MaskedTask
-from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS, truncated
+from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS, truncate_pairs
 from swapformer.task.source import Files
 from swapformer.task.tokeniser import Bytes, Characters, WordPiece
 
@@ -295,7 +295,7 @@ def test_the_longer_segment_is_cut_as_the_papers_code_does() -> None:
                         a -= 1
                     else:
                         b -= 1
-                found = truncated(np.array([first]), np.array([second]), room)
+                found = truncate_pairs(np.array([first]), np.array([second]), room)
                 assert [int(part[0]) for part in found] == [a, b]
 
 

@@ -19,8 +19,8 @@ from swapformer.study.launch.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
-from swapformer.training.module import given
-from swapformer.training.parameter_selection import readout
+from swapformer.training.module import model_inputs
+from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.warm_start import load_initial_weights
 from swapformer.training.weights import fingerprint, read_weights, write_weights
 
@@ -214,7 +214,7 @@ def on_pairs(place: Path) -> Path:
     task = task_of(config)
     model = build_model(config, task.interface)
     path = place / "pairs.safetensors"
-    write_weights(path, model.state_dict(), readout(model), task.tokens)
+    write_weights(path, model.state_dict(), readout_parameters(model), task.tokens)
     return path
 
 
@@ -229,10 +229,10 @@ def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(
     other = build_model(both, task_of(both).interface)
     other.load_state_dict(read_weights(on_pairs))
     batch = task.train_batch(0, 0)
-    said, wanted = (one.eval().answers(*given(batch))[MAIN] for one in (model, other))
+    said, wanted = (one.eval().answers(*model_inputs(batch))[MAIN] for one in (model, other))
     assert torch.equal(said, wanted)
     without = replace(batch, tags={"segment": torch.ones_like(batch.inputs)})
-    assert not torch.allclose(model.answers(*given(without))[MAIN], wanted), "the tables of the segments differ"
+    assert not torch.allclose(model.answers(*model_inputs(without))[MAIN], wanted), "the tables of the segments differ"
 
 
 def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path) -> None:

@@ -57,11 +57,13 @@ class Torchrun:
 
 
 def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
-    heartbeat.write(heartbeat.signs(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches})
+    heartbeat.write(
+        heartbeat.heartbeat_file(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches}
+    )
 
 
 def says(place: Path, rank: int, **values: Any) -> None:
-    heartbeat.write(heartbeat.report(place, rank), values)
+    heartbeat.write(heartbeat.report_file(place, rank), values)
 
 
 def watched(place: Path, status: int | None, limit: float = 60, stop: StopRequest | None = None) -> dict[str, Any]:
@@ -189,15 +191,15 @@ def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
     with started(tmp_path / "place", "-c", CRAMPED, str(tmp_path / "place")) as (process, pipe):
         assert process.stdout is not None
         assert process.stdout.readline() == b"full\n"
-        first = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
+        first = heartbeat.read(heartbeat.heartbeat_file(tmp_path / "place", 0))
         assert first is not None and first["pid"] == process.pid
-        files = [heartbeat.signs(tmp_path / "place", 0), heartbeat.report(tmp_path / "place", 0)]
+        files = [heartbeat.heartbeat_file(tmp_path / "place", 0), heartbeat.report_file(tmp_path / "place", 0)]
         assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID]
-        assert heartbeat.read(heartbeat.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
+        assert heartbeat.read(heartbeat.report_file(tmp_path / "place", 0)) is None, "it has come to nothing yet"
         assert process.stdout.readline() == b"said\n"
-        last = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
+        last = heartbeat.read(heartbeat.heartbeat_file(tmp_path / "place", 0))
         assert last is not None and last["beats"] > first["beats"] and last["batches"] == 7
-        said = heartbeat.read(heartbeat.report(tmp_path / "place", 0))
+        said = heartbeat.read(heartbeat.report_file(tmp_path / "place", 0))
         assert said is not None and len(said["outcome"]["notes"][0]) == 30_000
         assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID], "no room was asked for"
         os.close(pipe)
@@ -223,7 +225,7 @@ def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> No
     place = tmp_path / "place"
     with started(place, "-c", FOLLOWER, str(place)) as (process, pipe):
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        found = heartbeat.read(heartbeat.signs(place, 0))
+        found = heartbeat.read(heartbeat.heartbeat_file(place, 0))
         assert found is not None and found["pid"] == process.pid
         os.close(pipe)
         assert process.wait(20) == 1

@@ -14,11 +14,11 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.task.base import IGNORE, EvaluationSet, Task, scored
 from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.training.module import model_inputs
 
 
 class EarlyExits(Probe):
-    """Layers that tokens skip, as a share of all layers, averaged over the tokens that have a target.
+    """Share of all layers that tokens skip, averaged over the tokens that have a target.
 
     A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
     metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The data
@@ -60,7 +60,7 @@ class EarlyExits(Probe):
         """Share of layers saved, loss and accuracy."""
         layers, found = len(model.stack.layers), []
         for batch in EvaluationStream(item, self.batches, positions_drawn_from(model)):
-            logits: Tensor = model.answers(*given(batch))[MAIN].double()
+            logits: Tensor = model.answers(*model_inputs(batch))[MAIN].double()
             there = scored(batch.targets)
             passed = torch.full_like(batch.targets, layers) if model.layers_passed is None else model.layers_passed
             nats = cross_entropy(logits[there], batch.targets[there], ignore_index=IGNORE, reduction="none")

@@ -1,4 +1,4 @@
-"""How often a model answers right when it writes by itself."""
+"""Probe of generation: how often a model answers right when it writes by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike the heads of a layer look."""
+"""Probe of head similarity: how alike the attention maps of the heads of a layer are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.training.module import model_inputs
 
 
 class HeadSimilarity(Probe):
@@ -43,7 +43,7 @@ class HeadSimilarity(Probe):
 
         with watch_attention(model, see):
             for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
-                model(*given(batch))
+                model(*model_inputs(batch))
         layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]

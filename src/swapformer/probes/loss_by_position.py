@@ -15,7 +15,7 @@ from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
 from swapformer.task.base import IGNORE, Batch, Task, scored
 from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.training.module import model_inputs
 
 
 class LossByPosition(Probe):
@@ -70,7 +70,7 @@ def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Summed loss and number of targets at each position over the batches of a set, which are equally long."""
     found = []
     for batch in batches:
-        logits = model.answers(*given(batch))[MAIN].double()
+        logits = model.answers(*model_inputs(batch))[MAIN].double()
         nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
         found.append(totals_by_position(nats.view_as(batch.targets), scored(batch.targets)))
     sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))

@@ -30,7 +30,7 @@ Annotate = Callable[[ParsedSource, TokenSpans], Arrays]
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """Arrays as long as a corpus's ids, by name; `fingerprint`: SHA-256 (hex) of them and of the corpus."""
+    """Annotations of a corpus: arrays as long as its ids, by name; `fingerprint`: SHA-256 of them and of the corpus."""
 
     corpus: Corpus
     arrays: Arrays

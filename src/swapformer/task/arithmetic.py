@@ -1,6 +1,4 @@
-"""Adding whole numbers, plain or with the answer's digits reversed (Lee et al. 2023, arXiv:2307.03381).
-
-Addition modulo a number, of which a part of the table is shown (Power et al. 2022, arXiv:2201.02177: grokking)."""
+"""Tasks on whole numbers: addition (Lee et al. 2023, arXiv:2307.03381) and modular addition (Power et al. 2022)."""
 
 from __future__ import annotations
 
@@ -21,7 +19,10 @@ _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
 
 class Addition(QuestionTask):
-    """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on digits already seen.
+    """Add two whole numbers: `128+67=195<end>`.
+
+    `reversed`: the answer is written from its last digit, `128+67=591<end>`; then each digit depends on digits already
+    seen (Lee et al. 2023, arXiv:2307.03381).
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
     `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits; 2x is twice `digits`. `zero_padded`:
@@ -148,7 +149,7 @@ def _operands(content: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _significant(number: Tensor) -> Tensor:
-    """[N] how many digits of little-endian numbers [N,W] are written: up to the last that is not 0, at least one."""
+    """The number of digits [N] of little-endian numbers [N,W]: up to the last that is not 0, at least one."""
     return ((number != 0) * torch.arange(1, number.shape[1] + 1)).amax(1).clamp(min=1)
 
 
@@ -162,7 +163,7 @@ def _add(first: Tensor, second: Tensor) -> Tensor:
 
 
 class ModularAddition(QuestionTask):
-    """`a + b = c` with c = (a + b) mod p, every number one token.
+    """Add two numbers modulo p: `a + b = c`, every number one token (Power et al. 2022, arXiv:2201.02177: grokking).
 
     `modulus`: p. `fraction`: of the table's p² sums are for training; validation and test have half of the rest each.
     Unlike in the paper, a + b and b + a are always in the same split. `as_source`: a + b is the source of an

@@ -45,7 +45,7 @@ class Sequences:
 
 @dataclass(eq=False, kw_only=True)
 class Batch(Sequences):
-    """What a model sees and must answer.
+    """Sequences that a model sees, and the answers to them.
 
     `targets`: of the main answer; for an answer at each position [B,T], `targets[:, t]` is what must be predicted at
     position t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values,
@@ -83,7 +83,7 @@ def scored(targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Batches that are fixed for ever: a pure function of their index, whatever the data seed.
+    """A fixed set of batches: a pure function of their index, whatever the data seed.
 
     `name`: "" for data like the training's, "@64" for length 64. `batches`: how many there are (None: no end).
     """
@@ -100,7 +100,7 @@ class EvaluationSet:
 
 
 class Task(ABC):
-    """Data, objective and metrics of one problem.
+    """Base of tasks: the data, the questions and the metrics of one problem.
 
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.

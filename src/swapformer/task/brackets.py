@@ -1,8 +1,4 @@
-"""Nested brackets of several kinds.
-
-What a Dyck language determines.
-
-Closing what is still open."""
+"""Tasks on nested brackets: the determined tokens of a Dyck language, and closing what is open (Hewitt et al. 2020)."""
 
 from __future__ import annotations
 
@@ -11,21 +7,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from swapformer.task.layout import ItemLayout, with_room
+from swapformer.task.layout import ItemLayout, append_filler
 from swapformer.task.questions import QuestionTask
 from swapformer.task.settings import share, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
-def names(kinds: int) -> list[str]:
-    """How the opening brackets of all kinds are written, and then the closing ones."""
+def bracket_names(kinds: int) -> list[str]:
+    """Symbols of the opening brackets of all kinds, and then of the closing ones."""
     more = range(4, kinds)
     opening, closing = [*"([{<", *(f"({kind}" for kind in more)], [*")]}>", *(f"){kind}" for kind in more)]
     return opening[:kinds] + closing[:kinds]
 
 
-def walk(generator: torch.Generator, rows: int, width: int, kinds: int, depth: int, opening: float) -> Tensor:
-    """Beginnings [rows,width] of nested brackets: kind to open one, kinds + kind to close one.
+def draw_brackets(generator: torch.Generator, rows: int, width: int, kinds: int, depth: int, opening: float) -> Tensor:
+    """Random beginnings [rows,width] of nested brackets: token `kind` opens one, `kinds + kind` closes one.
 
     One is opened with probability `opening` wherever one can be opened and closed.
     """
@@ -45,13 +41,13 @@ def walk(generator: torch.Generator, rows: int, width: int, kinds: int, depth: i
     return torch.stack(tokens, dim=1)
 
 
-def levels(tokens: Tensor, kinds: int) -> Tensor:
-    """How many brackets are open after each token [N,L]; filler (2 · kinds) changes nothing."""
+def open_brackets(tokens: Tensor, kinds: int) -> Tensor:
+    """The number of brackets that are open after each token [N,L]; filler (2 · kinds) changes nothing."""
     return ((tokens < kinds).long() - ((tokens >= kinds) & (tokens < 2 * kinds)).long()).cumsum(1)
 
 
 class Dyck(Synthetic):
-    """Brackets of several kinds, opened and closed as they may be: `( [ ] { } )`.
+    """Predict the determined tokens of nested brackets: `( [ ] { } )`.
 
     `kinds`: k. `depth`: the most that are open at a time. `opening`: probability that one is opened where one may also
     be closed. `lengths`: [shortest, longest] tokens in training, the beginnings of longer sequences; `eval_lengths`:
@@ -76,20 +72,20 @@ class Dyck(Synthetic):
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
         self.opening = share("opening", opening)
-        self.tokens = (*names(self.kinds), "<pad>")
+        self.tokens = (*bracket_names(self.kinds), "<pad>")
         super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
 
     def tokens_at(self, length: int) -> int:
         return length
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
-        tokens = walk(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
+        tokens = draw_brackets(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
         return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         last = content.squeeze(1).gather(1, (lengths - 1).unsqueeze(1))
-        tokens = with_room(content.squeeze(1), 2 * self.kinds)
-        before = levels(tokens, self.kinds).roll(1, 1).index_fill(1, torch.tensor([0]), 0)
+        tokens = append_filler(content.squeeze(1), 2 * self.kinds)
+        before = open_brackets(tokens, self.kinds).roll(1, 1).index_fill(1, torch.tensor([0]), 0)
         # What the whole item determines is asked for as well: nothing is deeper than the bracket that came last.
         end = lengths.unsqueeze(1)
         scored = before == self.depth
@@ -101,7 +97,7 @@ class Dyck(Synthetic):
 
 
 class Brackets(QuestionTask):
-    """Brackets of which some are still open, then what closes them: `( [ ] { | } ) <end>`.
+    """Close the brackets that are still open: `( [ ] { | } ) <end>`.
 
     `kinds`, `depth` and `opening`: as in a Dyck language. `lengths`: [shortest, longest] tokens to be closed in
     training; `eval_lengths`: each adds a set "@n", 2x is twice the longest trained. `as_source`: the brackets are the
@@ -124,7 +120,7 @@ class Brackets(QuestionTask):
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
         self.opening = share("opening", opening)
-        self.tokens = (*names(self.kinds), "<pad>", "|", "<end>")
+        self.tokens = (*bracket_names(self.kinds), "<pad>", "|", "<end>")
         self.separator_token, self.end_token = 2 * self.kinds + 1, 2 * self.kinds + 2
         super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
 
@@ -135,7 +131,7 @@ class Brackets(QuestionTask):
         return min(length, self.depth)
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
-        tokens = walk(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
+        tokens = draw_brackets(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
         return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
 
     def question(self, content: Tensor, lengths: Tensor) -> Tensor:
@@ -143,7 +139,7 @@ class Brackets(QuestionTask):
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         tokens = content.squeeze(1)
-        level, position = levels(tokens, self.kinds), torch.arange(tokens.shape[1])
+        level, position = open_brackets(tokens, self.kinds), torch.arange(tokens.shape[1])
         answers = []
         for height in range(self.answer_at(tokens.shape[1]), 0, -1):
             # What is open at a height was opened there last.

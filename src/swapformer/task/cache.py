@@ -70,7 +70,7 @@ def cache_dir() -> Path:
 
 
 def cached_arrays(facts: Sequence[Any], changed: int, names: Sequence[str], make: Make) -> CachedArrays:
-    """What `make` makes, from the cache where that has been made of the same `facts` before.
+    """The arrays that `make` writes, from the cache where they have been made of the same `facts` before.
 
     `facts`: JSON that identifies all that goes into it without reading it: files with sizes and times, settings, code.
     `changed`: the latest change of what it is made of, in nanoseconds since 1970.

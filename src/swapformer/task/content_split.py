@@ -1,8 +1,9 @@
-"""Which split a synthetic item belongs to: decided by its content alone, so the splits can never share an item.
+"""The splits of synthetic items, decided by their content alone, so that no item is in two of them.
 
 The 63-bit hash of an item is compared with two thresholds: below the first validation, below the second test, else
 training. Where the items of one length can be listed, the thresholds are order statistics of their hashes, so the
-shares are exact however small the space; elsewhere they are fixed fractions of the hash's range."""
+shares are exact however small the space; elsewhere they are fixed fractions of the hash's range.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def _mix(x: Tensor) -> Tensor:
 
 
 class ContentSplit:
-    """Splits items [N,P,W]: P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler.
+    """Assigns items [N,P,W] to splits by their content.
 
-    `longest`: the longest length of an item; `shares`: of the splits.
+    An item is P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler. `longest`: the longest length of an item; `shares`: of the splits.
     """
 
     def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:

@@ -139,7 +139,7 @@ class LearningText:
 
 
 def _tokenise(division: Division, tokeniser: Tokeniser, strict: bool, folder: Path) -> dict[Split, array[int]]:
-    """Write the ids of each split to a file with its name; the lengths of its documents, empty ones left out."""
+    """Write the ids of each split to a file with its name; return where its documents end, empty ones left out."""
     dtype = np.min_scalar_type(len(tokeniser.learned.tokens) - 1)
     sizes = {split: array("q") for split in SPLITS}
     length = 0

@@ -1,8 +1,4 @@
-"""How items become sequences: tokens in a rectangle with gaps, and the same with the gaps closed.
-
-What several synthetic tasks draw: different symbols in random order, and a few words that mean nothing.
-
-Training batches that are made several at a time: many small tensors take as long as one large one."""
+"""Synthetic items as sequences of tokens, and as batches that are made several at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from swapformer.task.base import Batch, Sequences
 
 @dataclass(frozen=True, eq=False)
 class ItemLayout:
-    """Items as they are written, N rows of L tokens.
+    """Items as sequences of tokens: N rows of L.
 
     `tokens` [N,L] int64; the filler marks gaps, which are closed. `scored` [N,L] bool: tokens that are determined by
     those before them, and so are answered for. `tags`: channels [N,L] of the tokens. `inputs` [N]: how many tokens are
@@ -34,7 +30,7 @@ class ItemLayout:
 
 
 def close_gaps(kept: Tensor, values: Tensor, filler: int) -> Tensor:
-    """Each row's kept values [N,L] in their order at the row's start, and `filler` behind them."""
+    """The values [N,L] of each row that are kept, moved to its start, with `filler` behind them."""
     width = kept.shape[1]
     position = torch.where(kept, kept.cumsum(1) - 1, width)
     return values.new_full((len(values), width + 1), filler).scatter_(1, position, values)[:, :width]
@@ -45,8 +41,8 @@ def column(rows: int, token: int) -> Tensor:
     return torch.full((rows, 1), token)
 
 
-def with_room(values: Tensor, filler: int) -> Tensor:
-    """The values [N,L] and a column of filler, where the last token is an input too."""
+def append_filler(values: Tensor, filler: int) -> Tensor:
+    """The values [N,L] with a column of filler behind them, for items whose last token is an input too."""
     return pad(values, (0, 1), value=filler)
 
 
@@ -67,7 +63,7 @@ def some_words(generator: torch.Generator, shape: tuple[int, int], words: int, m
 
 
 class BatchBlocks:
-    """Batches of `size` rows, `ahead` of which are made at once; the block that was asked for last is kept.
+    """Makes training batches of `size` rows, `ahead` of them at once: many small tensors take as long as one large one.
 
     `make`: (seed, number of a block) → its batches as one, a pure function.
     """

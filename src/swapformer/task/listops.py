@@ -1,4 +1,4 @@
-"""Nested operations on lists of digits (Nangia and Bowman 2018, arXiv:1804.06028)."""
+"""ListOps: nested operations on lists of digits (Nangia and Bowman 2018, arXiv:1804.06028)."""
 
 from __future__ import annotations
 

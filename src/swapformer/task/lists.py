@@ -1,8 +1,4 @@
-"""Questions that are lists of symbols.
-
-Copying: the plainest task that needs positions. See Kazemnejad et al. 2023 (arXiv:2305.19466) for both variants.
-
-What follows from a list of symbols: its order, its largest, its parity, a count."""
+"""Tasks on lists of symbols: copy, reverse, sort, maximum, parity and count."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from swapformer.task.settings import whole_number
 
 
 class SymbolList(QuestionTask):
-    """n symbols in a row, and something that follows from them.
+    """Base of tasks on n symbols in a row, whose answer follows from them.
 
     `symbols`: size of the alphabet. `distinct`: how many different symbols an item may hold (drawn for each item; null:
     all of them; 1: one symbol repeated). `lengths`: [shortest, longest] n in training, every n equally often.
@@ -85,7 +81,7 @@ class SymbolList(QuestionTask):
 
 
 class Copy(SymbolList):
-    """n symbols, a separator, then the same n symbols and an end token: `3 1 4 | 3 1 4 <end>`."""
+    """Copy n symbols: `3 1 4 | 3 1 4 <end>`; see Kazemnejad et al. 2023 (arXiv:2305.19466) for both variants."""
 
     one_stream_each = True  # published numbers come from these batches
 
@@ -97,7 +93,7 @@ class Copy(SymbolList):
 
 
 class Reverse(SymbolList):
-    """n symbols, then the same from the last to the first: `3 1 4 | 4 1 3 <end>`."""
+    """Write n symbols from the last to the first: `3 1 4 | 4 1 3 <end>`."""
 
     def answer_at(self, length: int) -> int:
         return length
@@ -107,7 +103,7 @@ class Reverse(SymbolList):
 
 
 class Sort(SymbolList):
-    """n symbols, then the same in ascending order, each as often as it was there: `3 1 3 | 1 3 3 <end>`."""
+    """Sort n symbols in ascending order, equal ones included: `3 1 3 | 1 3 3 <end>`."""
 
     def answer_at(self, length: int) -> int:
         return length
@@ -117,7 +113,7 @@ class Sort(SymbolList):
 
 
 class Maximum(SymbolList):
-    """n symbols, then the largest of them: `3 1 4 1 | 4`."""
+    """Name the largest of n symbols: `3 1 4 1 | 4`."""
 
     closed = False
 
@@ -130,7 +126,7 @@ class Maximum(SymbolList):
 
 
 class Parity(SymbolList):
-    """n bits, then whether the ones are odd in number: `1 0 1 1 | 1`.
+    """Say whether the number of ones among n bits is odd: `1 0 1 1 | 1`.
 
     Settings as of a list of symbols, of which there are two.
     """
@@ -160,7 +156,7 @@ class Parity(SymbolList):
 
 
 class Count(QuestionTask):
-    """n symbols and one that is asked for, then how often it is among them: `c a c b # c | 2 <end>`.
+    """Count one symbol among n: `c a c b # c | 2 <end>`.
 
     Every number from 0 to n is equally often the answer, in decimal digits; the other symbols are drawn from the rest.
     `symbols`: size of the alphabet; the other settings are those of a list of symbols.

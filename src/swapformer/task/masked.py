@@ -81,7 +81,7 @@ class MaskedTask(TextTask):
 
 
 class Masked(MaskedTask, PackedTask):
-    """Say what the chosen tokens of `[CLS] text [SEP]` were. A sequence has `block` tokens, these two included.
+    """Predict the hidden tokens of `[CLS] text [SEP]`. A sequence has `block` tokens, these two included.
 
     `packing`, `reset_positions`: as in Text; [CLS] and [SEP] belong to the documents beside them. `segments`: whether
     the text is the first of two segments, which an encoder embeds, as models have that were trained on pairs.

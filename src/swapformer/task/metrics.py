@@ -1,9 +1,9 @@
-"""What is measured of a language model's answers, every number with its meaning and, for means, its standard error.
+"""Metrics of answers that are symbols or classes, with the standard errors of means.
 
 torchmetrics' own Perplexity, MulticlassAccuracy and MulticlassExactMatch are the tests' oracles. They are not used here
 because each of them works through the logits again, and because they answer 0 where nothing was measured.
-
-What is measured of classifications: loss and accuracy as elsewhere, macro F1 and calibration by torchmetrics."""
+Macro F1 and calibration are torchmetrics' own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from swapformer.task.base import IGNORE, Direction
 
 
 class SequenceSums(NamedTuple):
-    """Evaluated sequences that have targets, float64 [N] each: NLL in nats; numbers of targets, hits and bytes."""
+    """Sums over each evaluated sequence that has targets, float64 [N]: NLL in nats; targets, hits and bytes."""
 
     nats: Tensor
     tokens: Tensor
@@ -149,13 +149,13 @@ class SequenceMetric(Metric):
 
     def _rows(self) -> SequenceSums:
         # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
-        nats = joined(self.nats, torch.empty(0))
-        counts = joined(self.counts, torch.empty(0, 3))
+        nats = joined_state(self.nats, torch.empty(0))
+        counts = joined_state(self.counts, torch.empty(0, 3))
         keep = counts[:, 0] > 0
         return SequenceSums(nats[keep], *counts[keep].unbind(1))
 
 
-def joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
+def joined_state(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
     """A list state as one float64 tensor on the CPU; torchmetrics has joined it already if it gathered processes."""
     parts = [state] if isinstance(state, Tensor) else state
     return torch.cat([empty.double(), *(part.detach().cpu().double() for part in parts)])

@@ -30,7 +30,7 @@ _DIRECTIONS = {f"{NEXT_SENTENCE}_{name}": direction for name, direction in CLASS
 
 
 class MaskedNSP(MaskedTask):
-    """Say what the chosen tokens of `[CLS] first [SEP] second [SEP]` were, and whether the second segment follows.
+    """Predict the hidden tokens of `[CLS] first [SEP] second [SEP]`, and whether the second segment follows the first.
 
     In half of the pairs the second segment begins where the first one ends, in the same document; in the others it is
     from another document, any position of which is as likely. Both segments are cut to lengths drawn from 1 … block − 3
@@ -142,14 +142,14 @@ class PairSampler:
         start = np.where(follows.numpy(), end, begins[elsewhere] + 1 + other - inner[elsewhere])
         last = begins[np.where(follows.numpy(), document, elsewhere) + 1]
         wanted = torch.randint(1, room + 1, (2, rows), generator=generator).numpy()
-        length, more = truncated(
+        length, more = truncate_pairs(
             np.minimum(end - begins[document], wanted[0]), np.minimum(last - start, wanted[1]), room
         )
         return SegmentPairs(*(torch.from_numpy(part) for part in (end, length, start, more)))
 
 
-def truncated(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Lengths of pairs after the longer of each, the second where they are equal, has lost tokens until both fit."""
+def truncate_pairs(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], ...]:
+    """Lengths of pairs cut to their room: the longer of each, or the second of equal ones, loses token after token."""
     excess = np.maximum(first + second - room, 0)
     alone = np.minimum(excess, np.abs(first - second))
     both = excess - alone

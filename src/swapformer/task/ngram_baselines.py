@@ -1,4 +1,4 @@
-"""What counting alone achieves on a text: the least that a model of it must beat."""
+"""Losses that counting n-grams achieves on a text: the least that a model of it must beat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_ONCE = 1 << 22
 
 
 class NgramCounts:
-    """How often tokens, and tokens beside each other, stand in the training text of a task.
+    """Counts of tokens and of pairs of neighbours in the training text of a task.
 
     `unigram` [V]: p(w) = (c(w) + 1) / (N + V). A neighbour's distribution is interpolated with it as by Witten and Bell
     (1991): p(w | v) = (c(v, w) + T(v) · p(w)) / (c(v) + T(v)), T(v) being how many different tokens follow v.

@@ -1,4 +1,4 @@
-"""How many of the items that are evaluated were trained on: counted, not taken for granted."""
+"""Overlap of splits: how many evaluated items are among the training items, counted."""
 
 from __future__ import annotations
 

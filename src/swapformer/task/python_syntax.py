@@ -1,10 +1,4 @@
-"""A text of Python source with its syntax tree, and where in the text a node stands.
-
-The syntax tree and the definitions of Python source as tags of its characters, and of the tokens made of them.
-
-What each token of Python source is: its kind, and of a name the role that it plays.
-
-Functions that say what they do."""
+"""Analysis of Python source by Python's own parser: scopes, definitions, roles of names, documented functions."""
 
 from __future__ import annotations
 
@@ -27,7 +21,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class ParsedSource:
-    """`text`, its `tree`, and its `lines` as Python counts them, with their ends; `name` is what messages call it.
+    """A parsed `text`: its syntax `tree`, and its `lines` as Python counts them; `name` is what messages call it.
 
     UsageError: the text is no Python of the running version, with its line.
     """
@@ -106,7 +100,7 @@ def syntax_tags(parsed: ParsedSource) -> Tags:
 
 
 def name_of(parsed: ParsedSource, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> slice:
-    """Where the name that a definition defines stands."""
+    """The characters of the name that a definition defines."""
     match = _DEFINED.match(parsed.text, parsed.offset(node.lineno, node.col_offset))
     assert match is not None, "a definition begins with its keyword"
     return slice(*match.span(1))
@@ -163,7 +157,7 @@ class RoleSpan(NamedTuple):
     label: str
 
 
-def roles(parsed: ParsedSource) -> list[RoleSpan]:
+def token_roles(parsed: ParsedSource) -> list[RoleSpan]:
     """Every token that is not white space, in order, with its role. What is formatted in a string belongs to it."""
     played = dict(_names(parsed))
     spans = []

@@ -1,4 +1,4 @@
-"""Synthetic tasks of questions with one right answer each."""
+"""The base of synthetic tasks that ask a question with one right answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swapformer.task.synthetic import Synthetic
 
 
 class QuestionTask(Synthetic):
-    """`question separator answer <end>`: the answer and its end are predicted.
+    """Base of tasks `question separator answer <end>`: the answer and its end are predicted.
 
     `separator_token`: the id of the token between them; `end_token`: of the end, None where answers have one token and
     need none. `as_source`: the question is a sequence of its own for an encoder, and the decoder predicts the answer

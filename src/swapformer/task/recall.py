@@ -1,8 +1,4 @@
-"""Recalling what keys were paired with.
-
-Finding a pair in what means nothing.
-
-A fixed table of facts to be memorised."""
+"""Tasks of recall: values of keys (Ba et al. 2016; Arora et al. 2023, arXiv:2312.04927), a needle, a table of facts."""
 
 from __future__ import annotations
 
@@ -14,14 +10,14 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Split
-from swapformer.task.layout import ItemLayout, close_gaps, permutations, with_room
+from swapformer.task.layout import ItemLayout, append_filler, close_gaps, permutations
 from swapformer.task.questions import QuestionTask
 from swapformer.task.settings import number, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
 class AssociativeRecall(Synthetic):
-    """n pairs of a key and a value, then keys again, each to be followed by its value: `k3 v7 k1 v2 .0 .4 k3 v7`.
+    """Recall the values of keys after n pairs of both: `k3 v7 k1 v2 .0 .4 k3 v7`.
 
     `keys`, `values`: sizes of their alphabets; the keys of an item differ. `queries`: keys that are asked for, each
     once (null: all n; at most n). `spread`: s · queries slots of two tokens follow the pairs, of which as many hold a
@@ -97,7 +93,7 @@ class AssociativeRecall(Synthetic):
         return close_gaps(tokens != filler, tokens, filler).unsqueeze(1)
 
     def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
-        tokens = with_room(content.squeeze(1), self.vocab_size - 1)
+        tokens = append_filler(content.squeeze(1), self.vocab_size - 1)
         position = torch.arange(tokens.shape[1])
         query = (tokens < self.keys) & (position >= 2 * lengths.unsqueeze(1))
         count = (tokens != self.vocab_size - 1).sum(1)
@@ -105,7 +101,7 @@ class AssociativeRecall(Synthetic):
 
 
 class Needle(Synthetic):
-    """A key with its value somewhere in n meaningless symbols, then the key again: `.3 .1 k2 v5 .0 … k2 v5`.
+    """Find the value of a key among n meaningless symbols: `.3 .1 k2 v5 .0 … k2 v5`.
 
     `symbols`: size of the alphabet of the haystack. `keys`, `values`: of the needle's. `distractors`: other needles
     with other keys in the same haystack. `lengths`: [shortest, longest] haystack in training, needles included;
@@ -163,7 +159,7 @@ class Needle(Synthetic):
 
 
 class FactRecall(QuestionTask):
-    """What the table says of an entity: `f1 e3 r0 = v7`.
+    """Memorise a fixed table of facts about entities: `f1 e3 r0 = v7`.
 
     The table gives each of `entities` a value of `values` for each of `relations`, drawn once from the stream `table`;
     `facts` [entities, relations] holds it. Every fact can be asked for in `forms` ways that differ in their first

@@ -1,6 +1,4 @@
-"""Pronouns that are bound by a feature.
-
-Turns of speakers who keep to their words."""
+"""Tasks of reference: pronouns of names (coreference), and the words of speakers (dialogue)."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from swapformer.task.layout import ItemLayout, permutations, some_words, with_room
+from swapformer.task.layout import ItemLayout, append_filler, permutations, some_words
 from swapformer.task.settings import whole_number
 from swapformer.task.synthetic import Synthetic
 
 
 class Coreference(Synthetic):
-    """Names with a feature each, and pronouns for the last one that has it: `n3 f0 n5 f1 w2 p0 n3`.
+    """Resolve pronouns: each stands for the last name that has its feature: `n3 f0 n5 f1 w2 p0 n3`.
 
     An item has n events, each after up to `distractors` words of `words`: a new name of `names` says which of
     `features` it has, or a pronoun of that feature is resolved: after it stands the latest name with the feature. The
@@ -83,7 +81,7 @@ class Coreference(Synthetic):
 
 
 class Dialogue(Synthetic):
-    """Turns `s1 t0 w3 w7 .2` of a speaker on a topic: the last turn's word is taken up, then a word of its own follows.
+    """Predict the words of speakers: a turn `s1 t0 w3 w7 .2` repeats the last turn's word, then says the speaker's own.
 
     Each speaker has one word for each topic, drawn anew for every dialogue, and keeps to it; the first turn takes up no
     word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
@@ -152,7 +150,7 @@ class Dialogue(Synthetic):
         spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
 
         def laid_out(values: Tensor, empty: int) -> Tensor:
-            return with_room(values.expand_as(tokens).flatten(1)[:, spoken], empty)
+            return append_filler(values.expand_as(tokens).flatten(1)[:, spoken], empty)
 
         sequences, channels = laid_out(tokens, filler), {name: laid_out(tag, 0) for name, tag in tags.items()}
         return ItemLayout(sequences, laid_out(scored, False), channels, inputs=(sequences != filler).sum(1))

@@ -1,8 +1,4 @@
-"""A passage that comes again.
-
-Symbols in their order.
-
-A motif again and again."""
+"""Tasks of repetition: a repeated passage (induction), an ordered alphabet, a periodic motif."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from swapformer.task.synthetic import Synthetic
 
 
 class Induction(Synthetic):
-    """A passage of n different symbols, others, and the passage again: `3 1 4 9 9 3 1 4` (Olsson et al. 2022).
+    """Repeat a passage of n different symbols: `3 1 4 9 9 3 1 4` (Olsson et al. 2022).
 
     `symbols`: size of the alphabet. `distractors`: symbols between the two, different from each other and from the
     passage's (arXiv:2209.11895 has none). `lengths`: [shortest, longest] n in training; `eval_lengths`: each adds a set
@@ -70,7 +66,7 @@ class Induction(Synthetic):
 
 
 class Ordered(Synthetic):
-    """Symbols in their order, from any of them on: `Y Z A B`, or every second: `A C E`, and so on; after Z comes A.
+    """Continue the alphabet in steps: `Y Z A B`, or every second symbol: `A C E`, and so on; after Z comes A.
 
     `symbols`: size of the alphabet. `strides`: steps of 1 … strides, all equally often. `lengths`: [shortest, longest]
     tokens in training; `eval_lengths`: each adds a set "@n", 2x is twice the longest trained.
@@ -116,7 +112,7 @@ class Ordered(Synthetic):
 
 
 class Periodic(Synthetic):
-    """A motif of p different symbols again and again: `A B A B A B`.
+    """Continue a motif of p different symbols: `A B A B A B`.
 
     `symbols`: size of the alphabet. `periods`: [shortest, longest] p, all equally often. `lengths`: [shortest, longest]
     tokens in training; `eval_lengths`: each adds a set "@n", 2x is twice the longest trained.

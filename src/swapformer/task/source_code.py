@@ -15,7 +15,7 @@ from swapformer.interface import MAIN, Interface, Readout
 from swapformer.task.annotations import Arrays, annotate_corpus
 from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
-from swapformer.task.python_syntax import ROLES, TAGS, ParsedSource, roles, syntax_tags, token_tags
+from swapformer.task.python_syntax import ROLES, TAGS, ParsedSource, syntax_tags, token_roles, token_tags
 from swapformer.task.settings import boolean
 from swapformer.task.source import Source
 from swapformer.task.text import NextToken
@@ -66,7 +66,7 @@ def tags_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
 
 
 class Roles(BlockTask):
-    """Tell the role of each token of Python source (swapformer.task.python_syntax.ROLES).
+    """Classify each token of Python source by its role (swapformer.task.python_syntax.ROLES).
 
     A role is keyword, operator, string …, and of a name whether it is called, defined, imported, a parameter, an
     attribute …. `source` holds Python files. Python's tokens are not the tokeniser's: the answer is asked for where a
@@ -112,7 +112,7 @@ class Roles(BlockTask):
 def roles_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
     """The number of the role at each token of a file; 255 where no token of Python begins."""
     number = {name: index for index, name in enumerate(ROLES)}
-    spans = roles(parsed)
+    spans = token_roles(parsed)
     found = np.full(len(written.ids), _NO_ROLE, dtype=np.uint8)
     begins = np.array([span.start for span in spans], dtype=np.int64)
     tokens = np.searchsorted(written.ends, begins, side="right")

@@ -69,7 +69,7 @@ class Spans(BlockTask):
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:
         ids = self.windows(split, starts, length)
         missing, spans = self.gaps(length)
-        runs = [parts(total, spans, len(ids), generator) for total in (length - missing, missing)]
+        runs = [random_composition(total, spans, len(ids), generator) for total in (length - missing, missing)]
         # Runs and spans take turns, a run first: ends [B,2k].
         ends = torch.stack(runs, dim=2).flatten(1).cumsum(1)
         turn = torch.searchsorted(ends, torch.arange(length).expand(len(ids), -1).contiguous(), right=True)
@@ -99,12 +99,12 @@ class Spans(BlockTask):
 
 
 def sentinel(number: int) -> str:
-    """How the sentinel of the span with this number is written."""
+    """The token of the sentinel for the span with this number."""
     return f"<extra_id_{number}>"
 
 
-def parts(total: int, count: int, rows: int, generator: torch.Generator) -> Tensor:
-    """`total` as a sum of `count` numbers above 0, each way equally often: [rows, count]."""
+def random_composition(total: int, count: int, rows: int, generator: torch.Generator) -> Tensor:
+    """Random ways to write `total` as a sum of `count` numbers above 0, each equally often: [rows, count]."""
     cuts = torch.rand(rows, total - 1, generator=generator).argsort(1)[:, : count - 1].sort(1).values + 1
     edges = pad(pad(cuts, (1, 0), value=0), (0, 1), value=total)
     return edges.diff(dim=1)

@@ -1,6 +1,4 @@
-"""What synthetic tasks share: items drawn at random, kept where their content belongs to the split, padded right.
-
-What the exact match at each length says of lengths that were not trained."""
+"""The base of synthetic tasks: items drawn at random, split by their content, and padded on the right."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _FRUITLESS = 50
 
 
 class Synthetic(Task):
-    """A task whose items have right answers; loss and metrics are on what an item's beginning determines, only.
+    """Base of tasks on random items; loss and metrics are on those tokens alone that the ones before them determine.
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at

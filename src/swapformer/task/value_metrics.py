@@ -1,4 +1,4 @@
-"""What is measured of answers that are values, every number with its meaning and, for means, its standard error.
+"""Metrics of answers that are values, with the standard errors of means.
 
 torchmetrics' MeanSquaredError, MeanAbsoluteError and R2Score are the tests' oracles. They are not used here because
 none of them passes over a value that is missing, and because they answer 0 where nothing was measured.
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from swapformer.task.base import Direction
-from swapformer.task.metrics import joined, mean, standard_error
+from swapformer.task.metrics import joined_state, mean, standard_error
 
 
 class LaggedErrors(NamedTuple):
@@ -30,7 +30,7 @@ class LaggedErrors(NamedTuple):
 
 
 class ValueSums(NamedTuple):
-    """Evaluated sequences [N,C], float64, C values in an answer: sums over a sequence's targets.
+    """Sums over the targets of each evaluated sequence [N,C], float64, C values in an answer.
 
     `squared`, `absolute`: of the errors. `counts`: how many targets. `totals`, `squares`: of the targets.
     `lagged`: by how many steps.
@@ -135,7 +135,7 @@ class ValueMetric(Metric):
         return self.measure(self._values()).to(device=self.device, dtype=torch.float32)
 
     def _values(self) -> ValueSums:
-        rows = joined(self.rows, torch.empty(0, 5 + 3 * len(self.lags), self.size))
+        rows = joined_state(self.rows, torch.empty(0, 5 + 3 * len(self.lags), self.size))
         rows = rows[rows[:, 2].sum(1) > 0]
         lagged = {lag: LaggedErrors(*rows[:, 5 + 3 * n : 8 + 3 * n].unbind(1)) for n, lag in enumerate(self.lags)}
         squared, absolute, counts, totals, squares = rows[:, :5].unbind(1)

@@ -1,4 +1,4 @@
-"""What happens around a trial's steps: history, checkpoints, divergence, interruption, progress."""
+"""Callbacks of a trial's training: history, checkpoints, divergence, interruption, progress."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from swapformer.training.signals import StopRequest
 
 
 class Diverged(Exception):
-    """The loss is not finite, or has exploded: a result, not a failure."""
+    """Raised when the loss is not finite or has exploded: a result, not a failure."""
 
 
 class Interrupted(Exception):
-    """The trial was asked to stop; it can be resumed."""
+    """Raised when the trial was asked to stop; it can be resumed."""
 
 
 class TrainingMonitor(Callback):
@@ -91,7 +91,7 @@ class TrainingMonitor(Callback):
 
 
 class Checkpoints(Callback):
-    """Keeps the newest state in `last.ckpt`, replaced whole, and stops at a safe place when asked to.
+    """Keeps the newest state in `last.ckpt`, replaced whole, and stops the trial after a whole step when asked to.
 
     A checkpoint that falls on a step with an evaluation is written after it, so that a resumed trial misses none.
 

@@ -1,4 +1,4 @@
-"""The task's batches as Lightning's dataloaders: pure functions of (seed, step), so a resumed run sees the same."""
+"""Dataloaders of a task's batches: pure functions of (seed, step), so that a resumed run sees the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SequencesType = TypeVar("SequencesType", bound=Sequences)
 
 
 class BatchShare(NamedTuple):
-    """A part of a step's batch.
+    """One device's part of a step's batch.
 
     Attributes:
         batch: the sequences of this part.
@@ -33,7 +33,7 @@ class BatchShare(NamedTuple):
     num_positions: int
 
 
-def split(batch: Batch, parts: int) -> Iterator[Batch]:
+def split_batch(batch: Batch, parts: int) -> Iterator[Batch]:
     """Cut a batch into at most `parts` of nearly equal numbers of sequences."""
     rows = batch.inputs.shape[0]
     bounds = [rows * i // parts for i in range(parts + 1)]
@@ -72,7 +72,7 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
 
 
 def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
-    """The batch on positions drawn by `key`, one draw for all its sequences, in which equal positions stay equal.
+    """The batch with positions drawn by `key`: one draw for all its sequences, in which equal positions stay equal.
 
     A source has a draw of its own. Nothing changes where positions are not drawn.
     """
@@ -133,7 +133,7 @@ class TrainingStream(IterableDataset[BatchShare]):
                 f"{batch.inputs.shape[0]}; raise task.batch_size, or lower trainer.devices or "
                 "trainer.accumulate_grad_batches."
             )
-        parts = list(split(batch, self.accumulate * count))
+        parts = list(split_batch(batch, self.accumulate * count))
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
             yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
@@ -157,5 +157,5 @@ class EvaluationStream(IterableDataset[Batch]):
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:
-    """A dataloader that passes whole batches through and leaves the global random state alone."""
+    """A dataloader that passes whole batches on and leaves the global random state as it is."""
     return DataLoader(dataset, batch_size=None, generator=stream("loader"))

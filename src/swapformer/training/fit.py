@@ -1,4 +1,4 @@
-"""Train one trial: in this process, or in one for each of its devices."""
+"""Trains one trial, in this process or in one for each of its devices."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
-from swapformer.training.trainer import make_trainer, quiet
+from swapformer.training.trainer import make_trainer, suppress_advice
 from swapformer.training.warm_start import load_initial_weights
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that cannot be read; delete it and start again."""
+    """Raised for a checkpoint that cannot be read; delete it and start again."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _require_devices(trainer: Config) -> None:
 
 
 def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
-    """What `fit` does, in this process: the whole trial, or one rank's part of it under torchrun."""
+    """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
     ranks = Ranks.here(config["trainer"])
     task = build_task(config)
@@ -125,7 +125,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
     status: Status = "finished"
     reason = None
-    with stop_on_signals() as stop, quiet():
+    with stop_on_signals() as stop, suppress_advice():
         trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
             resume = _readable(checkpoint, config) if checkpoint.exists() else None

@@ -1,7 +1,7 @@
-"""Signs of life that the ranks of a trial give to the process that started them.
+"""Heartbeats that the ranks of a trial give to the process that started them.
 
-Everything lies in one folder that is gone when they have ended: the trial's configuration, a sign of life of each rank,
-what each has come to, and a pipe that the starting process holds open.
+Everything lies in one folder that is deleted when they have ended: the trial's configuration, the heartbeat and the
+report of each rank, and a pipe that the starting process holds open.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SIGN, SAID = 128, 64 * 1024
 """Bytes that are kept for a sign of life, and for what a rank says in the end."""
 
 
-def signs(folder: Path, rank: int) -> Path:
-    """The file of a rank's signs of life."""
+def heartbeat_file(folder: Path, rank: int) -> Path:
+    """The file of a rank's heartbeat."""
     return folder / f"rank-{rank}"
 
 
-def report(folder: Path, rank: int) -> Path:
-    """The file that says what a rank has come to."""
+def report_file(folder: Path, rank: int) -> Path:
+    """The file of a rank's report: its outcome or its error."""
     return folder / f"report-{rank}"
 
 
 def read(path: Path) -> Any:
-    """What was written to a file; None where nothing whole is there."""
+    """The values that were written to a file; None where they are missing or incomplete."""
     try:
         check, _, text = path.read_bytes().partition(b"\n")[0].partition(b" ")
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def _check(text: bytes) -> bytes:
 
 
 class FixedFile:
-    """A file that is written in place: a disk that fills up later still has the room that was asked for.
+    """A file of fixed size that is overwritten: a disk that fills up later still has room for it.
 
     A reader may find a new beginning with an old end: the checksum tells, and its next look will do.
     """
@@ -96,7 +96,7 @@ def _follow(folder: Path, pipe: int) -> None:
 
 @dataclass
 class RankHeartbeat:
-    """A rank's signs of life, which a thread of its own writes: that it runs, and how many batches it has been through.
+    """Writes a rank's heartbeat in a thread: that it runs, and how many batches it has been through.
 
     Counts are written, not times: nobody's clock matters.
 
@@ -110,8 +110,8 @@ class RankHeartbeat:
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        self._sign = FixedFile(signs(self.folder, self.rank), SIGN)
-        self._report = FixedFile(report(self.folder, self.rank), SAID)
+        self._sign = FixedFile(heartbeat_file(self.folder, self.rank), SIGN)
+        self._report = FixedFile(report_file(self.folder, self.rank), SAID)
         self._write(0)
         end_with_parent(self.folder)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()

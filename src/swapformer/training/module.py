@@ -1,8 +1,4 @@
-"""The LightningModule: one model on one task.
-
-A model's forward in training, compiled by torch.
-
-What a trial minimises, by the kind of answer."""
+"""The LightningModule that trains one model on one task, and the loss that it minimises."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, 
 from swapformer.training.assemble import Config
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, loader, positions_drawn_from
 from swapformer.training.optimiser import make_optimiser, parameter_groups
-from swapformer.training.parameter_selection import readout
+from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
 from swapformer.training.trainer import data_mesh, shard
@@ -52,15 +48,15 @@ def tokens_of(sequences: Sequences) -> Tokens:
     )
 
 
-def given(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
-    """What a model takes of a batch."""
+def model_inputs(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+    """The arguments of a model's forward for a batch."""
     source = batch.source
     here = batch.inputs, tokens_of(batch)
     return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
 def _alone(metrics: MetricCollection) -> MetricCollection:
-    """Metrics that are not summed over ranks, each of which has seen everything."""
+    """Metrics that are not summed over ranks, since each rank evaluates everything."""
     for metric in metrics.values():
         metric.distributed_available_fn = _not_distributed
     return metrics
@@ -89,9 +85,9 @@ class TrialModule(lightning.LightningModule):
     def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
         super().__init__()
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
-        self.compiled = compiled(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
+        self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
         self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
-        self.readout = list(readout(model))
+        self.readout = list(readout_parameters(model))
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
@@ -100,7 +96,7 @@ class TrialModule(lightning.LightningModule):
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return self.model.answers(*given(batch))
+        return self.model.answers(*model_inputs(batch))
 
     def configure_model(self) -> None:
         if self.config["trainer"]["strategy"] == "fsdp":
@@ -109,7 +105,7 @@ class TrialModule(lightning.LightningModule):
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
-        answers = (self.compiled or self.model.answers)(*given(share.batch))
+        answers = (self.compiled or self.model.answers)(*model_inputs(share.batch))
         self.tokens_seen += share.num_positions
         loss = self._loss(answers, share)
         self.loss_share = self.ranks.sum(loss.detach())
@@ -205,8 +201,8 @@ class TrialModule(lightning.LightningModule):
         self.notes = tuple(checkpoint.get("notes", ()))
 
 
-def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
-    """The same function, compiled at its first call; weights keep their names.
+def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
+    """The same function, compiled by torch at its first call; weights keep their names.
 
     Raises:
         UsageError: on the CPU without a C++ compiler.
@@ -227,7 +223,7 @@ def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callab
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Half precision is widened before a softmax; float64 stays."""
+    """Logits widened from half precision to float32; float64 stays."""
     return logits.float() if logits.element_size() < 4 else logits
 
 

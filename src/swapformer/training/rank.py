@@ -1,4 +1,4 @@
-"""One rank of a trial on several devices: `python -m swapformer.training.rank PLACE DIRECTORY`, started by torchrun."""
+"""Trains one rank of a trial on several devices: `python -m swapformer.training.rank FOLDER DIRECTORY`, by torchrun."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 @dataclass
 class Ranks:
-    """This process among those of its trial.
+    """The rank of this process among those that train its trial.
 
     Attributes:
         rank: which one it is, from 0; rank 0 writes the files.

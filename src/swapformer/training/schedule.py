@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 
 
 class Schedule(ABC):
-    """Linear warm-up to 1 over `warmup_steps`, then `after(progress)`; progress would be 1 one step after the last.
+    """Base of schedules: linear warm-up to 1 over `warmup_steps`, then `after(progress)`.
+
+    Progress would be 1 one step after the last.
 
     Args:
         warmup_steps: optimiser steps of the warm-up; the first has factor 1/(warmup_steps + 1).
@@ -41,14 +43,14 @@ def _share(final: float) -> float:
 
 
 class ConstantSchedule(Schedule):
-    """1 after the warm-up."""
+    """A constant factor of 1 after the warm-up."""
 
     def after(self, progress: float) -> float:
         return 1.0
 
 
 class LinearSchedule(Schedule):
-    """1 − (1 − final) · progress.
+    """Linear decay after the warm-up: 1 − (1 − final) · progress.
 
     Args:
         final: the factor at the end, from 0 to 1.
@@ -66,7 +68,9 @@ class LinearSchedule(Schedule):
 
 
 class CosineSchedule(Schedule):
-    """final + (1 − final) · ½(1 + cos(π · progress)) (Loshchilov & Hutter 2016, arXiv:1608.03983).
+    """Cosine decay after the warm-up (Loshchilov & Hutter 2016, arXiv:1608.03983).
+
+    factor = final + (1 − final) · ½(1 + cos(π · progress)).
 
     Args:
         final: the factor at the end, from 0 to 1.

@@ -1,4 +1,4 @@
-"""Being asked to stop."""
+"""Signals that ask a process to stop (SIGINT, SIGTERM), noted instead of obeyed at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether the process was asked to stop: the signal's name, or None."""
+    """Remembers whether the process was asked to stop: the signal's name, or None."""
 
     requested: str | None = None
 

@@ -1,4 +1,4 @@
-"""A trial on several devices: one torchrun for it, and a watch over its ranks."""
+"""Trains a trial on several devices: starts torchrun for it, and watches its ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Said = dict[str, Any]
 
 
 def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Said:
-    """Train with one process for each device and return what rank 0 says: an `outcome`, or an `error` and its `reason`.
+    """Train with one process for each device; return rank 0's report: an `outcome`, or an `error` and its `reason`.
 
     A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
     them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
@@ -89,7 +89,7 @@ def _kill(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
     """End torchrun and then its ranks, which have sessions of their own."""
     process.kill()
     for number in range(count):
-        if (found := heartbeat.read(heartbeat.signs(folder, number))) is not None:
+        if (found := heartbeat.read(heartbeat.heartbeat_file(folder, number))) is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(found["pid"], signal.SIGKILL)
 
@@ -115,7 +115,7 @@ class _Rank:
 
     def look(self) -> None:
         """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
-        found = heartbeat.read(heartbeat.signs(self.folder, self.number))
+        found = heartbeat.read(heartbeat.heartbeat_file(self.folder, self.number))
         if found is not None:
             self.pid, now = found["pid"], time.monotonic()
             if found["beats"] != self.beats:
@@ -142,7 +142,7 @@ class _Rank:
         if self.said is not None:
             return None
         gone = self.pid is not None and not self.lives
-        self.said = heartbeat.read(heartbeat.report(self.folder, self.number))
+        self.said = heartbeat.read(heartbeat.report_file(self.folder, self.number))
         if self.said is not None:
             return None
         now = time.monotonic()

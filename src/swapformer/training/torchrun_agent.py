@@ -1,4 +1,4 @@
-"""Runs torchrun for one trial, and ends with its parent: `python -m swapformer.training.torchrun_agent PLACE ARGS`."""
+"""Runs torchrun for one trial, and ends with its parent: `python -m swapformer.training.torchrun_agent FOLDER ARGS`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lightning's trainer for one trial, as its configuration asks.
-
-How the devices of a trial share it: every one holds all weights (ddp), or its part of them (fsdp)."""
+"""Lightning's trainer for one trial, and how the devices of a trial share its weights (ddp, fsdp)."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from swapformer.training.signals import StopRequest
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint into the folder that it is for.
+    """Writes a checkpoint directly into its folder.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
     and where a process that is killed leaves it behind. A draft may be cut: `results.durable.move` makes it count.
@@ -97,8 +95,8 @@ _UNFIT_ADVICE = (
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's advice that does not fit."""
+def suppress_advice() -> Iterator[None]:
+    """Silence those of Lightning's warnings that do not apply."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -111,7 +109,7 @@ STRATEGIES = ("ddp", "fsdp")
 
 
 def strategy(config: Config, ranks: Ranks) -> Strategy | str:
-    """What Lightning trains with.
+    """Lightning's strategy of a trial.
 
     Both average gradients over the ranks. Under ddp parameters that a step does not use count as zero. Under fsdp a
     checkpoint holds the whole state in one file.

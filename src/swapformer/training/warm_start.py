@@ -1,4 +1,4 @@
-"""What a trial that starts from other weights takes of them, and what it refuses."""
+"""Starting a trial from the weights of another: which of them it takes, and which mismatches it refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Task
-from swapformer.training.parameter_selection import readout, select
+from swapformer.training.parameter_selection import readout_parameters, select_parameters
 from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
 
 _SHOWN = 5
@@ -23,7 +23,7 @@ _SEGMENTS = "segments.weight"
 
 @dataclass(frozen=True)
 class WeightMatch:
-    """What becomes of a source's weights in a model.
+    """Which weights of a source a model takes.
 
     Attributes:
         loaded: tensors that both have.
@@ -45,7 +45,7 @@ class WeightMatch:
 
 
 def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Mapping[str, Any]) -> WeightMatch:
-    """What a model takes from a source: every tensor by its name.
+    """Match the tensors of a source with those of a model by their names.
 
     What stands behind the layers may be new, or left out: an answer to another question is read there. All else must
     have the same shape on both sides, unless `init_fresh` says that it starts fresh.
@@ -53,11 +53,11 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
     Raises:
         UsageError: if a tensor is missing, of another shape or left over, or the symbols are not the same.
     """
-    chosen = select(model, config["init_fresh"], "init_fresh")
+    chosen = select_parameters(model, config["init_fresh"], "init_fresh")
     shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     fits = {name for name, shape in shapes.items() if held.shapes.get(name) == shape and name not in chosen}
     fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
-    problems = list(_misfits(sorted(fresh - chosen - set(readout(model))), held.shapes, shapes))
+    problems = list(_misfits(sorted(fresh - chosen - set(readout_parameters(model))), held.shapes, shapes))
     if (unexpected := left - held.readout) and "leftovers" not in config["allow"]:
         known = (
             " (task.segments=true embeds segments)" if _SEGMENTS in unexpected and "segments" in config["task"] else ""
@@ -66,7 +66,7 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
             f"the model has no weights called {_names(unexpected)}; choose the parts and sizes that the weights were "
             f"trained with{known}, or add allow=[leftovers]"
         )
-    read = select(model, ["token_embedding"], "init_fresh") - chosen
+    read = select_parameters(model, ["token_embedding"], "init_fresh") - chosen
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "

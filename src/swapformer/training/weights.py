@@ -1,6 +1,4 @@
-"""Weights on disk: files that trials can start from, checkpoints of trials, and what they are known by.
-
-A trained model from its trial's folder."""
+"""Weights on disk: files that trials can start from, checkpoints of trials, and their fingerprints."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from swapformer.training.assemble import Config, build_model, build_task
 
 @dataclass(frozen=True)
 class WeightsSummary:
-    """Weights on disk, without their numbers.
+    """A summary of weights on disk, without their numbers.
 
     Attributes:
         shapes: of each tensor by name.
@@ -43,7 +41,7 @@ class WeightsSummary:
 
 
 def summarise_weights(path: Path) -> WeightsSummary:
-    """What a file holds; read again when it has changed.
+    """The summary of a file of weights; read again when it has changed.
 
     Raises:
         UsageError: if it cannot be read.

@@ -1,4 +1,4 @@
-"""Tasks on examples that say what is right: rows of a table, each a text with its label, its values or its answer."""
+"""Tasks on labelled examples: rows of a table, each a text with its class, its values or its answer."""
 
 from swapformer.task.labelled.classification import Classification, Regression
 from swapformer.task.labelled.sequence_to_sequence import SequenceToSequence

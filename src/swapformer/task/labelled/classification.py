@@ -22,7 +22,7 @@ from swapformer.task.value_metrics import VALUE_DIRECTIONS, value_metrics
 
 
 class Classification(ReadingTask):
-    """Which of several classes a text, or a pair of texts, belongs to.
+    """Classify a text, or a pair of texts.
 
     `label`: the column of the class, a word or a whole number; the classes are those of the training rows. `balanced`:
     training draws every class equally often, and evaluation has equally many examples of each, those of the larger ones
@@ -92,7 +92,7 @@ class Classification(ReadingTask):
 
 
 class Regression(ReadingTask):
-    """The value, or values, of a text or a pair of texts.
+    """Predict a value, or several, of a text or a pair of texts.
 
     `values`: their columns. They are standardised by the mean and the standard deviation of the training rows, so the
     errors are in units of the latter.

@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Columns:
-    """What is asked of a row besides its text: further `texts`, and `answers` of one kind."""
+    """The columns that are read of a row besides its text: further `texts`, and `answers` of one kind."""
 
     texts: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def examples_of(
 
 @dataclass(frozen=True)
 class SplitRows:
-    """The rows of a source with their splits, decided by a hash of what they are; any number of times."""
+    """The rows of a source with their splits; it can be gone through any number of times."""
 
     source: Source
     fractions: Sequence[float]
@@ -134,7 +134,7 @@ class SplitRows:
 
 @dataclass(frozen=True)
 class _LearningTexts:
-    """What a tokeniser may learn from; any number of times."""
+    """The texts that a tokeniser may learn from; it can be gone through any number of times."""
 
     rows: SplitRows
     splits: Sequence[Split]
@@ -197,7 +197,7 @@ def _find_unseen(examples: Examples, read: Read, folder: Path) -> Mapping[str, o
 
 
 def _digests(examples: Examples, split: Split, read: Read) -> Iterator[bytes]:
-    """What is read of each example of a split, as a digest."""
+    """A digest of the tokens that are read of each example of a split."""
     rows = examples.rows(split)
     for start in range(rows.start, rows.stop, _ROWS_AT_ONCE):
         inputs = read(np.arange(start, min(start + _ROWS_AT_ONCE, rows.stop))).inputs

@@ -20,7 +20,7 @@ _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_m
 
 
 class SequenceToSequence(LabelledTask):
-    """Read a text, write the one in the column `target`, token by token, each right one being read next.
+    """Read a text, then write the one in the column `target`, token by token.
 
     The source is the text and <eos>, at most `block` tokens; the answer begins after [PAD], as T5's does (Raffel et al.
     2020, arXiv:1910.10683), and ends with <eos>, in `answer` tokens. What is longer is cut: a cut source keeps its

@@ -1,4 +1,4 @@
-"""Where the texts of a corpus come from."""
+"""Sources of text: where the documents of a corpus come from."""
 
 from swapformer.task.source.base import Document, Source, TextRow
 from swapformer.task.source.files import Files, text_of

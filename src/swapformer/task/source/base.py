@@ -1,6 +1,4 @@
-"""A text of a source: a row of a table, a file, several as one; read piece by piece.
-
-What a source is: documents in a fixed order, read piece by piece, and a stamp that changes when they may have."""
+"""The base of sources: documents in a fixed order, read piece by piece, and a stamp that changes when they may have."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ PIECE = 1 << 18
 
 
 class Document(ABC):
-    """One text: what messages call it (`name`), and what was asked for besides (`values`, by column)."""
+    """Base of documents: a text, the `name` that messages call it, and its `values` by column."""
 
     name: str
     values: Mapping[str, Any]
@@ -41,7 +39,7 @@ class Document(ABC):
 
 
 class TextRow(Document):
-    """A text that is there already: a row of a table. Its split is decided by its text, or by `key` if it has one."""
+    """A document whose text is in memory, such as a row of a table; `key` decides its split, or else its text."""
 
     def __init__(self, name: str, text: str, values: Mapping[str, Any], key: str | None = None) -> None:
         try:
@@ -63,7 +61,7 @@ class TextRow(Document):
 
 
 class TextFile(Document):
-    """A file. Its split is decided by what is in it, or by `key` where that is given."""
+    """A document that is a file. Its split is decided by its content, or by `key` where that is given."""
 
     values: Mapping[str, Any] = {}
 
@@ -104,7 +102,7 @@ class TextFile(Document):
 
 
 class JoinedDocument(Document):
-    """Several documents as one, one after another."""
+    """A document that consists of several, one after another."""
 
     values: Mapping[str, Any] = {}
 
@@ -121,7 +119,7 @@ class JoinedDocument(Document):
 
 
 class Stamp(NamedTuple):
-    """What identifies a source's content without reading it.
+    """Identifies a source's content without reading it.
 
     `facts`: JSON, the same as long as nothing has changed. `changed`: nanoseconds since 1970 of the latest change.
     """
@@ -131,7 +129,7 @@ class Stamp(NamedTuple):
 
 
 class Source(ABC):
-    """Documents in a fixed order. A task has one, chosen by `task/source`.
+    """Base of sources: documents in a fixed order. A task has one, chosen by `task/source`.
 
     `description`: what messages call it. `min_count`: how often a character must occur to be a symbol of its own, where
     the tokeniser does not say.

@@ -1,6 +1,4 @@
-"""Rows of tables, one at a time, each with its file and line: malformed lines name file and line.
-
-The user's own texts: files, folders, patterns."""
+"""A source of the user's own texts: files, folders and patterns, text or tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Real text that every machine has.
-
-Snippets of Python source that say where they are from.
-
-Documented functions."""
+"""Sources that every machine has: the Python standard library, whole, in snippets, or its docstrings."""
 
 from __future__ import annotations
 

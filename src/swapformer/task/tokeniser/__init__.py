@@ -1,4 +1,4 @@
-"""How a text is written as numbers."""
+"""Tokenisers: how a text is written as numbers."""
 
 from swapformer.task.tokeniser.base import CLASSIFY, END, MASK, PAD, SEPARATE, VOCABULARY_FILE, LearnedTokens, Tokeniser
 from swapformer.task.tokeniser.plain import Bytes, Characters

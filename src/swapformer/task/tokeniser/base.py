@@ -57,7 +57,9 @@ class TokenSpans(NamedTuple):
 
 
 class Tokeniser(ABC):
-    """From a text to ids and back, once it has learned: `tokeniser.with_learned(tokeniser.learn(texts, …))`.
+    """Base of tokenisers, which turn text into ids and back once they have learned.
+
+    A tokeniser that can write is `tokeniser.with_learned(tokeniser.learn(texts, …))`.
 
     `special`: special tokens besides those that the task asks for, so that another task's tokens are the same.
     Facts: `learns_from`: which texts it may see; an alphabet is everything's, anything else the training's alone.

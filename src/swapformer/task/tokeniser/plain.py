@@ -1,4 +1,4 @@
-"""Tokens that need no training: characters and bytes."""
+"""Tokenisers that need no training: characters and bytes."""
 
 from __future__ import annotations
 

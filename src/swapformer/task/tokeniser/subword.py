@@ -1,8 +1,4 @@
-"""Pieces of words, learned from the training text by the `tokenizers` library.
-
-Byte-pair encoding.
-
-BERT's pieces of words."""
+"""Tokenisers of pieces of words, learned from the training text by the `tokenizers` library: BPE and WordPiece."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Subword(Tokeniser):
-    """What BPE and WordPiece share. The library knows no special tokens: no text is ever taken for one.
+    """Base of BPE and WordPiece. The library knows no special tokens: no text is ever taken for one.
 
     `vocab_size`: tokens in all, special ones included.
     """
