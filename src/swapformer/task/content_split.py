@@ -43,7 +43,8 @@ def _mix(x: Tensor) -> Tensor:
 class ContentSplit:
     """Assigns items [N,P,W] to splits by their content.
 
-    An item is P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler. `longest`: the longest length of an item; `shares`: of the splits.
+    An item is P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler. `longest`: the
+    longest length of an item; `shares`: of the splits.
     """
 
     def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:

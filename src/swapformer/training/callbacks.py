@@ -149,14 +149,14 @@ class Checkpoints(Callback):
 class BatchCounter(Callback):
     """Counts the batches that have been trained on or evaluated, as a sign of life."""
 
-    def __init__(self, pulse: RankHeartbeat) -> None:
-        self.pulse = pulse
+    def __init__(self, heartbeat: RankHeartbeat) -> None:
+        self.heartbeat = heartbeat
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.pulse.batches += 1
+        self.heartbeat.batches += 1
 
     def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.pulse.batches += 1
+        self.heartbeat.batches += 1
 
 
 class ProgressBar(TQDMProgressBar):

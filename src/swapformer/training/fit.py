@@ -84,10 +84,10 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         return train(config, directory, callbacks, final)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
-    said = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
-    if "outcome" in said:
-        return Outcome(**{**said["outcome"], "notes": tuple(said["outcome"]["notes"])})
-    raise _ERRORS[said["error"]](said["reason"])
+    report = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
+    if "outcome" in report:
+        return Outcome(**{**report["outcome"], "notes": tuple(report["outcome"]["notes"])})
+    raise _ERRORS[report["error"]](report["reason"])
 
 
 _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCheckpoint, "failed": RuntimeError}
@@ -105,7 +105,7 @@ def _require_devices(trainer: Config) -> None:
 def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
-    ranks = Ranks.here(config["trainer"])
+    ranks = Ranks.from_environment(config["trainer"])
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")
@@ -128,7 +128,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     with stop_on_signals() as stop, suppress_advice():
         trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
-            resume = _readable(checkpoint, config) if checkpoint.exists() else None
+            resume = _checked(checkpoint, config) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if final:
                 module.final = True
@@ -145,7 +145,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=parameters,
-        notes=(*module.notes, *(_infinite(module.results) if status == "finished" else ())),
+        notes=(*module.notes, *(_infinite_metrics(module.results) if status == "finished" else ())),
         **_measured(module, task) if status == "finished" else {},
     )
 
@@ -156,12 +156,12 @@ def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return {
         "metrics": {name: value for name, value in results.items() if name not in errors},
-        "standard_errors": {_meant(name): value for name, value in errors.items()},
+        "standard_errors": {_metric_of_error(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
     }
 
 
-def _infinite(results: Mapping[str, float]) -> Iterator[str]:
+def _infinite_metrics(results: Mapping[str, float]) -> Iterator[str]:
     """What a record leaves out, in words."""
     for name, value in results.items():
         if not math.isfinite(value):
@@ -173,13 +173,13 @@ def _base(name: str) -> str:
     return name.split("/")[-1].split("@")[0]
 
 
-def _meant(name: str) -> str:
+def _metric_of_error(name: str) -> str:
     """The metric that a standard error belongs to: `val/next_sentence_loss_se@64` → `val/next_sentence_loss@64`."""
     metric, at, length = name.partition("@")
     return metric.removesuffix("_se") + at + length
 
 
-def _readable(checkpoint: Path, config: Config) -> Path:
+def _checked(checkpoint: Path, config: Config) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
     try:
         held = torch.load(checkpoint, map_location="cpu", weights_only=True)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 CONFIG, PIPE = "config", "alive"
 
-SIGN, SAID = 128, 64 * 1024
-"""Bytes that are kept for a sign of life, and for what a rank says in the end."""
+HEARTBEAT_SIZE, REPORT_SIZE = 128, 64 * 1024
+"""Bytes that are reserved for a heartbeat, and for the report of a rank."""
 
 
 def heartbeat_file(folder: Path, rank: int) -> Path:
@@ -110,15 +110,15 @@ class RankHeartbeat:
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        self._sign = FixedFile(heartbeat_file(self.folder, self.rank), SIGN)
-        self._report = FixedFile(report_file(self.folder, self.rank), SAID)
+        self._beat_file = FixedFile(heartbeat_file(self.folder, self.rank), HEARTBEAT_SIZE)
+        self._report_file = FixedFile(report_file(self.folder, self.rank), REPORT_SIZE)
         self._write(0)
         end_with_parent(self.folder)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
-    def say(self, values: Any) -> None:
-        """Report what the rank has come to."""
-        self._report.write(values)
+    def report(self, values: Any) -> None:
+        """Report the rank's outcome or error."""
+        self._report_file.write(values)
 
     def _beat(self) -> None:
         beats, waiting = 0, threading.Event()
@@ -130,4 +130,4 @@ class RankHeartbeat:
                 continue  # a fault of the disk must not end the training
 
     def _write(self, beats: int) -> None:
-        self._sign.write({"pid": os.getpid(), "beats": beats, "batches": self.batches})
+        self._beat_file.write({"pid": os.getpid(), "beats": beats, "batches": self.batches})

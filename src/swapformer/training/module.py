@@ -55,7 +55,7 @@ def model_inputs(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | 
     return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
-def _alone(metrics: MetricCollection) -> MetricCollection:
+def _unsynchronised(metrics: MetricCollection) -> MetricCollection:
     """Metrics that are not summed over ranks, since each rank evaluates everything."""
     for metric in metrics.values():
         metric.distributed_available_fn = _not_distributed
@@ -136,7 +136,7 @@ class TrialModule(lightning.LightningModule):
 
     def on_validation_start(self) -> None:
         self.collections: Sequence[Mapping[str, MetricCollection]] = [
-            {name: _alone(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
+            {name: _unsynchronised(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
             for _ in self.current_evaluations
         ]
 

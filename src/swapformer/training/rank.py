@@ -14,7 +14,7 @@ from swapformer.training import heartbeat
 
 
 def main(folder: Path, directory: Path) -> None:
-    """Train this rank's part of the trial in `directory`, and leave in `folder` what came of it.
+    """Train this rank's part of the trial in `directory`, and leave its report in `folder`.
 
     Nothing heavy is imported before the first sign of life.
     """
@@ -23,11 +23,10 @@ def main(folder: Path, directory: Path) -> None:
     life.start()
     task = heartbeat.read(folder / heartbeat.CONFIG)
     assert task is not None, "the starting process writes it first"
-    said = _trained(task, directory, life)
-    life.say({**said, "at": time.monotonic()})
+    life.report({**_train(task, directory, life), "at": time.monotonic()})
 
 
-def _trained(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat) -> dict[str, Any]:
+def _train(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat) -> dict[str, Any]:
     from swapformer.errors import UsageError
     from swapformer.training.callbacks import BatchCounter
     from swapformer.training.fit import CorruptCheckpoint, train
