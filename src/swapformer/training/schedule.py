@@ -36,12 +36,6 @@ class Schedule(ABC):
         """The factor after the warm-up."""
 
 
-def _share(final: float) -> float:
-    if not 0 <= final <= 1:
-        raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
-    return final
-
-
 class ConstantSchedule(Schedule):
     """A constant factor of 1 after the warm-up."""
 
@@ -49,8 +43,8 @@ class ConstantSchedule(Schedule):
         return 1.0
 
 
-class LinearSchedule(Schedule):
-    """Linear decay after the warm-up: 1 − (1 − final) · progress.
+class Decay(Schedule):
+    """Base of schedules that decay after the warm-up.
 
     Args:
         final: the factor at the end, from 0 to 1.
@@ -61,27 +55,23 @@ class LinearSchedule(Schedule):
 
     def __init__(self, *, warmup_steps: int, final: float) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        self.final = _share(final)
+        if not 0 <= final <= 1:
+            raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
+        self.final = final
+
+
+class LinearSchedule(Decay):
+    """Linear decay after the warm-up: 1 − (1 − final) · progress."""
 
     def after(self, progress: float) -> float:
         return 1 - (1 - self.final) * progress
 
 
-class CosineSchedule(Schedule):
+class CosineSchedule(Decay):
     """Cosine decay after the warm-up (Loshchilov & Hutter 2016, arXiv:1608.03983).
 
     factor = final + (1 − final) · ½(1 + cos(π · progress)).
-
-    Args:
-        final: the factor at the end, from 0 to 1.
-
-    Raises:
-        ValueError: if it lies outside.
     """
-
-    def __init__(self, *, warmup_steps: int, final: float) -> None:
-        super().__init__(warmup_steps=warmup_steps)
-        self.final = _share(final)
 
     def after(self, progress: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
