@@ -344,6 +344,51 @@ def test_public_names_have_docstrings(room: str) -> None:
     assert [name for path in sources(room) for name in undocumented(path)] == []
 
 
+ACROSS_MODULES = {
+    "conformance": "every part against every law, and every law against planted faults",
+    "oracles": "other people's code computes the same",
+    "model/test_attention_options.py": "options of attention by their formulas",
+    "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
+    "model/test_heads.py": "losses on heads",
+    "model/test_implied_weights.py": "weights of attentions without scores",
+    "model/test_linear_attention.py": "linear attention",
+    "model/test_position_parts.py": "position encodings within a model",
+    "model/test_recurrent.py": "recurrent mixers",
+    "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
+    "study/test_claim.py": "the lock of a trial",
+    "study/test_looks_and_grids.py": "a study from question to answer",
+    "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
+    "study/test_prune.py": "trials that are removed",
+    "study/test_store.py": "the store of trials",
+    "study/config/test_presets.py": "every preset of conf/",
+    "study/launch/test_torchrun.py": "a trial on several devices within a study",
+    "task/test_labels.py": "every label of every synthetic task",
+    "task/test_laws.py": "what every synthetic task has in common",
+    "task/test_purity.py": "batches are functions of seed and step",
+    "task/test_shared_files.py": "no task trains on what another one judges",
+    "task/test_sliding.py": "windows that overlap",
+    "task/test_tasks.py": "what each synthetic task promises of its items",
+    "training/test_durable.py": "checkpoints and power cuts",
+    "training/test_execution.py": "checkpointing, compilation and precision",
+    "training/test_kinds_of_answers.py": "every kind of task",
+}
+"""Tests that are about no single module, and what they are about; all others bear a module's name."""
+
+
+def test_a_file_of_tests_bears_the_name_of_the_module_that_it_tests() -> None:
+    """tests/ROOM/…/test_NAME.py is about a module or a package NAME in that room or further down in it."""
+    tests = ROOT / "tests"
+    strange = []
+    for path in sorted(tests.glob("*/**/test_*.py")):
+        file, name = path.relative_to(tests), path.stem.removeprefix("test_")
+        room = (ROOT if file.parts[0] == "benchmarks" else PACKAGE) / file.parent
+        if not any(name == found.stem for found in room.rglob("*") if found.is_dir() or found.suffix == ".py"):
+            strange.append(file)
+    reasons = {*map(str, strange), *(file.parts[0] for file in strange)}
+    assert [str(file) for file in strange if not {str(file), file.parts[0]} & ACROSS_MODULES.keys()] == []
+    assert [entry for entry in ACROSS_MODULES if entry not in reasons and (tests / entry).exists()] == []
+
+
 class TestStudies:
     @pytest.mark.parametrize("name", sorted(shipped()))
     def test_have_a_readme_and_three_scales(self, name: str) -> None:

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from swapformer.results.history_tail import History
 
-from mirror.places import Memory
+from mirror.destinations import Memory
 from mirror.readback import curves_of
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import mirrored
-from swapformer.results.history_tail import History
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
@@ -67,7 +67,7 @@ def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> 
     watching = follower(store, place, said)
     watching.look()
     assert place.pages == [], "it has not begun"
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         path.write_text(HEAD + ROWS[0])
         watching.look()
@@ -100,7 +100,7 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
 
 def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
     first, second = Memory(), Memory()
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         one, other = follower(store, first, []), follower(store, second, [])
         one.look()
@@ -125,7 +125,7 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
     monkeypatch.setattr("swapformer.mirror.process.destination", lambda node: Memory(patience=patience))
     store.write(Record(ID, "finished", attempts=1))
-    config = {"logger": {"_target_": "mirror.places.Memory", **settings}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", **settings}}
     with caplog.at_level(logging.WARNING), mirrored([(Target(ID), config)], store):
         started = time.monotonic()
     assert time.monotonic() - started < 30, "not the ten minutes that it hangs, and not ten times its patience and more"
@@ -169,7 +169,7 @@ def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
     store.write(Record(ID, "finished", attempts=1))
     manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
-    config = {"logger": {"_target_": "mirror.places.Memory", "diary": str(diary), "patience": 30.0}}
+    config = {"logger": {"_target_": "mirror.destinations.Memory", "diary": str(diary), "patience": 30.0}}
     with mirrored([(Target(ID, "heads", "h8", "size=nano"), config)], store):
         pass
     return diary.read_text()

@@ -1,6 +1,6 @@
 """Two CPU ranks for tests, forked where everything is imported: they train one configuration after the other.
 
-What torchrun would tell them is told here; `study/test_devices.py` tests the start of a trial through torchrun.
+What torchrun would tell them is told here; `study/launch/test_torchrun.py` tests the start of a trial through torchrun.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unittest import mock
 
 from lightning import Callback, Trainer
 
-from swapformer.study.launch.signals import hear_stops
+from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.task.base import Batch, scored
 from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, train
@@ -85,7 +85,7 @@ _PARTS = TrainingStream._parts
 
 
 def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
-    hear_stops()  # the fork server may be a launcher's, which is deaf
+    unblock_sigterm()  # the fork server may be a launcher's, which is deaf
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ |= {name: str(number) for name, number in {**numbers, "MASTER_PORT": port}.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "TORCH_CPP_LOG_LEVEL": "ERROR"}

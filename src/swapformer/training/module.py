@@ -20,8 +20,8 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import Readout
 from swapformer.model.auxiliary import take_auxiliary_loss
-from swapformer.model.context import Tokens
 from swapformer.model.layers import declare, origin_of
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.targets import make

@@ -33,7 +33,7 @@ class DirectCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint directly into its folder.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
-    and where a process that is killed leaves it behind. A draft may be cut: `results.durable.move` makes it count.
+    and where a process that is killed leaves it behind. A draft may be cut: `results.files.move` makes it count.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -48,8 +48,7 @@ def make_trainer(
     """The trainer of this process, whose files rank 0 writes."""
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
-    history = directory / "metrics.csv" if ranks.first else None
-    watch = TrainingMonitor(history, config["log_every"], config["divergence"], accumulate)
+    watch = TrainingMonitor(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
     callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
     bar = ranks.first and sys.stderr.isatty()
     return Trainer(

@@ -1,0 +1,240 @@
+"""What stands around the layers: answers by name, segments, poolers, and a decoder that reads a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from configs import small
+from swapformer.conformance.subject import Subject
+from swapformer.interface import MAIN, Interface, Readout
+from swapformer.model.dims import Side
+from swapformer.model.layers import origin_of
+from swapformer.model.tokens import Tokens
+from swapformer.model.topology import Topology
+from swapformer.random import stream
+from swapformer.training.assemble import build_model, build_plan
+
+V = 11
+
+
+def made(interface: Interface, *overrides: str) -> Topology:
+    model = Subject._perturb(build_model(small(list(overrides)), interface).double())
+    assert not model.training
+    return model
+
+
+def ids(rows: int, length: int, seed: int = 0) -> Tensor:
+    return torch.randint(V, (rows, length), generator=stream("ids", seed))
+
+
+def padded(rows: int, length: int, kept: int) -> Tensor:
+    padding = torch.zeros(rows, length, dtype=torch.bool)
+    padding[0, kept:] = True
+    return padding
+
+
+CLASSES = Readout(3, "classes", "sequence")
+
+
+class TestAnswers:
+    ASKED = Interface(
+        V, readouts={MAIN: Readout(V), "topic": CLASSES, "kind": Readout(4, "classes"), "size": Readout(2, "values")}
+    )
+
+    @pytest.mark.parametrize("topology", ["decoder", "encoder"])
+    def test_have_the_shapes_that_were_asked_for(self, topology: str) -> None:
+        answers = made(self.ASKED, f"model/topology={topology}").answers(ids(2, 7))
+        shapes = {name: list(answer.shape) for name, answer in answers.items()}
+        assert shapes == {MAIN: [2, 7, V], "topic": [2, 3], "kind": [2, 7, 4], "size": [2, 7, 2]}
+
+    def test_a_decoder_reads_a_sequence_from_its_last_place(self) -> None:
+        model = made(Interface(V, readouts={MAIN: CLASSES}))
+        inputs, padding = ids(2, 7), padded(2, 7, 5)
+        whole = model(inputs, Tokens.of(7, padding=padding))
+        assert torch.allclose(whole[:1], model(inputs[:1, :5]), atol=1e-10)
+        states = model.states(inputs, Tokens.of(7))
+        assert model.head is not None
+        assert torch.allclose(model(inputs), states[:, -1] @ model.head.weight.T + model.head.bias, atol=1e-10)
+
+    def test_an_encoder_reads_a_sequence_from_its_pooled_first_place(self) -> None:
+        model = made(Interface(V, readouts={MAIN: CLASSES}), "model/topology=encoder")
+        inputs = ids(2, 7)
+        first = model.states(inputs, Tokens.of(7))[:, 0]
+        weights = dict(model.named_parameters())
+        pooled = (first @ weights["pooler.weight"].T + weights["pooler.bias"]).tanh()
+        assert torch.allclose(model(inputs), pooled @ weights["head.weight"].T + weights["head.bias"], atol=1e-10)
+
+    def test_values_go_in_and_come_out(self) -> None:
+        """A linear map of each place, so that twice the values give twice what they add."""
+        model = made(Interface(1, channels=2, readouts={MAIN: Readout(2, "values")}))
+        x = torch.randn(2, 7, 2, dtype=torch.float64, generator=stream("values"))
+        assert model(x).shape == (2, 7, 2)
+        zero, once, twice = (model.embed(scale * x, Tokens.of(7)) for scale in (0, 1, 2))
+        assert torch.allclose(twice - zero, 2 * (once - zero), atol=1e-12)
+
+
+class TestEncoder:
+    def test_sees_both_sides(self) -> None:
+        model, inputs = made(Interface(V), "model/topology=encoder"), ids(1, 7)
+        changed = inputs.clone()
+        changed[:, 6] = (changed[:, 6] + 1) % V
+        assert ((model(inputs) - model(changed))[:, 0].abs() > 1e-6).any()
+
+    def test_embeds_segments(self) -> None:
+        model = made(Interface(V, segments=2), "model/topology=encoder")
+        inputs, segment = ids(1, 7), torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+        tokens = Tokens.of(7, tags={"segment": segment})
+        table = dict(model.named_parameters())["segments.weight"]
+        assert torch.allclose(model.embed(inputs, tokens), model.embedding(inputs) + table[segment], atol=1e-12)
+        other = Tokens.of(7, tags={"segment": 1 - segment})
+        assert not torch.allclose(model(inputs, tokens), model(inputs, other))
+
+    def test_symbols_are_read_through_a_layer_where_it_is_asked_for(self) -> None:
+        with_it = {name for name, _ in made(Interface(V), "model/topology=encoder").named_parameters()}
+        without = {
+            name
+            for name, _ in made(
+                Interface(V), "model/topology=encoder", "model.topology.transform=false"
+            ).named_parameters()
+        }
+        assert with_it - without == {"dense.weight", "dense.bias", "norm.weight", "norm.bias", "symbol_bias"}
+
+
+class TestEncoderDecoder:
+    ASKED = Interface(V, source=True)
+
+    def model(self, *overrides: str) -> Topology:
+        return made(self.ASKED, "model/topology=encoder_decoder", *overrides)
+
+    def test_later_symbols_change_nothing_and_the_source_does(self) -> None:
+        model, inputs, source = self.model(), ids(2, 6), ids(2, 9, 1)
+        out = model(inputs, None, source)
+        later, other = inputs.clone(), source.clone()
+        later[:, 4] = (later[:, 4] + 1) % V
+        other[:, 8] = (other[:, 8] + 1) % V
+        assert (model(later, None, source) - out)[:, :4].abs().max() < 1e-10
+        assert (model(inputs, None, other) - out)[:, 0].abs().min() > 1e-9
+
+    @pytest.mark.parametrize("attention", ["mha", "gqa", "linear", "performer"])
+    def test_padding_of_the_source_is_never_seen(self, attention: str) -> None:
+        model, inputs, source = self.model(f"model/attention={attention}"), ids(2, 6), ids(2, 9, 1)
+        tokens = Tokens.of(9, padding=padded(2, 9, 5))
+        out = model(inputs, None, source, tokens)
+        assert (out[:1] - model(inputs[:1], None, source[:1, :5])).abs().max() < 1e-10
+
+    def test_cross_attention_knows_no_positions(self) -> None:
+        """With no encoding in the encoder, reordering the source changes nothing, whatever the decoder's encoding.
+
+        T5 has no table in cross-attention (Raffel et al. 2020; transformers' T5Stack).
+        """
+        layers = [
+            {"position": {"_target_": "swapformer.model.position.Position", "_partial_": True, "_convert_": "all"}}
+        ] * 2
+        config = small(["model/topology=encoder_decoder", "model/position=rope"])
+        config["model"]["encoder"]["layers"] = layers
+        model = Subject._perturb(build_model(config, self.ASKED).double())
+        inputs, source = ids(2, 6), ids(2, 9, 1)
+        order = torch.randperm(9, generator=stream("order"))
+        assert (model(inputs, None, source) - model(inputs, None, source[:, order])).abs().max() < 1e-10
+        swapped = inputs[:, [1, 0, 2, 3, 4, 5]]
+        assert (model(inputs, None, source) - model(swapped, None, source))[:, 2:].abs().max() > 1e-6
+
+    def test_embeddings_are_one_table_or_two(self) -> None:
+        shared = {name for name, _ in self.model().named_parameters()}
+        own = {name for name, _ in self.model("model.topology.share_embeddings=false").named_parameters()}
+        assert own - shared == {"source_embedding.weight"}
+
+    def test_every_weight_knows_its_side(self) -> None:
+        for name, parameter in self.model("model/position=t5").named_parameters():
+            side = Side.ENCODER if name.startswith("encoder.") else Side.DECODER
+            assert origin_of(name, parameter).side is side
+
+    def test_the_encoder_has_its_own_depth_and_tells_both_sides_apart_in_t5(self) -> None:
+        config = small(["model/topology=encoder_decoder", "model/position=t5", "model.encoder.num_layers=3"])
+        plan = build_plan(config, self.ASKED)
+        assert (len(plan.encoder), len(plan.layers)) == (3, 2)
+        assert [stack[0].position().bidirectional for stack in plan.stacks] == [True, False]  # type: ignore[attr-defined]
+        assert {layer.dims.encoder_layers for stack in plan.stacks for layer in stack} == {3}
+        assert [layer.pattern().full for layer in plan.encoder] == [True] * 3
+
+    def test_without_a_source_it_says_so(self) -> None:
+        with pytest.raises(ValueError, match="source"):
+            self.model()(ids(1, 3))
+
+    def test_equals_torchs_own(self) -> None:
+        """torch.nn.Transformer, post-norm, two layers on either side, the same weights: outputs and gradients."""
+        width, heads = 32, 4
+        theirs = torch.nn.Transformer(
+            width, heads, 2, 2, 64, dropout=0.0, activation="gelu", batch_first=True, dtype=torch.float64
+        ).eval()
+        theirs.encoder.norm = theirs.decoder.norm = None  # post-norm has no further norm
+        ours = self.model("model/placement=post", "model.ffn.expansion=2", "model/position=none")
+        self._copy(ours, theirs)
+        inputs, source = ids(2, 6), ids(2, 9, 1)
+        padding = padded(2, 9, 5)
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float64)
+        expected = theirs(
+            ours.embedding(source), ours.embedding(inputs), tgt_mask=causal,
+            src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True,
+        )  # fmt: skip
+        found = ours.states(inputs, Tokens.of(6), source, Tokens.of(9, padding=padding))
+        assert (found - expected).abs().max() < 1e-10
+        weight = ours.embedding.weight
+        grads = [torch.autograd.grad(out.square().sum(), weight)[0] for out in (found, expected)]
+        assert (grads[0] - grads[1]).abs().max() < 1e-8 * grads[1].abs().max()
+
+    @staticmethod
+    def _copy(ours: Topology, theirs: torch.nn.Transformer) -> None:
+        state = ours.state_dict()
+        renamed = {}
+        for name, _ in theirs.named_parameters():
+            side, _, layer, rest = name.split(".", 3)
+            base = f"{'encoder' if side == 'encoder' else 'stack'}.layers.{layer}"
+            rest = rest.replace("multihead_attn", "cross_attention").replace("self_attn", "attention")
+            norms = {"norm1": 0, "norm2": 1, "norm3": 2}
+            word, _, tail = rest.partition(".")
+            if word in norms:
+                renamed[name] = state[f"{base}.block.sublayers.{norms[word]}.after.{tail}"]
+            elif word == "linear1":
+                renamed[name] = state[f"{base}.ffn.up.{tail}"]
+            elif word == "linear2":
+                renamed[name] = state[f"{base}.ffn.down.{tail}"]
+            elif tail.startswith("in_proj_"):
+                kind = tail.removeprefix("in_proj_")
+                renamed[name] = torch.cat([state[f"{base}.{word}.{part}.{kind}"] for part in ("query", "key", "value")])
+            else:
+                renamed[name] = state[f"{base}.{word}.{tail.replace('out_proj', 'out')}"]
+        theirs.load_state_dict(renamed)
+
+
+def test_reversible_streams_carry_the_sources_gradient() -> None:
+    """Walking back reaches the encoder through the memory: its gradients are those of a walk that keeps everything."""
+    config = small(["model/topology=encoder_decoder", "model/residual=reversible"])
+    model = Subject._perturb(build_model(config, Interface(V, source=True)).double())
+    inputs, source = ids(2, 6), ids(2, 9, 1)
+
+    def grads(keep: bool) -> dict[str, Tensor]:
+        model.zero_grad()
+        if keep:
+            for stack in (model.stack, model.encoder):
+                residual = stack._residual(0)  # type: ignore[operator, union-attr]
+                residual.run = super(type(residual), residual).run  # type: ignore[method-assign]
+        functional.cross_entropy(model(inputs, None, source).flatten(0, 1), inputs.flatten()).backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    walked, kept = grads(False), grads(True)
+    assert walked.keys() == kept.keys() >= {"encoder.layers.0.attention.query.weight"}
+    assert max((walked[name] - kept[name]).abs().max().item() for name in kept) < 1e-9
+
+
+def test_source_tokens_may_hold_positions_of_their_own() -> None:
+    """Positions of a source are what its encodings see."""
+    model = made(Interface(V, source=True), "model/topology=encoder_decoder", "model/position=sinusoidal")
+    inputs, source = ids(1, 4), ids(1, 6, 1)
+    plain, moved = Tokens.of(6), replace(Tokens.of(6), position=torch.tensor([[0, 2, 4, 6, 8, 10]]), extent=11)
+    assert not torch.allclose(model(inputs, None, source, plain), model(inputs, None, source, moved))

@@ -1,0 +1,182 @@
+"""Main effects and interactions: against paired t tests by hand, and the analysis of variance against F = t²."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.anova import AnovaRM
+
+from report.statistics.test_verdicts import evidence
+from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.grid_effects import effects
+from swapformer.report.statistics.grid_verdict import everywhere
+from swapformer.report.statistics.verdicts import judge
+
+CONDITIONS = {f"size={s}, lr={r}": {"size": s, "lr": r} for s in ("s", "l") for r in ("1", "2")}
+
+
+def values(n: int = 8) -> dict[str, dict[str, np.ndarray]]:
+    """Arm b is 0.3 above a when small and 0.1 above it when large, whatever the rate."""
+    generator = np.random.default_rng(4)
+    seeds = generator.normal(0, 1, n)
+    return {
+        name: {
+            "a": seeds + generator.normal(0, 0.05, n),
+            "b": seeds + (0.3 if levels["size"] == "s" else 0.1) + generator.normal(0, 0.05, n),
+        }
+        for name, levels in CONDITIONS.items()
+    }
+
+
+def test_effects_are_paired_t_intervals_of_contrasts_over_seeds() -> None:
+    rows = values()
+    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None and found.contrasts == ("size: l − s", "lr: 2 − 1")
+    (arm,) = found.arms
+    d = np.array([row["b"] - row["a"] for row in rows.values()])  # s1, s2, l1, l2
+    for effect, contrast in (
+        (arm.main, d.mean(axis=0)),
+        (arm.interactions[0], d[2:].mean(axis=0) - d[:2].mean(axis=0)),
+        (arm.interactions[1], d[[1, 3]].mean(axis=0) - d[[0, 2]].mean(axis=0)),
+    ):
+        oracle = stats.ttest_1samp(contrast, 0).confidence_interval(0.95)
+        assert (effect.value, effect.lower, effect.upper) == pytest.approx((contrast.mean(), oracle.low, oracle.high))
+    assert arm.interactions[0].upper < 0 < arm.main.lower
+    assert arm.interactions[1].lower < 0 < arm.interactions[1].upper
+
+
+def test_the_analysis_of_variance_agrees_with_the_contrasts() -> None:
+    """With two levels each, every term has one degree of freedom, so that F = t² and p is that of the paired t test."""
+    rows = values()
+    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None and found.seeds == 8
+    terms = {term.name: term for term in found.terms}
+    assert set(terms) == {"arm", "size", "lr", "arm × size", "arm × lr", "size × lr", "arm × size × lr"}
+    d = np.array([row["b"] - row["a"] for row in rows.values()])
+    for name, contrast in (("arm", d.mean(axis=0)), ("arm × size", d[2:].mean(axis=0) - d[:2].mean(axis=0))):
+        oracle = stats.ttest_1samp(contrast, 0)
+        assert (terms[name].f, terms[name].p) == pytest.approx((oracle.statistic**2, oracle.pvalue))
+        assert terms[name].freedom == (1, 7)
+
+
+def test_a_seed_that_is_missing_anywhere_is_left_out_of_what_needs_all() -> None:
+    rows = values()
+    rows["size=l, lr=2"]["b"][3] = np.nan
+    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None and (found.seeds, found.arms[0].main.n) == (7, 7)
+    lonely = {name: evidence({arm: row[:1] for arm, row in each.items()}) for name, each in values().items()}
+    found = effects("val/loss", "a", CONDITIONS, lonely)
+    assert found is not None and found.terms == ()
+
+
+def three_levels(n: int = 7) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, np.ndarray]]]:
+    """Two factors with three and two levels, three arms; c is far noisier than the others."""
+    generator = np.random.default_rng(9)
+    conditions = {f"k={k}, r={r}": {"k": k, "r": r} for k in "123" for r in "xy"}
+    rows = {
+        name: {arm: generator.normal(0.1 * float(at["k"]), 2.0 if arm == "c" else 0.3, n) for arm in "abc"}
+        for name, at in conditions.items()
+    }
+    return conditions, rows
+
+
+def test_interactions_are_against_the_first_level() -> None:
+    conditions, rows = three_levels()
+    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None and found.contrasts == ("k: 2 − 1", "k: 3 − 1", "r: y − x")
+    d = np.array([row["b"] - row["a"] for row in rows.values()])  # 1x 1y 2x 2y 3x 3y
+    expected = [d[[2, 3]].mean() - d[[0, 1]].mean(), d[[4, 5]].mean() - d[[0, 1]].mean()]
+    assert [effect.value for effect in found.arms[0].interactions[:2]] == pytest.approx(expected)
+
+
+def test_the_analysis_of_variance_is_statsmodels() -> None:
+    conditions, rows = three_levels()
+    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None
+    data = pd.DataFrame([
+        {"value": value, "seed": seed, "arm": arm, **conditions[name]}
+        for name, row in rows.items() for arm, values in row.items() for seed, value in enumerate(values)
+    ])  # fmt: skip
+    table = AnovaRM(data, "value", "seed", within=["arm", "k", "r"]).fit().anova_table
+    terms = {term.name.replace(" × ", ":"): term for term in found.terms}
+    assert set(terms) == set(table.index)
+    for name, f, over, under, _ in table.itertuples():
+        term = terms[str(name)]
+        assert term.f == pytest.approx(f)
+        assert (term.freedom[0] / term.epsilon, term.freedom[1] / term.epsilon) == pytest.approx((over, under))
+
+
+def test_unequal_variances_cost_degrees_of_freedom_as_greenhouse_and_geisser_say() -> None:
+    """Their ε from the covariance of the raw levels, as textbooks give it (Maxwell and Delaney, chapter 11)."""
+    conditions, rows = three_levels()
+    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None
+    means = np.stack([np.mean([row[arm] for row in rows.values()], axis=0) for arm in "abc"])
+    s, k = np.cov(means), 3
+    above = k**2 * (np.trace(s) / k - s.mean()) ** 2
+    below = (k - 1) * ((s**2).sum() - 2 * k * (s.mean(axis=1) ** 2).sum() + k**2 * s.mean() ** 2)
+    term = next(term for term in found.terms if term.name == "arm")
+    assert term.epsilon == pytest.approx(above / below) and term.epsilon < 0.8
+    assert term.p == pytest.approx(stats.f.sf(term.f, 2 * term.epsilon, 12 * term.epsilon))
+
+
+def test_effects_are_open_where_they_would_flatter_an_arm_that_lost_trials() -> None:
+    rows = values()
+    last = "size=l, lr=2"
+    seen = {name: evidence(row, diverged={"b": [1, 2]} if name == last else {}) for name, row in rows.items()}
+    found = effects("val/loss", "a", CONDITIONS, seen)
+    assert found is not None
+    (arm,) = found.arms
+    assert math.isfinite(arm.main.lower) and arm.main.upper == math.inf
+    size, rate = arm.interactions
+    assert size.upper == rate.upper == math.inf and math.isfinite(size.lower) and math.isfinite(rate.lower)
+    first = {name: evidence(row, diverged={"b": [1]} if name == "size=s, lr=1" else {}) for name, row in rows.items()}
+    found = effects("val/loss", "a", CONDITIONS, first)
+    assert found is not None and found.arms[0].interactions[0].lower == -math.inf
+
+
+def test_arms_that_are_impossible_somewhere_or_have_too_few_seeds_are_named() -> None:
+    rows = values()
+    for name, row in rows.items():
+        row["c"] = np.full(8, math.nan)
+        if name.startswith("size=s"):
+            row["d"] = row["a"]
+    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    assert found is not None and (found.impossible, found.few, found.seeds) == (("d",), ("c",), 8)
+    assert found.terms, "the others are analysed all the same"
+
+
+def test_seeds_whose_trials_ran_in_several_environment_classes_are_not_analysed() -> None:
+    classes = {"a": ["cpu"] * 8, "b": ["gpu"] * 4 + ["cpu"] * 4}
+    found = effects(
+        "val/loss", "a", CONDITIONS, {name: evidence(row, classes=classes) for name, row in values().items()}
+    )
+    assert found is not None and (found.seeds, found.arms[0].main.n) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("differences", "outcome"),
+    [((3.0, 3.0), "supported"), ((-3.0, -3.0), "refuted"), ((3.0, -3.0), "depends"), ((3.0, 0.0), "undecided")],
+)
+def test_a_verdict_holds_everywhere_or_depends_or_is_open(differences: tuple[float, float], outcome: str) -> None:
+    noise = np.array([0.1, -0.2, 0.15, -0.05, 0.0, 0.2, -0.15, -0.05])
+    claims = parse(
+        [{"text": "x", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.0}}], "ab", ["val/loss"]
+    )
+    verdicts = {
+        name: judge(claims, evidence({"a": np.zeros(8), "b": difference + noise}))
+        for name, difference in zip(("k=1", "k=2"), differences, strict=True)
+    }
+    (found,) = everywhere(claims, verdicts)
+    assert found.outcome == outcome
+    expected = {
+        "supported": "Supported in both conditions.",
+        "refuted": "Refuted in both conditions.",
+        "depends": "The verdict depends on the condition: supported with k=1, refuted with k=2.",
+        "undecided": "Not decided everywhere: supported with k=1, undecided with k=2.",
+    }
+    assert found.text == expected[outcome]

@@ -1,0 +1,149 @@
+"""Trials on several devices in a study: torchrun, its ranks, and what becomes of a trial when one of them goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from study import fakes
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.results.trial_files import environment_class
+from swapformer.study.config.compose import check, compose
+from swapformer.study.expand import make_trial
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.slots import make_slots
+from swapformer.study.launch.trial import Trial
+
+TINY = [
+    *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=7", "model.d_model=16"),
+    *("model.num_heads=2", "model.num_layers=1", "budget.steps=400", "eval.every=100", "eval.batches=1"),
+    *("eval.final_batches=2", "checkpoint_every=20", "trainer.precision=64-true"),
+]
+TWO = ["trainer.devices=2", "trainer.strategy=ddp"]
+LIMIT = 4
+"""Seconds after which the trial of the test takes a rank for hung."""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds ranks in /proc")
+
+
+def ranks(trial: str) -> dict[int, int]:
+    """The processes that train a trial, by rank."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            if "swapformer.training.rank" in words and any(word.endswith(trial) for word in words):
+                environment = (folder / "environ").read_bytes().decode().split("\0")
+                found |= {int(word[5:]): int(folder.name) for word in environment if word.startswith("RANK=")}
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def places(trial: str) -> set[Path]:
+    """The folders that the ranks of a trial talk through."""
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in ranks(trial).values()]
+    return {Path(word).parent / Path(word).name for line in lines for word in line if "swapformer-ranks-" in word}
+
+
+def files(store: Store, trial: Trial) -> set[str]:
+    folder = store.directory(trial.id)
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    found = Store(tmp_path_factory.mktemp("store") / "runs")
+    found.prepare()
+    return found
+
+
+def trial(*overrides: str) -> Trial:
+    config = compose([*TINY, *overrides])
+    check(config)
+    return make_trial(config)
+
+
+def record(store: Store, one: Trial) -> Record:
+    found = store.read(one.id)
+    assert found is not None
+    return found
+
+
+def test_a_rank_that_is_killed_or_hangs_costs_its_trial_alone_and_the_trial_goes_on_when_started_again(
+    store: Store,
+) -> None:
+    killed, hung = trial(*TWO), trial(*TWO, f"trainer.heartbeat={LIMIT}", "seed=1")
+    alone = trial()
+    talked: set[Path] = set()
+    ended: list[float] = []
+
+    def strike(one: Trial, number: int) -> None:
+        wait_until(lambda: (store.directory(one.id) / "checkpoints" / "last.ckpt").exists())
+        talked.update(places(one.id))
+        os.kill(ranks(one.id)[1], number)
+        struck = time.monotonic()
+        wait_until(lambda: not store.locked(one.id))
+        ended.append(time.monotonic() - struck)
+
+    launch = LocalLauncher(store, fakes.PROVENANCE, slots=3)
+    strikes = [(killed, signal.SIGKILL), (hung, signal.SIGSTOP)]
+    threads = [threading.Thread(target=strike, args=each) for each in strikes]
+    for thread in threads:
+        thread.start()
+    launch([killed, hung, alone])
+    for thread in threads:
+        thread.join()
+    assert [record(store, one).status for one in (killed, hung, alone)] == ["killed", "killed", "finished"]
+    reasons = [record(store, one).reason or "" for one in (killed, hung)]
+    assert "rank 1 (process" in reasons[0] and "died without a word; all were ended" in reasons[0]
+    assert "rank 1 (process" in reasons[1] and f"gave no sign of life for {LIMIT} seconds" in reasons[1]
+    assert len(ended) == 2 and max(ended) < 60
+    assert not ranks(killed.id) and not ranks(hung.id)
+    assert talked and not any(place.exists() for place in talked)
+
+    launch([killed])
+    again, expected = record(store, killed), record(store, alone)
+    assert (again.status, again.attempts) == ("finished", 2)
+    assert again.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
+    assert (again.steps, again.tokens, again.parameters) == (expected.steps, expected.tokens, expected.parameters)
+    assert again.environment == {**expected.environment, "devices": 2, "strategy": "ddp"}
+    assert (again.trainer["devices"], again.trainer["strategy"]) == (2, "ddp")
+    assert (
+        files(store, killed)
+        == files(store, alone)
+        == {
+            *("config.yaml", "record.json", "metrics.csv", "checkpoints/last.ckpt", "lock", "log.txt"),
+        }
+    )
+    assert {path.name for path in store.runs_dir.iterdir()} == {"trials", "studies"}
+
+
+def test_a_trial_on_two_devices_takes_two_cores_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert len(make_slots([trial()])) == 8
+    assert len(make_slots([trial(), trial(*TWO)])) == 4
+
+
+def test_devices_and_strategy_are_another_trial_and_another_environment_class() -> None:
+    one, ddp, fsdp = trial(), trial(*TWO), trial(TWO[0], "trainer.strategy=fsdp")
+    assert len({one.id, ddp.id, fsdp.id}) == 3
+    assert "devices" not in one.environment
+    assert [dict(each.environment)["strategy"] for each in (ddp, fsdp)] == ["ddp", "fsdp"]
+    assert trial(*TWO, "trainer.heartbeat=7").id == ddp.id
+    assert environment_class({"environment": one.environment}).startswith("cpu · torch")
+    assert environment_class({"environment": ddp.environment}).startswith("2 × cpu · ddp · torch")
