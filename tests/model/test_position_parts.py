@@ -24,7 +24,7 @@ from swapformer.training.data import (
     EvaluationStream,
     TrainingStream,
     draw_positions,
-    positions_drawn_from,
+    drawn_position_range,
     with_drawn_positions,
 )
 
@@ -279,8 +279,8 @@ class TestRandomized:
     def test_nothing_is_drawn_for_other_encodings(self) -> None:
         batch = self.task.train_batch(0, 0)
         assert with_drawn_positions(batch, None, 0, 0) is batch
-        assert positions_drawn_from(build_model(small(), 11)) is None
-        assert positions_drawn_from(build_model(small(["model/position=randomized"]), 11)) == 2048
+        assert drawn_position_range(build_model(small(), 11)) is None
+        assert drawn_position_range(build_model(small(["model/position=randomized"]), 11)) == 2048
 
     def test_positions_that_a_task_gives_keep_their_order(self) -> None:
         batch = self.task.train_batch(0, 0)

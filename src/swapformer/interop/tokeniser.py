@@ -95,7 +95,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     if kind == "WordPiece":
         settings = {**settings, "lowercase": bool((spec.get("normalizer") or {}).get("lowercase"))}
     held = {
-        "tokeniser": owner.known_as(),
+        "tokeniser": owner.qualified_name(),
         "settings": {"vocab_size": size, "special": [], **settings},
         "learned": asdict(learned),
     }
@@ -113,7 +113,7 @@ def _written(piece: str, spec: Mapping[str, Any]) -> str:
 def their_tokeniser(text: str) -> dict[str, Any] | None:
     """The tokenizer.json of a trial's tokeniser, special tokens first; None for a kind that their library has not."""
     held = json.loads(text)
-    if held["tokeniser"] not in {owner.known_as() for owner, _ in _KINDS.values()}:
+    if held["tokeniser"] not in {owner.qualified_name() for owner, _ in _KINDS.values()}:
         return None
     learned = held["learned"]
     spec: dict[str, Any] = json.loads(learned["model"])

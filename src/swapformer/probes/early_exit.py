@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
-from swapformer.task.base import IGNORE, EvaluationSet, Task, scored
-from swapformer.training.data import EvaluationStream, positions_drawn_from
+from swapformer.task.base import IGNORE, EvaluationSet, Task, target_mask
+from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
 
 
@@ -59,9 +59,9 @@ class EarlyExits(Probe):
     def _at(self, model: Topology, item: EvaluationSet) -> tuple[float, float, float]:
         """Share of layers saved, loss and accuracy."""
         layers, found = len(model.stack.layers), []
-        for batch in EvaluationStream(item, self.batches, positions_drawn_from(model)):
+        for batch in EvaluationStream(item, self.batches, drawn_position_range(model)):
             logits: Tensor = model.answers(*model_inputs(batch))[MAIN].double()
-            there = scored(batch.targets)
+            there = target_mask(batch.targets)
             passed = torch.full_like(batch.targets, layers) if model.layers_passed is None else model.layers_passed
             nats = cross_entropy(logits[there], batch.targets[there], ignore_index=IGNORE, reduction="none")
             right = logits[there].argmax(-1) == batch.targets[there]

@@ -11,8 +11,8 @@ from swapformer.interface import MAIN
 from swapformer.model.generate import Prompt, beam_search, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
-from swapformer.task.base import Batch, Task, scored
-from swapformer.training.data import draw_positions, positions_drawn_from, with_drawn_positions
+from swapformer.task.base import Batch, Task, target_mask
+from swapformer.training.data import draw_positions, drawn_position_range, with_drawn_positions
 from swapformer.training.module import tokens_of
 
 _PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
@@ -82,7 +82,7 @@ class Generation(Probe):
 
 def _spans(targets: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Where the answer of each row begins and how many symbols it has, [B] each; whether each is in one piece."""
-    there = scored(targets)
+    there = target_mask(targets)
     sizes, first = there.sum(1), there.long().argmax(1)
     position = torch.arange(there.shape[1])
     return first, sizes, torch.equal(there, (position >= first[:, None]) & (position < (first + sizes)[:, None]))
@@ -94,7 +94,7 @@ def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Seq
     index = torch.arange(width) - (width - lengths)[:, None]
     padding = index < 0
     ids = batch.inputs.gather(1, index.clamp(min=0))
-    drawn_from = positions_drawn_from(model)
+    drawn_from = drawn_position_range(model)
     positions = None if drawn_from is None else draw_positions(width + steps, drawn_from, *key)
     source = with_drawn_positions(batch, drawn_from, *key).source
     return Prompt(

@@ -11,7 +11,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
 from swapformer.task.base import Task
-from swapformer.training.data import EvaluationStream, positions_drawn_from
+from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
 
 
@@ -42,7 +42,7 @@ class HeadSimilarity(Probe):
             found.setdefault(layer, []).append(head_similarity(weights.double(), None if padding is None else ~padding))
 
         with watch_attention(model, see):
-            for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
+            for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
                 model(*model_inputs(batch))
         layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]

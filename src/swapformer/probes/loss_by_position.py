@@ -13,8 +13,8 @@ from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
-from swapformer.task.base import IGNORE, Batch, Task, scored
-from swapformer.training.data import EvaluationStream, positions_drawn_from
+from swapformer.task.base import IGNORE, Batch, Task, target_mask
+from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
 
 
@@ -53,7 +53,7 @@ class LossByPosition(Probe):
         metrics: dict[str, float] = {}
         data: dict[str, Any] = {"trained": task.train_length}
         for item in task.evaluation("val"):
-            batches = EvaluationStream(item, self.batches, positions_drawn_from(model))
+            batches = EvaluationStream(item, self.batches, drawn_position_range(model))
             sums, counts = _totals(model, batches)
             losses = zip(sums.tolist(), counts.tolist(), strict=True)
             data[item.name] = {
@@ -72,6 +72,6 @@ def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     for batch in batches:
         logits = model.answers(*model_inputs(batch))[MAIN].double()
         nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
-        found.append(totals_by_position(nats.view_as(batch.targets), scored(batch.targets)))
+        found.append(totals_by_position(nats.view_as(batch.targets), target_mask(batch.targets)))
     sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
     return sums, counts

@@ -76,7 +76,7 @@ def _moved(value: Any, device: torch.device | str) -> Any:
     return value if value is None else value.to(device)
 
 
-def scored(targets: Tensor) -> Tensor:
+def target_mask(targets: Tensor) -> Tensor:
     """True where a target carries loss."""
     return ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swapformer.task.base import Batch, Sequences, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, target_mask
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
     for batch in batches:
         sources = [b""] * len(batch.inputs) if batch.source is None else list(_rows(batch.source))
         for source, inputs, targets in zip(sources, _rows(batch), batch.targets, strict=True):
-            yield source + inputs + _bytes(targets[scored(targets)] if targets.dim() else targets)
+            yield source + inputs + _bytes(targets[target_mask(targets)] if targets.dim() else targets)
 
 
 def _rows(sequences: Sequences) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from swapformer.interface import MAIN
-from swapformer.task.base import Batch, Sequences, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, target_mask
 from swapformer.task.overlap import overlap
 
 SHOWN = 5
@@ -43,7 +43,7 @@ def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:
     if batch.source is not None:
         yield f"  source: {_written(task, batch.source, row)}"
     targets = batch.targets[row]
-    answered = scored(targets)
+    answered = target_mask(targets)
     if task.predicts_next and targets.dim() == 1 and not targets.is_floating_point():
         inputs = _present(batch, row)
         marks = [False, *answered[: len(inputs)].tolist()]

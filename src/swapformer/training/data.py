@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, scored
+from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.ranks import Ranks
 
 SequencesType = TypeVar("SequencesType", bound=Sequences)
@@ -51,7 +51,7 @@ def _cut(value: Any, rows: int, low: int, high: int) -> Any:
     return value
 
 
-def positions_drawn_from(model: nn.Module) -> int | None:
+def drawn_position_range(model: nn.Module) -> int | None:
     """The range from which the positions of a model's batches are drawn; None where they are not."""
     drawn = (getattr(module, "drawn_from", None) for module in model.modules())
     return next((size for size in drawn if size is not None), None)
@@ -118,7 +118,7 @@ class TrainingStream(IterableDataset[BatchShare]):
     def __iter__(self) -> Iterator[BatchShare]:
         for step in range(self.start, self.steps):
             batch = with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
-            targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
+            targets = {name: int(target_mask(target).sum()) for name, target in batch.answers.items()}
             if self.accumulate * self.ranks.count == 1:
                 yield BatchShare(batch, targets, batch.num_positions)
             else:

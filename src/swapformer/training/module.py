@@ -25,9 +25,9 @@ from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, scored
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.assemble import Config
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, loader, positions_drawn_from
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range, loader
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -161,13 +161,13 @@ class TrialModule(lightning.LightningModule):
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config
         start, steps = self.trainer.global_step, config["budget"]["steps"]
-        drawn_from = positions_drawn_from(self.model)
+        drawn_from = drawn_position_range(self.model)
         seed, parts = config["data_seed"], self.accumulate
         return loader(TrainingStream(self.task, seed, start, steps, parts, drawn_from, self.ranks))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
-        drawn_from = positions_drawn_from(self.model)
+        drawn_from = drawn_position_range(self.model)
         return [loader(EvaluationStream(item, batches, drawn_from)) for _, item in self.current_evaluations]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -237,6 +237,6 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
     """
     answer = at_least_float32(answer)
     if readout.kind == "values":
-        there = scored(targets)
+        there = target_mask(targets)
         return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
     return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

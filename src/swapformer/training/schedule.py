@@ -43,7 +43,7 @@ class ConstantSchedule(Schedule):
         return 1.0
 
 
-class Decay(Schedule):
+class DecaySchedule(Schedule):
     """Base of schedules that decay after the warm-up.
 
     Args:
@@ -60,14 +60,14 @@ class Decay(Schedule):
         self.final = final
 
 
-class LinearSchedule(Decay):
+class LinearSchedule(DecaySchedule):
     """Linear decay after the warm-up: 1 − (1 − final) · progress."""
 
     def after(self, progress: float) -> float:
         return 1 - (1 - self.final) * progress
 
 
-class CosineSchedule(Decay):
+class CosineSchedule(DecaySchedule):
     """Cosine decay after the warm-up (Loshchilov & Hutter 2016, arXiv:1608.03983).
 
     factor = final + (1 − final) · ½(1 + cos(π · progress)).

@@ -33,7 +33,7 @@ class LabelledTask(TokenisedTask):
 
     `split`: shares of training, validation and test; a row's split is decided by a hash of its text, or of the file
     that it is from. Set by a class before: `columns` is what it asks of a row, `block` the length of a text. `judged`:
-    the examples that validation and test are judged on.
+    the examples of validation and test that are evaluated.
     Training draws rows at random, with replacement; evaluation goes once through those of its split, in a fixed
     shuffled order, and leaves out what is read in training too (`left_out` says how many).
     """
@@ -56,7 +56,7 @@ class LabelledTask(TokenisedTask):
         self._fields = 1 + len(self.columns.texts)
         code = cache.code_hash(str(Path(__file__).parent), inspect.getsourcefile(type(self)))
         facts = [code, type(self).__qualname__, self.block, self._fields]
-        self.judged = unseen_examples(self.examples, self.read, facts)
+        self.evaluated = unseen_examples(self.examples, self.read, facts)
 
     @abstractmethod
     def batch(self, rows: Rows) -> Batch:
@@ -68,7 +68,7 @@ class LabelledTask(TokenisedTask):
 
     @property
     def left_out(self) -> dict[Split, int]:
-        return {split: len(self.examples.rows(split)) - len(rows) for split, rows in self.judged.items()}
+        return {split: len(self.examples.rows(split)) - len(rows) for split, rows in self.evaluated.items()}
 
     def draw(self, generator: torch.Generator) -> Rows:
         """The examples of a training batch [batch_size]."""
@@ -78,7 +78,7 @@ class LabelledTask(TokenisedTask):
 
     def order(self, split: Split) -> Tensor:
         """The examples that a split is evaluated on, in the order in which they come."""
-        rows = torch.from_numpy(self.judged[split])
+        rows = torch.from_numpy(self.evaluated[split])
         return rows[torch.randperm(len(rows), generator=stream("rows", split))]
 
     def train_batch(self, seed: int, step: int) -> Batch:
@@ -112,9 +112,9 @@ class LabelledTask(TokenisedTask):
         return np.full(shape, self.id_of(PAD), dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the examples, their splits, the vocabulary and what is judged: of the data, wherever they lay."""
+        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of the data, wherever they lay."""
         digest = hashlib.sha256(self.examples.fingerprint.encode())
-        for rows in self.judged.values():
+        for rows in self.evaluated.values():
             digest.update(len(rows).to_bytes(8) + rows.tobytes())
         return digest.hexdigest()
 

@@ -40,7 +40,7 @@ class Classification(ReadingTask):
         self.balanced = boolean("balanced", balanced)
         self.classes = self.examples.classes
         self._members = {"train": self._by_class(np.array(self.examples.rows("train")))} | {
-            split: self._by_class(rows) for split, rows in self.judged.items()
+            split: self._by_class(rows) for split, rows in self.evaluated.items()
         }
         if self.balanced:
             self._require_all_classes()

@@ -166,7 +166,7 @@ def _tokenise(rows: SplitRows, tokeniser: Tokeniser) -> dict[Split, list[NDArray
 
 _ROWS_AT_ONCE = 1024
 """Examples that are read together."""
-_JUDGED: tuple[Split, Split] = ("val", "test")
+_EVALUATED: tuple[Split, Split] = ("val", "test")
 
 Read = Callable[[NDArray[np.int64]], Sequences]
 
@@ -177,8 +177,8 @@ def unseen_examples(examples: Examples, read: Read, facts: Sequence[object]) -> 
     `read`: what is read of examples with certain numbers; `facts`: JSON that identifies how. Kept between runs.
     UsageError: none is left of a split.
     """
-    found = cache.cached_arrays([examples.fingerprint, *facts], 0, _JUDGED, partial(_find_unseen, examples, read))
-    left = {split: np.array(found.arrays[split].array) for split in _JUDGED}
+    found = cache.cached_arrays([examples.fingerprint, *facts], 0, _EVALUATED, partial(_find_unseen, examples, read))
+    left = {split: np.array(found.arrays[split].array) for split in _EVALUATED}
     for split, rows in left.items():
         if (count := len(examples.rows(split))) and not len(rows):
             raise UsageError(
@@ -190,7 +190,7 @@ def unseen_examples(examples: Examples, read: Read, facts: Sequence[object]) -> 
 
 def _find_unseen(examples: Examples, read: Read, folder: Path) -> Mapping[str, object]:
     seen = set(_digests(examples, "train", read))
-    for split in _JUDGED:
+    for split in _EVALUATED:
         known = np.fromiter((text in seen for text in _digests(examples, split, read)), dtype=bool)
         np.save(folder / f"{split}.npy", examples.rows(split).start + np.flatnonzero(~known))
     return {}

@@ -111,7 +111,7 @@ class Tokeniser(ABC):
         return known
 
     @classmethod
-    def known_as(cls) -> str:
+    def qualified_name(cls) -> str:
         """The name that files give it, by this package rather than a module: files stay readable when code moves."""
         ours = __package__ is not None and cls.__module__.startswith(f"{__package__}.")
         return f"{__package__ if ours else cls.__module__}.{cls.__qualname__}"
@@ -120,7 +120,7 @@ class Tokeniser(ABC):
         """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
         names = inspect.signature(type(self)).parameters
         held = {
-            "tokeniser": self.known_as(),
+            "tokeniser": self.qualified_name(),
             "settings": {name: getattr(self, name) for name in names},
             "learned": asdict(self.learned),
         }

@@ -14,7 +14,7 @@ from torch import nn
 from swapformer.study.config.compose import Config
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_model
-from swapformer.training.data import TrainingStream, positions_drawn_from
+from swapformer.training.data import TrainingStream, drawn_position_range
 from swapformer.training.module import TrialModule
 
 STEPS = 20
@@ -48,7 +48,7 @@ def _trained(config: Config, task: Task, steps: int) -> Outcome:
     device = torch.device("cuda" if config["trainer"]["accelerator"] == "gpu" else "cpu")
     model = build_model(config, task.interface).to(device)
     trial = TrialModule(model, task, config).train()
-    share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, positions_drawn_from(model))))
+    share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, drawn_position_range(model))))
     share = share._replace(batch=share.batch.to(device))
     made: Any = trial.configure_optimizers()
     optimiser, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
