@@ -14,7 +14,7 @@ from swapformer.task.synthetic import Synthetic
 
 
 class Induction(Synthetic):
-    """Repeat a passage of n different symbols: `3 1 4 9 9 3 1 4` (Olsson et al. 2022).
+    """Repeat a passage of n different symbols after some others: `3 1 4 9 9 3 1 4` (Olsson et al. 2022).
 
     `symbols`: size of the alphabet. `distractors`: symbols between the two, different from each other and from the
     passage's (arXiv:2209.11895 has none). `lengths`: [shortest, longest] n in training; `eval_lengths`: each adds a set

@@ -36,7 +36,7 @@ class Synthetic(Task):
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
-    place 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
+    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
 
     Items consist of the tokens before "<pad>", with which their content is filled up.
     Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors

@@ -32,8 +32,8 @@ class LabelledTask(TokenisedTask):
     """A task on the rows of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; a row's split is decided by a hash of its text, or of the file
-    that it is from. Set by a class before: `columns` is what it asks of a row, `block` the length of a text. `judged`:
-    the examples of validation and test that are evaluated.
+    that it is from. Set by a class before: `columns` is what it asks of a row, `block` the length of a text.
+    `evaluated`: the examples of validation and test that are evaluated.
     Training draws rows at random, with replacement; evaluation goes once through those of its split, in a fixed
     shuffled order, and leaves out what is read in training too (`left_out` says how many).
     """
@@ -112,7 +112,7 @@ class LabelledTask(TokenisedTask):
         return np.full(shape, self.id_of(PAD), dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of the data, wherever they lay."""
+        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of the data, not of their path."""
         digest = hashlib.sha256(self.examples.fingerprint.encode())
         for rows in self.evaluated.values():
             digest.update(len(rows).to_bytes(8) + rows.tobytes())
