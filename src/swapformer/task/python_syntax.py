@@ -28,7 +28,7 @@ class ParsedSource:
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
-        # A byte order mark is no Python; a form feed takes its place and changes nothing, neither lines nor columns.
+        # A byte order mark is no Python; a form feed instead of it changes neither lines nor columns.
         source = "\f" + text[1:] if text.startswith("\ufeff") else text
         try:
             with warnings.catch_warnings():

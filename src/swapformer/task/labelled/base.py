@@ -112,7 +112,7 @@ class LabelledTask(TokenisedTask):
         return np.full(shape, self.id_of(PAD), dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of the data, not of their path."""
+        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of data, not of their path."""
         digest = hashlib.sha256(self.examples.fingerprint.encode())
         for rows in self.evaluated.values():
             digest.update(len(rows).to_bytes(8) + rows.tobytes())
