@@ -10,6 +10,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
 
 SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
@@ -30,5 +31,5 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def every_part() -> list[tuple[str, str]]:
     """(slot, option) for every YAML under conf/model, sizes aside."""
-    files = sorted(path for path in (conf_dir() / "model").glob("*/*.yaml") if path.parent.name != "size")
-    return [(path.parent.name, path.stem) for path in files]
+    slots = {group.partition("/")[2]: files for group, files in option_files(conf_dir()).items() if "model/" in group}
+    return [(slot, option) for slot, files in slots.items() if slot != "size" for option in files]

@@ -1,4 +1,4 @@
-"""What a task puts into a model and what it asks of it: the one thing that tasks and models both know."""
+"""Interface between tasks and models: the inputs that a task gives a model, and the answers that it asks for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Readout:
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into a model and what comes out.
+    """The inputs and the answers of a model.
 
     Attributes:
         vocab_size: symbols of inputs and of a source; 0 where inputs are values.
