@@ -8,7 +8,7 @@ import pytest
 
 from configs import every_part
 from swapformer.errors import UsageError
-from swapformer.task.facts import FactRecall
+from swapformer.task.recall import FactRecall
 from swapformer.tools.drawings import DRAWINGS
 from swapformer.tools.show import main
 
