@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 
@@ -18,3 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     torch.set_num_threads(1)
     hydra_cache.install()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Half a million objects of torch and the like stay for good: the collector need not look at them again."""
+    gc.freeze()

@@ -28,6 +28,7 @@ def test_a_store_that_believes_what_is_cut_is_found_out() -> None:
         assert any("not set aside" in name for name in missed(truncation.truncated(2)))
 
 
+@pytest.mark.evidence
 def test_a_full_disk_costs_nothing_but_the_attempt() -> None:
     try:
         found = disk.full(3)
@@ -36,6 +37,7 @@ def test_a_full_disk_costs_nothing_but_the_attempt() -> None:
     assert missed(found) == []
 
 
+@pytest.mark.evidence
 def test_clocks_that_jump_change_nothing() -> None:
     assert missed(clock.jumping(3)) == []
 
@@ -47,6 +49,7 @@ def test_a_claim_that_trusts_clocks_is_found_out(monkeypatch: pytest.MonkeyPatch
     assert "claims of a dead host whose clock was ahead that are believed" in missed(clock.jumping(3))
 
 
+@pytest.mark.evidence
 def test_sigkills_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "MORE", 1)
     monkeypatch.setattr(kills, "STEPS", 60)
@@ -55,6 +58,7 @@ def test_sigkills_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missed(found) == [] and found[0].value == 1
 
 
+@pytest.mark.evidence
 def test_invented_stores_are_listed_and_reported(tmp_path: Path) -> None:
     listed, reported = large_stores.grown(60, 40, 1)
     assert listed.value > 0 and reported.value > 0 and listed.name == "swapformer trials, 60 trials"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from configs import small
+from configs import accepted, small
 from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
@@ -221,4 +221,5 @@ def test_what_cannot_work_is_refused_at_composition(overrides: list[str], messag
 def test_layers_without_a_share_may_differ() -> None:
     """The sparse form of the paper: some layers have a share, the others any shape."""
     layers = "model.layers=[{at: 1, attention.value_residual: 0.0, num_heads: 2}]"
-    check(compose(["task=copy", SHARED, "model.num_layers=3", layers]))
+    found = accepted("task=copy", SHARED, "model.num_layers=3", layers)["model"]["layers"]
+    assert found[1]["num_heads"] == 2 and found[1]["attention"]["value_residual"] == 0.0

@@ -30,7 +30,7 @@ from swapformer.tools.pairs.rows import cover, every_pair, pair, pairs_in
 from swapformer.tools.pairs.stages import SMALL, STAGES, Option, options_of, stages
 from swapformer.tools.pairs.train import Outcome, train
 
-PAIRS, TRAINED, SEED = 300, 16, 1
+PAIRS, TRAINED, SEED = 100, 6, 1
 """Of the sample that is judged, and of the one whose rows are trained."""
 
 

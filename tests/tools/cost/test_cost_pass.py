@@ -15,7 +15,7 @@ from swapformer.results.manifest import read_manifest
 from swapformer.study.config.compose import compose
 from swapformer.study.launch import machine
 from swapformer.study.launch.machine import alone
-from swapformer.tools.cost import cost_pass, ratio
+from swapformer.tools.cost import ratio
 from swapformer.tools.cost.cost_pass import Pass, cost_key
 from swapformer.tools.cost.step_timer import measure
 
@@ -85,9 +85,12 @@ def test_arms_are_measured_in_turn_and_each_round_begins_with_another(monkeypatc
     assert order == ["a", "b", "c", "b", "c", "a"]
 
 
+@pytest.mark.parametrize("pretended", [True, pytest.param(False, marks=pytest.mark.evidence)])
 def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
-    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pretended: bool, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if pretended:
+        monkeypatch.setattr(Pass, "_measure", pretend)
     capsys.readouterr()
     assert cost(study, "--json") == 0  # counted alone
     counted = json.loads(capsys.readouterr().out)["arms"]
@@ -108,7 +111,7 @@ def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("what was measured is not measured again")
 
-    monkeypatch.setattr(cost_pass.subprocess, "run", never)
+    monkeypatch.setattr(Pass, "_measure", never)
     assert cost(study, "--measure") == 0
 
 
