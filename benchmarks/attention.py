@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from benchmarks.slope import Slope, growth
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose
 from swapformer.tools.cost.ratio import Act, Ratio, alternating, compare, timed
 from swapformer.training.assemble import build_plan

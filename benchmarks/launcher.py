@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks.trials import one_of_each_seed
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.tools.cost.ratio import Ratio, compare, in_turn
 
@@ -30,7 +30,7 @@ def _launch(trials: list[Trial], slots: int | None = None) -> float:
         store = Store(Path(directory))
         store.prepare()
         since = time.perf_counter()
-        LocalLauncher(store, here(), slots)(trials)
+        LocalLauncher(store, current_provenance(), slots)(trials)
         seconds = time.perf_counter() - since
         _require_finished(store, trials)
     return seconds

@@ -48,7 +48,7 @@ def _shown(store: Store, config: Config) -> Iterator[None]:
         UsageError: if the mirror did not show it.
     """
     store.prepare()
-    with mirrored([(Target(_TRIAL), config)], store, quiet=True), store.claim(_TRIAL):
+    with mirrored([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
         store.write(Record(_TRIAL, RUNNING, attempts=1))
         if config["logger"]:
             _wait_for(Path(store.runs_dir) / "mirror" / "wandb")

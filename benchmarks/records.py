@@ -11,7 +11,7 @@ from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
 from swapformer.study.expand import make_trial
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Config, execute
 from swapformer.tools.cost.ratio import Ratio, compare, in_turn
 from swapformer.training.fit import fit
@@ -41,7 +41,7 @@ def _kept(config: Config) -> float:
         store, trial = Store(folder), make_trial(config)
         store.prepare()
         since = time.perf_counter()
-        record = execute(trial, store, here())
+        record = execute(trial, store, current_provenance())
         if record is None or record.status != FINISHED:
             raise RuntimeError("the trial did not finish; nothing was measured")
         return 1000 * (time.perf_counter() - since)

@@ -19,7 +19,8 @@ import torch
 import yaml
 
 from swapformer.paths import conf_dir
-from swapformer.study.config.compose import RESULTS_EPOCH, compose
+from swapformer.study.config.compose import compose
+from swapformer.study.config.identity import RESULTS_EPOCH
 from swapformer.study.expand import expand
 from swapformer.study.spec import load, shipped
 from swapformer.training.fit import fit

@@ -16,9 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from configs import small
 from swapformer.conformance.subject import Subject, ids, places
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.position import Position
-from swapformer.study.config.compose import compose, trial_id
+from swapformer.model.tokens import Tokens
+from swapformer.study.config.compose import compose
+from swapformer.study.config.identity import trial_id
 from swapformer.training.assemble import build_model, build_plan, count_parameters
 
 TESTS = Path(__file__).parent

@@ -16,7 +16,7 @@ from benchmarks.reliability.tiny_trials import count, differing, silence, trials
 from swapformer.results.record import FAILED, Record
 from swapformer.results.store import Store
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial, execute
 
 STEPS = 10
@@ -35,7 +35,7 @@ def jumping(seeds: int) -> list[Figure]:
 
         def launch(missing: Sequence[Trial]) -> None:
             for trial in missing:
-                execute(trial, store, here())
+                execute(trial, store, current_provenance())
 
         ahead = datetime.fromtimestamp(time.time() + DAY, UTC).isoformat(timespec="milliseconds")
         failed, beating = wanted[:2]
@@ -45,10 +45,10 @@ def jumping(seeds: int) -> list[Figure]:
         pulse = json.dumps({"host": "one that died", "pid": 1, "time": time.time() + DAY})
         (store.directory(beating.id) / "lock").touch()
         (store.directory(beating.id) / "heartbeat").write_text(pulse, encoding="utf-8")
-        kept = [failed.id] if store.claimed(beating.id) else []
+        kept = [failed.id] if store.locked(beating.id) else []
         with _unsteady(random.Random(0)):
             run(wanted, store, launch)
-            claims = [trial for trial in wanted if store.claimed(trial.id)]
+            claims = [trial for trial in wanted if store.locked(trial.id)]
         return [
             Figure(*count(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), "")),
             Figure(*count("claims of a dead host whose clock was ahead that are believed", kept, "claims")),

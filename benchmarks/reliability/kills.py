@@ -142,7 +142,7 @@ def _holders(store: Store) -> list[int]:
     for beat in store.trials.glob("*/heartbeat"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             pid = int(json.loads(beat.read_bytes())["pid"])
-            if store.claimed(beat.parent.name) and _parent_of(pid):
+            if store.locked(beat.parent.name) and _parent_of(pid):
                 found.append(pid)
     return found
 

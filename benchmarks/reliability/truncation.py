@@ -11,7 +11,7 @@ from benchmarks.figure import Figure
 from benchmarks.reliability.tiny_trials import Result, count, differing, result, silence, trials
 from swapformer.results import record as records
 from swapformer.results.store import Store
-from swapformer.study.launch.provenance import here
+from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial, execute
 
 STEPS = 10
@@ -26,7 +26,7 @@ def truncated(offsets: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, silence():
         whole = Store(Path(folder) / "whole")
         whole.prepare()
-        execute(trial, whole, here())
+        execute(trial, whole, current_provenance())
         expected = result(whole, trial.id)
         if expected is None:
             raise RuntimeError("a trial that nothing disturbed did not finish; nothing was measured")
@@ -51,7 +51,7 @@ def _of(whole: Store, trial: Trial, expected: Result, name: str, offsets: int) -
                 file.truncate(cut)
             if name != _LAST and store.peek(trial.id) is not None:
                 believed.append(cut)
-            execute(trial, store, here())
+            execute(trial, store, current_provenance())
             differ += differing(store, {trial.id: expected})
             aside = list(store.directory(trial.id).glob("*.corrupt-*"))
             if len(aside) != 1:

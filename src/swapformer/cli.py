@@ -142,12 +142,12 @@ def _study(options: argparse.Namespace) -> None:
     from swapformer.results.store import Store
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
-    from swapformer.study.launch.provenance import here
+    from swapformer.study.launch.provenance import current_provenance
     from swapformer.study.run_study import answer
     from swapformer.study.spec import load, with_seeds
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
-    store, provenance = Store(plan.shared_config["runs_dir"]), here()
+    store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     with mirrored(cells_of(plan), store):
         found = answer(
             plan,

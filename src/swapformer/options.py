@@ -13,27 +13,41 @@ from swapformer.paths import conf_dir
 Node = dict[str, Any]
 
 
+NONE = "[]"
+"""No option, for a slot that takes a list of them: `model/extension=[]`."""
+
+
+def takes_list(slot: str) -> bool:
+    """Whether a slot takes any number of options, whose settings `model.<slot>` holds by their names."""
+    return isinstance(_defaults()[f"model/{slot}"], list)
+
+
 def default_option(slot: str) -> str:
     """The name of the option that conf/train.yaml chooses for a slot."""
-    return _defaults()[f"model/{slot}"]
+    chosen = _defaults()[f"model/{slot}"]
+    return NONE if isinstance(chosen, list) else str(chosen)
 
 
 def option(slot: str, name: str) -> Node:
-    """The settings of an option as its own file states them; one whose parts are chosen by `defaults` lacks those."""
-    return copy.deepcopy(_read(slot, name))
+    """What `model.<slot>` holds with an option, as its own file states it, without what it chooses by `defaults`."""
+    return {} if name == NONE else filled(slot, name, copy.deepcopy(_read(slot, name)))
+
+
+def filled(slot: str, name: str, node: Node) -> Node:
+    """What `model.<slot>` holds when a part with these settings, called `name`, is all there is."""
+    return {name: node} if takes_list(slot) else node
 
 
 def options(slot: str) -> dict[str, Node]:
     """Name → settings of every option of a slot that is whole in its own file."""
     names = sorted(path.stem for path in (conf_dir() / "model" / slot).glob("*.yaml"))
-    nodes = {name: option(slot, name) for name in names}
-    return {name: node for name, node in nodes.items() if "defaults" not in node}
+    return {name: option(slot, name) for name in names if "defaults" not in _read(slot, name)}
 
 
 @lru_cache
-def _defaults() -> dict[str, str]:
+def _defaults() -> dict[str, Any]:
     chosen = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))["defaults"]
-    return {str(key): str(name) for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
+    return {str(key): name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
 
 
 @lru_cache(maxsize=512)

@@ -21,7 +21,7 @@ from swapformer.results import record as records
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.provenance import here, remember_command
+from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial, execute
 
 FLAGS = (
@@ -83,7 +83,7 @@ def _train(composed: DictConfig) -> float:
 
     def launch(trials: Sequence[Trial]) -> None:
         for missing in trials:
-            execute(missing, store, here())
+            execute(missing, store, current_provenance())
 
     with mirrored([] if _of_a_study() else [(Target(trial.id), resolved)], store):
         run([trial], store, launch)

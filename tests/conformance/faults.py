@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
 from swapformer.model.attention import Attention, MultiHead
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
-from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Embedding, Linear, Origin, Role, StackedLinear, gain
 from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
@@ -24,6 +24,7 @@ from swapformer.model.pattern import Pattern, Reach
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
 from swapformer.model.score import Score
+from swapformer.model.tokens import Tokens
 
 
 def waves(position: Tensor, width: int) -> Tensor:
@@ -159,11 +160,11 @@ class IgnoresBias(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.exact = Reference(dims)
 
-    def refuses(self, plan: Plan, position: Position) -> None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
         return None
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         return self.exact(q, k, v, plan, position, Context(Tokens.of(q.shape[2]), Tokens.of(q.shape[2])), dropout)
 
@@ -174,11 +175,11 @@ class ScalesTwice(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.exact = Reference(dims)
 
-    def refuses(self, plan: Plan, position: Position) -> None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
         return None
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         return self.exact(q * plan.score.scale, k, v, plan, position, context, dropout)
 
@@ -503,11 +504,11 @@ class DeadWord(Kernel):
             raise ValueError(f"`backend` must be one of math, flash, but it is {backend!r}.")
         self.exact = Reference(dims)
 
-    def refuses(self, plan: Plan, position: Position) -> None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
         return None
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         return self.exact(q, k, v, plan, position, context, dropout)
 
@@ -633,11 +634,11 @@ class ForgetsBorders(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.exact = Reference(dims)
 
-    def refuses(self, plan: Plan, position: Position) -> None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
         return None
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         halves = [slice(start, start + 40) for start in range(0, q.shape[2], 40)]
         return torch.cat(

@@ -17,7 +17,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.interop import expression, load, save
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose
 from swapformer.task.next_sentence import NEXT_SENTENCE

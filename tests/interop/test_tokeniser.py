@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.interop.tokeniser import read_tokeniser, their_tokeniser
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose, task_of
 from swapformer.task.tokeniser import Bytes, Trained
 from swapformer.training.assemble import build_model

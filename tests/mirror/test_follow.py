@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from swapformer.results.history_tail import History
 
 from mirror.destinations import Memory
 from mirror.readback import curves_of
 from swapformer.mirror.follow import Follower, Target
 from swapformer.mirror.process import mirrored
-from swapformer.results.history_tail import History
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
@@ -67,7 +67,7 @@ def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> 
     watching = follower(store, place, said)
     watching.look()
     assert place.pages == [], "it has not begun"
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         path.write_text(HEAD + ROWS[0])
         watching.look()
@@ -100,7 +100,7 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
 
 def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
     first, second = Memory(), Memory()
-    with store.claim(ID):
+    with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         one, other = follower(store, first, []), follower(store, second, [])
         one.look()

@@ -173,7 +173,7 @@ def test_a_server_that_drops_connections_in_the_middle_costs_nothing_but_a_word(
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         where = place("online", patience=2.0)
         follower = Follower([Target(ID)], store, where, store.runs_dir / "mirror", said.append)
-        with store.claim(ID):
+        with store.lock(ID):
             follower.look()
             server.dropping = True
             write(store, "finished")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from configs import small
 from swapformer.model.attention import MultiHead
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import SDPA, Auto, Kernel, Reference
 from swapformer.model.normaliser import Softmax
@@ -18,6 +18,7 @@ from swapformer.model.pattern import Causal, Full, Pattern, Window
 from swapformer.model.position import ALiBi, Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.training.assemble import build_model, count_parameters
 
 DIMS = Dims(d_model=32, num_layers=1, num_heads=4, head_dim=8, max_len=64, vocab_size=5, bias=False)

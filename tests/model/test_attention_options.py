@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.model.attention import MultiHead
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Reference
 from swapformer.model.normaliser import Softmax
@@ -18,6 +18,7 @@ from swapformer.model.pattern import Causal
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 4, 3, 10, 9

@@ -11,8 +11,8 @@ from torch import Tensor
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, run
 from swapformer.interface import Interface
-from swapformer.model.context import Tokens
 from swapformer.model.generate import Prompt, Sampler, Writer, beam_search, complete, greedy, write
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.training.assemble import build_model

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from swapformer.model.attention.auxiliary_losses import overlap
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,9 +15,8 @@ from swapformer.conformance.subject import VOCABULARY, ids
 from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.attention import MultiHead
-from swapformer.model.attention.auxiliary_losses import overlap
 from swapformer.model.auxiliary import take_auxiliary_loss
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Reference
 from swapformer.model.normaliser import Softmax
@@ -24,6 +24,7 @@ from swapformer.model.pattern import Causal, Full, Pattern, PerHead, Window
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model

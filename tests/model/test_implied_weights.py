@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from swapformer.model.attention import Attention, LinearAttention, Linformer, Nystrom, Performer, Reformer
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full
 from swapformer.model.position import Position, Rotary
+from swapformer.model.tokens import Tokens
 from swapformer.probes.base import watch_attention
 from swapformer.random import stream
 

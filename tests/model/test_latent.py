@@ -12,7 +12,7 @@ from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import MLA
 from swapformer.model.cache import Cache
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import SDPA, Blocked, Kernel, Reference
 from swapformer.model.layers import origin_of
@@ -20,6 +20,7 @@ from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Pattern, Window
 from swapformer.model.position import ALiBi, Position, Rotary
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import measure

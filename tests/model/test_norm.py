@@ -91,7 +91,7 @@ def test_batchnorm_is_torchs_over_the_places_that_are_not_padding(padded: bool, 
 
 
 def test_batchnorm_of_a_model_does_not_see_what_stands_at_padded_places() -> None:
-    from swapformer.model.context import Tokens
+    from swapformer.model.tokens import Tokens
 
     padding = torch.zeros(2, 9, dtype=torch.bool)
     padding[0, 6:] = True

@@ -13,10 +13,11 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.model.attention import Nystrom
 from swapformer.model.attention.nystrom import inverse_by_iteration
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 

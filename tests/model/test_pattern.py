@@ -10,7 +10,7 @@ import torch
 
 from configs import small
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import (
     AllOf,
@@ -32,6 +32,7 @@ from swapformer.model.pattern import (
     Window,
 )
 from swapformer.model.pattern.function import same_remainder
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_plan
 

@@ -10,10 +10,11 @@ from torch.nn import functional
 from swapformer.errors import UsageError
 from swapformer.model.attention import Performer
 from swapformer.model.attention.performer import log_features, orthogonal_directions
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full, Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 

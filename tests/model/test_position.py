@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from configs import small
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.position import T5, ALiBi, Learned, Rotary, Sinusoidal
 from swapformer.model.position.bias import alibi_slopes
+from swapformer.model.tokens import Tokens
 from swapformer.training.assemble import build_model
 
 ROTARY: dict[str, Any] = {"base": 10000.0, "fraction": 1.0, "interleaved": False}

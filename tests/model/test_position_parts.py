@@ -12,9 +12,10 @@ from torch import Tensor
 
 from configs import every_part, small
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.plan import ModelPlan
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 from swapformer.task.base import Batch
 from swapformer.task.copy import Copy

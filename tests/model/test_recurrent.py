@@ -17,11 +17,12 @@ from swapformer.errors import UsageError
 from swapformer.model.attention import Attention, GatedDeltaNet, Mamba2
 from swapformer.model.attention.recurrence import Steps, by_chunk, by_place
 from swapformer.model.attention.recurrent_state import Carry
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import origin_of
 from swapformer.model.pattern import Causal, Full, Window
 from swapformer.model.position import Position, Rotary
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import measure

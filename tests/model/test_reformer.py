@@ -14,10 +14,11 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.model.attention import Reformer, reformer
 from swapformer.model.cache import Cache
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full, Pattern, Window
 from swapformer.model.position import Position, Rotary
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 

@@ -142,7 +142,7 @@ def test_l2_gives_henrys_logits_with_an_unscaled_product(values: bool) -> None:
 
 def test_a_norm_of_queries_and_keys_comes_before_rotation_so_distances_still_rule() -> None:
     """With each norm, the logits of a rotary model depend on differences of positions alone."""
-    from swapformer.model.context import Tokens
+    from swapformer.model.tokens import Tokens
 
     ids = torch.arange(10)[None] % 7
     for option in ("l2", "rmsnorm", "rmsnorm_width"):

@@ -12,9 +12,9 @@ from torch.nn import functional
 from configs import small
 from swapformer.conformance.subject import Subject
 from swapformer.interface import MAIN, Interface, Readout
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Side
 from swapformer.model.layers import origin_of
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.training.assemble import build_model, build_plan

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from swapformer.model.attention import Attention, Nystrom, Reformer, reformer
 from swapformer.model.attention.buckets import hashes
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear
 from swapformer.model.pattern import Causal, Full, Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 transformers = pytest.importorskip("transformers")
 

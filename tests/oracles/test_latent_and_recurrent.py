@@ -20,13 +20,14 @@ from torch.nn import functional
 from casts import casts_lifted
 from swapformer.model.attention import MLA, Attention, GatedDeltaNet, Mamba2
 from swapformer.model.attention.recurrence import Steps, by_chunk, by_place
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Auto
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal
 from swapformer.model.position import Position, Rotary
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 
 pytest.importorskip("transformers")

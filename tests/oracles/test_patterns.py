@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention import MultiHead
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Reference
 from swapformer.model.layers import Linear
@@ -24,6 +24,7 @@ from swapformer.model.pattern import BigBird, Longformer, Pattern, Window
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 
 transformers = pytest.importorskip("transformers")
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from configs import small
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.training.assemble import build_plan
 
 HEADS, LENGTH, WIDTH = 4, 9, 8

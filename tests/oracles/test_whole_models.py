@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from casts import casts_lifted
 from configs import SMALL, small
 from swapformer.interop.rules import Rule, Shapes, module, read, read_gradients
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose
 from swapformer.training.assemble import build_model, build_plan
 from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case, Given

@@ -12,7 +12,7 @@ import torch
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface, Readout
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.loss_by_position import LossByPosition
 from swapformer.task.base import IGNORE, Batch, EvaluationSet

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from swapformer.results.schema import RECORD_VERSION
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}

@@ -9,8 +9,8 @@ from pathlib import Path
 from study import fakes
 from swapformer.console import guarded
 from swapformer.results.store import Store
+from swapformer.study.launch.launcher import Launch, run
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.missing_trials import Launch, run
 from swapformer.study.launch.ray import RayLauncher
 from swapformer.study.launch.slurm import SlurmLauncher
 

@@ -28,15 +28,15 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_trial_can_be_claimed_once_at_a_time(store: Store) -> None:
-    with store.claim(ID) as first, store.claim(ID) as second:
+    with store.lock(ID) as first, store.lock(ID) as second:
         assert first and not second
-    with store.claim(ID) as third:
+    with store.lock(ID) as third:
         assert third
 
 
 def _hold(runs_dir: Path, pipe: Connection) -> None:
     store = Store(runs_dir)
-    with store.claim(ID) as mine:
+    with store.lock(ID) as mine:
         store.write(Record(ID, "running", environment={"device": "cpu"}))
         pipe.send(mine)
         time.sleep(60)
@@ -47,18 +47,18 @@ def test_sigkill_releases_the_claim_and_running_becomes_killed(store: Store) -> 
     holder = multiprocessing.get_context("spawn").Process(target=_hold, args=(store.runs_dir, theirs))
     holder.start()
     assert ours.recv()
-    assert store.claimed(ID)
+    assert store.locked(ID)
     running = store.read(ID)
     assert running is not None and running.status == "running"
-    with store.claim(ID) as mine:
+    with store.lock(ID) as mine:
         assert not mine
     assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
-    assert not store.claimed(ID)
+    assert not store.locked(ID)
     killed = store.read(ID)
     assert killed is not None and killed.status == "killed"
-    with store.claim(ID) as mine:  # the dead holder's heartbeat is of this host: only the lock counts
+    with store.lock(ID) as mine:  # the dead holder's heartbeat is of this host: only the lock counts
         assert mine
 
 
@@ -70,8 +70,8 @@ def _heartbeat(store: Store, host: str, age: float) -> None:
 
 def test_a_heartbeat_from_the_future_is_no_claim(store: Store) -> None:
     _heartbeat(store, "elsewhere:1", age=-86400)
-    assert not store.claimed(ID)
-    with store.claim(ID) as mine:
+    assert not store.locked(ID)
+    with store.lock(ID) as mine:
         assert mine
 
 
@@ -89,17 +89,17 @@ def test_a_lock_that_was_moved_away_before_it_was_taken_is_not_the_claim(
         return lock(descriptor, kind, tries)
 
     monkeypatch.setattr(claims, "_lock", late)
-    with store.claim(ID) as first:
+    with store.lock(ID) as first:
         assert first and len(taken) == 2
         assert os.stat(folder / "lock").st_ino == taken[1]
-        with Store(store.runs_dir).claim(ID) as second:
+        with Store(store.runs_dir).lock(ID) as second:
             assert not second
 
 
 def test_a_holder_that_moves_its_folder_away_leaves_the_next_one_its_heartbeat(store: Store) -> None:
-    with store.claim(ID):
+    with store.lock(ID):
         os.replace(store.directory(ID), store.trials / ".pruned-x")
-        heir = Store(store.runs_dir).claim(ID)
+        heir = Store(store.runs_dir).lock(ID)
         assert heir.__enter__()
     assert (store.directory(ID) / "heartbeat").exists()
     heir.__exit__(None, None, None)
@@ -107,8 +107,8 @@ def test_a_holder_that_moves_its_folder_away_leaves_the_next_one_its_heartbeat(s
 
 def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(store: Store) -> None:
     _heartbeat(store, "elsewhere:1", age=5)
-    assert store.claimed(ID)
-    with store.claim(ID) as mine:
+    assert store.locked(ID)
+    with store.lock(ID) as mine:
         assert not mine
     assert (store.directory(ID) / "heartbeat").exists()
 
@@ -116,14 +116,14 @@ def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(
 @pytest.mark.parametrize(("host", "age"), [("elsewhere:1", claims.STALE + 1), (claims.host(), 0)])
 def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_claim(store: Store, host: str, age: float) -> None:
     _heartbeat(store, host, age)
-    assert not store.claimed(ID)
-    with store.claim(ID) as mine:
+    assert not store.locked(ID)
+    with store.lock(ID) as mine:
         assert mine
 
 
 def test_the_holder_keeps_its_heart_beating(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "BEAT", 0.01)
-    with store.claim(ID):
+    with store.lock(ID):
         first = json.loads((store.directory(ID) / "heartbeat").read_text())["time"]
         deadline = time.monotonic() + 5
         while json.loads((store.directory(ID) / "heartbeat").read_text())["time"] == first:

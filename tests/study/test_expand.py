@@ -15,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.manifest import write_manifest
 from swapformer.study.run_study import plain_sweep
@@ -179,12 +179,12 @@ def test_arms_of_a_plain_sweep_never_share_a_name() -> None:
 def test_the_time_left_is_the_mean_of_what_ended_times_what_is_missing(tmp_path: Path) -> None:
     store, journal = Store(tmp_path / "runs"), tmp_path / "journal"
     trials = [fakes.trial(journal, seed=seed) for seed in range(4)]
-    assert Progress(trials, store, quiet=True).time_left(2) is None
+    assert StudyProgress(trials, store, quiet=True).time_left(2) is None
     for trial in trials[:2]:
         record = execute(trial, store, fakes.PROVENANCE, fakes.WORK)
         assert record is not None
         store.write(record.but(seconds=30.0))
-    progress = Progress(trials, store, quiet=True)
+    progress = StudyProgress(trials, store, quiet=True)
     assert progress.done == 2
     assert progress.time_left(2) == 30.0
     assert progress.time_left(1) == 60.0

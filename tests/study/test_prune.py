@@ -52,7 +52,7 @@ def test_a_whole_trial_leaves_nothing(store: Store) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_trial_that_a_process_runs_is_not_touched(store: Store, whole: bool) -> None:
     before = list(find_waste(store, store.records(), whole))
-    with store.claim(IDS[0]):
+    with store.lock(IDS[0]):
         assert [waste.record.id for waste in find_waste(Store(store.runs_dir), store.records(), whole)] == [IDS[1]]
         assert not remove(Store(store.runs_dir), before[0]), "taken up since it was found"
     assert (store.directory(IDS[0]) / "checkpoints" / "last.ckpt").exists()

@@ -49,7 +49,7 @@ def test_finished_running_and_missing_are_counted_by_arm_with_the_step_and_the_t
     write(store, "a", 0, "finished", seconds=30.0)
     write(store, "a", 1, "finished", seconds=50.0)
     write(store, "b", 0, "running", "step,name,value\n40,train/loss,2.5\n50,train/loss,2.4\n60,tra")
-    with store.claim(trial("b", 0)):
+    with store.lock(trial("b", 0)):
         found = standing(store.studies / "mine", store)
     assert found.arms == {"a": {"finished": 2}, "b": {"running": 1, "missing": 1}}
     assert found.impossible == {"c": "it cannot be"}
@@ -63,7 +63,7 @@ def test_before_any_trial_has_ended_its_own_speed_tells_the_time(store: Store) -
     write(store, "a", 0, "running", "step,name,value\n50,train/loss,2.5\n")
     ago = time.time() - 10
     os.utime(store.directory(trial("a", 0)) / "record.json", (ago, ago))
-    with store.claim(trial("a", 0)):
+    with store.lock(trial("a", 0)):
         found = standing(store.studies / "mine", store)
     assert found.running[0].left == pytest.approx(30, abs=1)
     assert found.left is None, "three more are missing, and nobody knows how long one takes"
@@ -103,7 +103,7 @@ def test_what_has_stopped_without_a_result_is_shown_with_reason_and_attempts(
     write(store, "b", 1, "running")
     store.write(Record(trial("b", 1), "running", seed=1, attempts=2))
     place = f"runs_dir={store.runs_dir}"
-    with store.claim(trial("b", 1)):
+    with store.lock(trial("b", 1)):
         assert status([place, "mine"]) == 0
         shown = capsys.readouterr().out
         assert trials([place]) == 0

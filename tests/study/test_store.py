@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from swapformer.results.schema import RECORD_VERSION
 
 from swapformer.errors import UsageError
 from swapformer.results import files
 from swapformer.results import lock as claims
 from swapformer.results.record import Record, parse
-from swapformer.results.schema import RECORD_VERSION
 from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
@@ -98,7 +98,7 @@ def test_a_crash_while_writing_leaves_the_old_record_whole(store: Store, monkeyp
             store.write(Record(ID, "finished"))
     found = store.read(ID)
     assert found is not None and found.status == "interrupted"
-    with store.claim(ID):  # the next holder clears up
+    with store.lock(ID):  # the next holder clears up
         assert not list(store.directory(ID).glob(".tmp-*"))
 
 
@@ -122,7 +122,7 @@ def test_writers_with_the_same_number_of_process_do_not_share_a_temporary_file(
     assert len(set(seen)) == 2
     monkeypatch.setattr(claims, "BEAT", 0.01)
     for holders in (1, 2):
-        with store.claim(ID):
+        with store.lock(ID):
             deadline = time.monotonic() + 5
             while len(set(seen)) < 2 + holders:
                 assert time.monotonic() < deadline

@@ -16,7 +16,7 @@ from swapformer.results import record as records
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import settled
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.missing_trials import Launch, run
+from swapformer.study.launch.launcher import Launch, run
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Choice, Place
 from swapformer.study.run_study import Answer, answer

@@ -12,7 +12,8 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.results.store import Store
-from swapformer.study.config.compose import check, compose, task_of, trial_id
+from swapformer.study.config.compose import check, compose, task_of
+from swapformer.study.config.identity import trial_id
 from swapformer.study.expand import make_trial
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import execute

@@ -20,7 +20,7 @@ from unittest import mock
 
 from lightning import Callback, Trainer
 
-from swapformer.study.launch.signals import hear_stops
+from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.task.base import Batch, scored
 from swapformer.training.data import Share, TrainingStream
 from swapformer.training.fit import Outcome, train
@@ -85,7 +85,7 @@ _PARTS = TrainingStream._parts
 
 
 def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
-    hear_stops()  # the fork server may be a launcher's, which is deaf
+    unblock_sigterm()  # the fork server may be a launcher's, which is deaf
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ |= {name: str(number) for name, number in {**numbers, "MASTER_PORT": port}.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "TORCH_CPP_LOG_LEVEL": "ERROR"}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.interop.bert import BERT
 from swapformer.interop.rules import Rule, inside, module
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 from swapformer.task.next_sentence import NEXT_SENTENCE
 from whole_models.case import (
     AFTER,

@@ -2,8 +2,8 @@
 # imported before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
 """Hydra launchers `local`, `ray` and `slurm`: trials side by side on this machine, or on many."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn, JobStatus
@@ -13,17 +13,20 @@ from omegaconf import DictConfig
 
 if TYPE_CHECKING:
     from swapformer.results.store import Store
-    from swapformer.study.launch.missing_trials import Launch
+    from swapformer.study.launch.launcher import Launch
     from swapformer.study.launch.trial import Trial
-
-Tick = Callable[[Sequence["Trial"]], None]
 
 
 class TrialLauncher(Launcher):
     """Runs each job's config as a trial; the task function itself is not used, and results come from the store.
 
     `retries` is for the loop around it; all other settings are those of the launcher behind it.
+
+    Attributes:
+        launcher: the class behind it, as a dotted name: it is imported late.
     """
+
+    launcher: str
 
     def __init__(self, retries: int = 1, **settings: Any) -> None:
         self.retries, self.settings = retries, settings
@@ -50,45 +53,33 @@ class TrialLauncher(Launcher):
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
         with mirrored([(Target(trial.id), trial.config) for trial in trials], store):
-            run(trials, store, self.starter(store), retries=self.retries)
+            run(trials, store, self.make_launcher(store), retries=self.retries)
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 
-    @abstractmethod
-    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """What attempts each trial once, without composing anything again. Raises UsageError for wrong settings."""
+    def make_launcher(self, store: "Store", tick: "Launch | None" = None) -> "Launch":
+        """The launcher that attempts resolved trials. Raises UsageError for wrong settings."""
+        from swapformer.study.launch.provenance import current_provenance
+
+        module, _, name = self.launcher.rpartition(".")
+        return getattr(import_module(module), name)(store, current_provenance(), tick=tick, **self.settings)
 
 
-class LocalLauncher(TrialLauncher):
-    """On this machine."""
+class HydraLocalLauncher(TrialLauncher):
+    """Runs trials on this machine."""
 
-    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.launch.local`."""
-        from swapformer.study.launch.local import LocalLauncher as Local
-        from swapformer.study.launch.provenance import here
-
-        return Local(store, here(), tick=tick, **self.settings)
+    launcher = "swapformer.study.launch.local.LocalLauncher"
 
 
-class RayLauncher(TrialLauncher):
-    """As tasks of Ray."""
+class HydraRayLauncher(TrialLauncher):
+    """Runs trials as tasks of Ray."""
 
-    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.launch.ray`."""
-        from swapformer.study.launch.provenance import here
-        from swapformer.study.launch.ray import RayLauncher as Ray
-
-        return Ray(store, here(), tick=tick, **self.settings)
+    launcher = "swapformer.study.launch.ray.RayLauncher"
 
 
-class SlurmLauncher(TrialLauncher):
-    """As tasks of a SLURM job array."""
+class HydraSlurmLauncher(TrialLauncher):
+    """Runs trials as tasks of SLURM job arrays."""
 
-    def starter(self, store: "Store", tick: "Tick | None" = None) -> "Launch":
-        """See `swapformer.study.launch.slurm`."""
-        from swapformer.study.launch.provenance import here
-        from swapformer.study.launch.slurm import SlurmLauncher as Slurm
-
-        return Slurm(store, here(), tick=tick, **self.settings)
+    launcher = "swapformer.study.launch.slurm.SlurmLauncher"
 
 
 def _job_return(trial: "Trial", store: "Store", overrides: list[str]) -> JobReturn:

@@ -11,8 +11,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 if TYPE_CHECKING:
     from swapformer.results.store import Store
     from swapformer.study.expand import Plan
-    from swapformer.study.launch.missing_trials import Launch
-    from swapformer.study.launch.progress import Progress
+    from swapformer.study.launch.launcher import Launch
+    from swapformer.study.launch.progress import StudyProgress
     from swapformer.study.launch.trial import Trial
 
 
@@ -41,7 +41,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.mirror.process import cells_of, mirrored
         from swapformer.results.store import Store
         from swapformer.study.launch.missing_trials import RETRIES
-        from swapformer.study.launch.provenance import here
+        from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import answer
 
         plan = self._plan(self._parse_config() + arguments)
@@ -51,7 +51,7 @@ class StudySweeper(BasicSweeper):
             found = answer(
                 plan,
                 store,
-                here(),
+                current_provenance(),
                 lambda progress: self._launch(store, progress),
                 self.publish,
                 quiet=self.as_json,
@@ -75,10 +75,10 @@ class StudySweeper(BasicSweeper):
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
         return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
 
-    def _launch(self, store: "Store", progress: "Progress") -> "Launch":
+    def _launch(self, store: "Store", progress: "StudyProgress") -> "Launch":
         launcher: Any = self.launcher
-        if hasattr(launcher, "starter"):  # ours takes resolved configs; isinstance fails, the class exists twice
-            return launcher.starter(store, progress.tick)
+        if hasattr(launcher, "make_launcher"):  # ours takes resolved configs; isinstance fails, the class exists twice
+            return launcher.make_launcher(store, progress.tick)
 
         def launch(trials: "Sequence[Trial]") -> None:
             jobs = [list(trial.overrides) for trial in trials]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from swapformer.conformance.subject import LENGTH, TIGHT, VOCABULARY, Subject, ids, places, require, run
-from swapformer.model.context import Tokens
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.options import option
 from swapformer.random import stream
 

@@ -39,6 +39,7 @@ def _attention_facts(subject: Subject) -> None:
     model = subject.perturbed()
     attention: Any = model.stack.layers[0].attention
     _weights(attention, subject)
+    _extension_facts(subject)
     if subject.slot != "attention":
         return
     if not attention.causal_safe:
@@ -52,6 +53,31 @@ def _attention_facts(subject: Subject) -> None:
             lambda: run(model, ids(), beyond),
             f"an attention that states limit={attention.limit} must raise ValueError beyond it.",
         )
+
+
+def _extension_facts(subject: Subject) -> None:
+    """What an attention states because of its extensions: losses, values of several layers, parts for training."""
+    if subject.slot not in ("attention", "extension"):
+        return
+    layers: Any = copy.deepcopy(subject.perturbed()).stack.layers
+    first, last = layers[0].attention, layers[-1].attention
+    position: Any = next(iter(subject.perturbed().stack.positions.values()))
+    width, tokens = subject.layers[-1].dims.d_model, places()
+    x, other = torch.randn(2, 2, LENGTH, width, generator=stream("extensions"), dtype=torch.float64)
+    contexts = [Context(tokens, tokens, dtype=torch.float64) for _ in range(2)]
+    with torch.no_grad():
+        for context, seen in zip(contexts, (x, other), strict=True):
+            first(seen, context, position)
+        mixes = not torch.equal(*(last(x, context, position) for context in contexts))
+    shares = last.shares_values is not None
+    require(mixes == shares, f"shares_values={shares} is stated, but the first layer's values change others: {mixes}.")
+    last.train()(x, contexts[0], position)
+    leaves, stated = getattr(last, "auxiliary_loss", None) is not None, last.has_auxiliary_loss
+    require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
+    if subject.slot == "extension":
+        idle = torch.equal(run(subject.perturbed(), ids()), run(subject.with_model(extension={}).perturbed(), ids()))
+        stated = subject.part.training_only
+        require(idle or not stated, "an extension that states training_only=True must leave evaluation as it is.")
 
 
 def _weights(attention: Attention, subject: Subject) -> None:

@@ -14,11 +14,12 @@ from torch.nn import functional
 
 from swapformer.interface import MAIN
 from swapformer.model.auxiliary import take_auxiliary_loss
-from swapformer.model.context import Tokens
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.options import takes_list
 from swapformer.random import stream
 from swapformer.targets import find
 from swapformer.training.assemble import FULL, build_model, build_plan
@@ -62,24 +63,24 @@ class Subject:
         has the full pattern, the only one that it takes.
         """
         subject = cls(config, slot)
-        part = find(config["model"][slot]["_target_"])
-        return subject if getattr(part, "causal_safe", True) else subject.with_model(pattern=FULL)
+        return subject if getattr(subject.part, "causal_safe", True) else subject.with_model(pattern=FULL)
 
     def changed(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
         config = copy.deepcopy(dict(self.config))
-        config["model"][self.slot].update(settings)
-        return Subject(config, self.slot)
+        subject = Subject(config, self.slot)
+        subject.node.update(settings)
+        return subject
 
     def with_model(self, **settings: Any) -> Subject:
         """The same subject with other sizes of the model, or other parts in its slots."""
         return Subject({**self.config, "model": {**self.config["model"], **settings}}, self.slot)
 
     @property
-    def node(self) -> Mapping[str, Any]:
-        """The settings of the part in question."""
-        node: Mapping[str, Any] = self.config["model"][self.slot]
-        return node
+    def node(self) -> dict[str, Any]:
+        """The settings of the part in question; of several in one slot, those of the last."""
+        node: dict[str, Any] = self.config["model"][self.slot]
+        return next(reversed(node.values())) if takes_list(self.slot) else node
 
     @property
     def part(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from swapformer.interop.format import Format
 from swapformer.interop.rules import Shapes
 from swapformer.study.config.compose import compose
+from swapformer.targets import find
 
 UNREAD = (
     "init",
@@ -17,10 +18,6 @@ UNREAD = (
     "ffn.expansion",
     "ffn.drop_hidden",
     "ffn.drop_output",
-    "attention.orthogonality",
-    "attention.previous_pull",
-    "attention.local_pull",
-    "attention.global_pull",
 )
 """Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
 
@@ -57,6 +54,10 @@ def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any
     unread = {*UNREAD, *format.unread, *unbiased}
     for slot, own in model.items():
         if slot in unread or own == reference[slot]:
+            continue
+        if slot == "extension":
+            acting = [name for name, part in own.items() if not find(part["_target_"]).training_only]
+            yield from (f"model.extension has {name}, which the format does not" for name in acting)
             continue
         if not isinstance(own, Mapping):
             yield f"model.{slot} is {own}, not {reference[slot]}"

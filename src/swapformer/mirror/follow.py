@@ -13,7 +13,8 @@ from swapformer.mirror.marks import Mark, Marks, mark_of
 from swapformer.mirror.pictures import draw, numbers
 from swapformer.results import record as records
 from swapformer.results.config import read_config
-from swapformer.results.history_tail import History
+from swapformer.results.history import HistoryTail
+from swapformer.results.manifest import manifest_path
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import Member, members
@@ -78,7 +79,7 @@ class Follower:
 
     def _read_places(self) -> None:
         """Read the manifests again where one has changed."""
-        found = [(path, path.stat().st_mtime_ns) for path in sorted(self.store.studies.glob("*/manifest.json"))]
+        found = [(path, manifest_path(path).stat().st_mtime_ns) for path in self.store.study_folders()]
         if found != self._manifests:
             self._manifests, self.places = found, members(self.store)
 
@@ -96,17 +97,17 @@ class _Followed:
         self.directory = follower.store.directory(target.trial)
         self._marks = Marks(follower.folder, target.trial)
         self._run: Run | None = None
-        self._history: History
+        self._history: HistoryTail
         self._failures = 0
 
     def look(self) -> None:
         record = self.follower.store.read(self.target.trial)
         if record is None or not self._asked_for():
             return
-        ended = record.status != records.RUNNING and not self.follower.store.claimed(record.id)
+        ended = record.status != records.RUNNING and not self.follower.store.locked(record.id)
         if ended:
-            record = self.follower.store.read(record.id) or record  # with what was written before the claim was let go
-        mark = mark_of(record, str(self.target.place), self.directory / "artifacts")
+            record = self.follower.store.read(record.id) or record  # with what was written before the lock was let go
+        mark = mark_of(record, str(self.target.place), self.directory)
         if self._run is None and (ended or record.status == records.RUNNING):
             if self._marks.read(self.follower.place.name) == mark:
                 self.over = record.final
@@ -132,13 +133,12 @@ class _Followed:
             target.trial, target.study, target.arm, target.condition, places, read_config(self.directory), record
         )
         self._run = follower.place.open(page, follower.folder, follower.say)
-        self._history = History(self.directory / "metrics.csv", self._run.first_step)
+        self._history = HistoryTail(self.directory, self._run.first_step)
 
     def _finish(self, record: Record, mark: Mark) -> None:
         assert self._run is not None, "it has been opened"
-        artifacts = self.directory / "artifacts"
         with tempfile.TemporaryDirectory() as folder:
-            self._run.finish(record, numbers(artifacts), draw(artifacts, Path(folder)))
+            self._run.finish(record, numbers(self.directory), draw(self.directory, Path(folder)))
         self._run = None
         self._marks.write(self.follower.place.name, mark)
         self._marks.release()

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from swapformer.results.artifacts import artifact_times
 from swapformer.results.record import Record
 
 Mark = list[Any]
 
 
-def mark_of(record: Record, place: str, artifacts: Path) -> Mark:
+def mark_of(record: Record, place: str, trial: Path) -> Mark:
     """What tells a state of a trial that is worth showing from any other."""
-    found = sorted((path.name, path.stat().st_mtime_ns) for path in artifacts.glob("*.json"))
-    return [place, record.status, record.started, record.ended, record.attempts, [list(pair) for pair in found]]
+    found = [list(pair) for pair in artifact_times(trial)]
+    return [place, record.status, record.started, record.ended, record.attempts, found]
 
 
 class Marks:

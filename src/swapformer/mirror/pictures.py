@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swapformer.results.artifacts import read_artifacts
+
 MOST = 48
 """Pictures of one trial; what is beyond is left out, the numbers are in the artifact."""
 _SIDE = 160
 """Pixels that a small matrix is enlarged to."""
 
 
-def draw(artifacts: Path, folder: Path) -> dict[str, Path]:
-    """Name → PNG in `folder` for the matrices of a trial's artifacts; light is large."""
+def draw(trial: Path, folder: Path) -> dict[str, Path]:
+    """Name → PNG in `folder` for the matrices that probes left in the folder of a trial; light is large."""
     drawn: dict[str, Path] = {}
-    for name, matrix in _matrices(artifacts):
+    for name, matrix in _matrices(trial):
         if len(drawn) == MOST:
             break
         from matplotlib.image import imsave
@@ -31,29 +32,19 @@ def draw(artifacts: Path, folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def numbers(artifacts: Path) -> dict[str, float]:
-    """What the probes of a trial measured, by name."""
+def numbers(trial: Path) -> dict[str, float]:
+    """What the probes of the trial in a folder measured, by name."""
     return {
         str(name): float(value)
-        for _, content in _contents(artifacts)
-        for name, value in content.get("metrics", {}).items()
+        for artifact in read_artifacts(trial, []).values()  # the report names those that cannot be read
+        for name, value in artifact.metrics.items()
         if isinstance(value, int | float)
     }
 
 
-def _contents(artifacts: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted(artifacts.glob("*.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # the report names it
-        if isinstance(content, dict):
-            yield path.stem, content
-
-
-def _matrices(artifacts: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    for probe, content in _contents(artifacts):
-        yield from _within(content.get("data"), f"probe/{probe}")
+def _matrices(trial: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    for probe, artifact in read_artifacts(trial, []).items():
+        yield from _within(artifact.data, f"probe/{probe}")
 
 
 def _within(node: Any, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:

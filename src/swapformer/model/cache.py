@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 
 Kept = tuple[Tensor, ...]
 

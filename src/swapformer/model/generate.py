@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.cache import Cache
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 
 Choose = Callable[[Tensor], Tensor]

@@ -11,6 +11,7 @@ from swapformer.interface import Interface
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.dims import Dims
+from swapformer.model.extension import Extension
 from swapformer.model.ffn import FFN
 from swapformer.model.norm import Norm
 from swapformer.model.pattern import Full, Pattern
@@ -27,17 +28,19 @@ class LayerPlan:
 
     Args:
         dims: the layer's sizes.
-        slots: a factory for every slot of a layer.
+        slots: a factory for every slot of a layer; for the extensions a factory for each name.
         shared: parts that layers share, filled while they are built: pass one mapping to all layers of a model.
     """
 
-    def __init__(self, dims: Dims, slots: Mapping[str, Factory], shared: dict[Hashable, Any]) -> None:
+    def __init__(self, dims: Dims, slots: Mapping[str, Any], shared: dict[Hashable, Any]) -> None:
         self.dims = dims
         self._slots = slots
         self._shared = shared
 
     def part(self, slot: str, **parts: Any) -> Any:
-        """A new part of a slot, with new ones of what it combines."""
+        """A new part of a slot, with new ones of what it combines; the extensions by name."""
+        if slot == "extension":
+            return self.extensions(self.pattern())
         return _made(self._slots[slot], self.dims, **parts)
 
     def kind(self, slot: str) -> Any:
@@ -64,10 +67,19 @@ class LayerPlan:
             self._shared[key] = factory(dims, **parts)
         return self._shared[key]
 
-    def _user(self, slot: str, pattern: Pattern) -> Any:
-        """A part built from the parts that it uses."""
-        uses: tuple[str, ...] = getattr(_target(self._slots[slot]), "uses", ())
-        return self.part(slot, **{name: pattern if name == "pattern" else self.part(name) for name in uses})
+    def _user(self, factory: Factory, pattern: Pattern) -> Any:
+        """A part built from the parts that it uses, all of which follow one pattern."""
+        uses: tuple[str, ...] = getattr(_target(factory), "uses", ())
+        parts = {name: self.part(name) for name in uses if name not in ("pattern", "extension")}
+        if "pattern" in uses:
+            parts["pattern"] = pattern
+        if "extension" in uses:
+            parts["extension"] = self.extensions(pattern)
+        return _made(factory, self.dims, **parts)
+
+    def extensions(self, pattern: Pattern) -> dict[str, Extension]:
+        """New extensions for an attention that follows a pattern, by name and sorted by it."""
+        return {name: self._user(factory, pattern) for name, factory in sorted(self._slots["extension"].items())}
 
     def position(self) -> Position:
         return self._shared_part("position", self._slots["position"], self.position_dims)
@@ -76,18 +88,18 @@ class LayerPlan:
         return self._shared_part("pattern", self._slots["pattern"], self.dims)
 
     def attention(self) -> Attention:
-        return self._user("attention", self.pattern())
+        return self._user(self._slots["attention"], self.pattern())
 
     def cross_attention(self) -> Attention:
         """Attention to a source, every place of which may be seen."""
-        return self._user("attention", Full(self.dims))
+        return self._user(self._slots["attention"], Full(self.dims))
 
     def can_cache(self) -> bool:
         """Whether what the layer makes of a place stays as it is when others follow."""
         return self.attention().caches and self.pattern().causal and not self.position().depends_on_length
 
     def ffn(self) -> FFN:
-        return self._user("ffn", self.pattern())
+        return self._user(self._slots["ffn"], self.pattern())
 
     def norm(self) -> Norm:
         return self.part("norm")

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from swapformer.model.attention import Attention
 from swapformer.model.block import Block
 from swapformer.model.cache import Cache
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.depth import Journey
 from swapformer.model.ffn import FFN
 from swapformer.model.plan import LayerPlan
@@ -23,6 +23,7 @@ from swapformer.model.position import Position
 from swapformer.model.residual import Residual, Walk
 from swapformer.model.residual.base import State, Update
 from swapformer.model.sublayer import Branch
+from swapformer.model.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)

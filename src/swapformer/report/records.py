@@ -10,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.results.history_frame import read_history
-from swapformer.results.manifest import Cell, Manifest, read_manifest
-from swapformer.results.trial_files import TrialFiles, environment_class, mapping_of, number_of, numbers_of, read_trial
+from swapformer.results.arms import Cell
+from swapformer.results.history import read_history
+from swapformer.results.manifest import Manifest, read_manifest
+from swapformer.results.record import MISSING
+from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
 
@@ -68,8 +70,8 @@ class Records:
 
 
 def read(study_dir: Path, runs_dir: Path) -> Records:
-    """Read `study_dir/manifest.json` and the trials that it names under `runs_dir/trials`."""
-    manifest = read_manifest(study_dir / "manifest.json")
+    """Read the manifest in `study_dir` and the trials that it names under `runs_dir/trials`."""
+    manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     directions: dict[str, str] = {}
@@ -77,15 +79,16 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     infinite: set[tuple[str, str, str]] = set()
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
-        trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles("missing")
+        trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
         infinite |= {(cell.condition, cell.arm, name) for name in trial.infinite}
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
-        directions |= {k: v for k, v in mapping_of(trial.record, "directions").items() if v in ("lower", "higher")}
-        if trial.status != "missing":
-            history = read_history(directory / "metrics.csv", manifest.metrics, problems)
+        if trial.record is not None:
+            directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
+        if trial.status != MISSING:
+            history = read_history(directory, manifest.metrics, problems)
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
@@ -119,18 +122,19 @@ def _all_cells(manifest: Manifest) -> list[Cell]:
 
 
 def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
-    record, parameters, git = trial.record, mapping_of(trial.record, "parameters"), mapping_of(trial.record, "git")
+    row, record = (cell.condition, cell.arm, cell.seed, cell.trial, trial.status, trial.reason), trial.record
+    if record is None:
+        return (*row, *[math.nan] * 5, "", "", False, "", "")
     return (
-        cell.condition, cell.arm, cell.seed, cell.trial, trial.status, trial.reason,
-        number_of(record.get("steps")), number_of(record.get("tokens")), number_of(record.get("seconds")),
-        number_of(parameters.get("total")), number_of(parameters.get("non_position")),
-        environment_class(record) if record else "", str(git.get("commit") or ""), bool(git.get("dirty")),
-        str(mapping_of(record, "data").get("fingerprint") or ""), str(record.get("results_epoch", "")),
+        *row, *map(number_of, (record.steps, record.tokens, record.seconds)),
+        number_of(record.parameters.get("total")), number_of(record.parameters.get("non_position")),
+        record.environment_class, str(record.git.get("commit") or ""), bool(record.git.get("dirty")),
+        str(record.data.get("fingerprint") or ""), str(record.results_epoch),
     )  # fmt: skip
 
 
 def _metric_rows(cell: Cell, trial: TrialFiles) -> list[tuple[Any, ...]]:
-    errors = numbers_of(mapping_of(trial.record, "standard_errors"))
+    errors = {} if trial.record is None else numbers_of(trial.record.standard_errors)
     return [
         (cell.condition, cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
         for name, value in trial.metrics.items()

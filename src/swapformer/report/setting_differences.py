@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from swapformer.report import number_format
-from swapformer.results.fairness_summary import Fairness, shown
+from swapformer.results.arms import ArmCondition, ArmDifference, value_text
 from swapformer.results.manifest import Manifest
 
 TOLD = 6
 """How many differences of an arm a warning names."""
-
-Place = tuple[str, str]
-"""An arm in a condition."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Otherwise:
         return f"{self.key} {self.a} against {self.b}" + (f" ({self.how})" if self.how else "")
 
 
-def otherwise(a: Manifest, b: Manifest, place: Place) -> tuple[Otherwise, ...]:
+def otherwise(a: Manifest, b: Manifest, place: ArmCondition) -> tuple[Otherwise, ...]:
     """The settings in which an arm's trials differ between two studies.
 
     What was tuned comes first, then what was matched, then all that differs from the baseline where both studies say
@@ -46,35 +43,35 @@ def otherwise(a: Manifest, b: Manifest, place: Place) -> tuple[Otherwise, ...]:
     return tuple(each for each in found if not _same(each.a, each.b))
 
 
-def warning(place: Place, found: Sequence[Otherwise]) -> str:
+def warning(place: ArmCondition, found: Sequence[Otherwise]) -> str:
     """What differs, in a sentence."""
     more = f"; and {len(found) - TOLD} more" if len(found) > TOLD else ""
     return f"{number_format.placed(*place)} was set otherwise: {'; '.join(each.text for each in found[:TOLD])}{more}."
 
 
-def _entry(manifest: Manifest, place: Place) -> Fairness | None:
+def _entry(manifest: Manifest, place: ArmCondition) -> ArmDifference | None:
     return next((each for each in manifest.fairness if (each.arm, each.condition) == place), None)
 
 
-def _tuned(manifest: Manifest, place: Place) -> Mapping[str, str]:
+def _tuned(manifest: Manifest, place: ArmCondition) -> Mapping[str, str]:
     if manifest.tuning is None:
         return {}
     chosen = [each.values for each in manifest.tuning.chosen if (each.arm, each.condition) == place]
     return [*chosen, dict.fromkeys(manifest.tuning.keys, "not chosen yet")][0]
 
 
-def _matched(manifest: Manifest, place: Place) -> Mapping[str, str]:
+def _matched(manifest: Manifest, place: ArmCondition) -> Mapping[str, str]:
     entry = _entry(manifest, place)
     solved = entry.match if entry is not None else None
-    return {} if solved is None or solved.value is None else {solved.key: shown(solved.value)}
+    return {} if solved is None or solved.value is None else {solved.key: value_text(solved.value)}
 
 
-def _changed(manifest: Manifest, place: Place) -> Mapping[str, str]:
+def _changed(manifest: Manifest, place: ArmCondition) -> Mapping[str, str]:
     entry = _entry(manifest, place)
     return {} if entry is None else {key: after for key, _, after in entry.changes}
 
 
-def _value(manifest: Manifest, place: Place, key: str) -> str:
+def _value(manifest: Manifest, place: ArmCondition, key: str) -> str:
     """A setting of an arm in words: its own, else the baseline's in that condition."""
     for own in (_tuned(manifest, place), _matched(manifest, place), _changed(manifest, place)):
         if key in own:
@@ -93,7 +90,7 @@ def _leaf(node: Any, key: str) -> Iterator[str]:
             node = node[name]
         else:
             return
-    yield shown(node)
+    yield value_text(node)
 
 
 def _same(one: str, other: str) -> bool:

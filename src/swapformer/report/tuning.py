@@ -14,9 +14,10 @@ from swapformer.report.figures import panels, svg
 from swapformer.report.figures.figure_data import Drawn, Scene
 from swapformer.report.figures.style import ALARM
 from swapformer.report.figures.tooltips import Hover
-from swapformer.results.fairness_summary import Chosen, Tried, Tuning
-from swapformer.results.manifest import Cell, Manifest
+from swapformer.results.arms import Cell
+from swapformer.results.manifest import Manifest
 from swapformer.results.trial_files import read_trial
+from swapformer.results.tuning import Choice, Tried, Tuning
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Tuned:
     arm: str
     condition: str
     outcomes: tuple[Outcome, ...]
-    chosen: Chosen | None
+    chosen: Choice | None
 
 
 def read_tuning(manifest: Manifest, runs_dir: Path) -> list[Tuned]:

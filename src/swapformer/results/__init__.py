@@ -1,1 +1,1 @@
-"""Every file that a trial or a study leaves: one class, one reader and one writer for each. Imports no torch."""
+"""The files that trials and studies leave: for each one class, one reader and one writer. Imports no torch."""

@@ -1,35 +1,55 @@
-"""A configuration as its leaves: what two of them differ in, and whether one says something."""
+"""The resolved configuration of a trial, `config.yaml`: its leaves, and what two of them differ in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from swapformer.results.files import write_atomic
+
 ABSENT = "(absent)"
+"""Stands for a leaf that only the other configuration has."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def config_path(folder: Path) -> Path:
+    """The configuration of the trial in `folder`."""
+    return folder / "config.yaml"
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Store the resolved configuration of the trial in `folder`, atomically."""
+    write_atomic(config_path(folder), yaml.dump(config, Dumper=_DUMPER, sort_keys=False))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of the trial in `folder`; empty where it left none that can be read."""
     try:
-        found = yaml.load((folder / "config.yaml").read_bytes(), Loader=_LOADER)
+        found = yaml.load(config_path(folder).read_bytes(), Loader=_LOADER)
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def leaves(node: object, name: str = "") -> Iterator[tuple[str, Any]]:
-    """`{"model": {"layers": [2]}}` → `("model.layers.0", 2)`; an empty mapping or list is a leaf."""
-    pairs = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-    if not pairs or not node:
+def leaves(node: object, name: str = "", *, plain_lists_whole: bool = False) -> Iterator[tuple[str, Any]]:
+    """`{"model": {"layers": [2]}}` → `("model.layers.0", 2)`; an empty mapping or list is a leaf.
+
+    With `plain_lists_whole` a list without mappings is one leaf, `("model.layers", [2])`, and an empty mapping is none.
+    """
+    if isinstance(node, Mapping) and (node or plain_lists_whole):
+        pairs: Iterable[tuple[Any, Any]] = node.items()
+    elif isinstance(node, list) and node and (not plain_lists_whole or any(isinstance(v, Mapping) for v in node)):
+        pairs = enumerate(node)
+    else:
         yield name, node
         return
     for key, value in pairs:
-        yield from leaves(value, f"{name}.{key}" if name else str(key))
+        yield from leaves(value, f"{name}.{key}" if name else str(key), plain_lists_whole=plain_lists_whole)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -40,14 +60,14 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])}
 
 
-def says(folder: Path, text: str) -> bool:
+def matches(folder: Path, text: str) -> bool:
     """Whether the configuration of the trial in `folder` holds `text`, or, for `key=value`, has that leaf.
 
     Values are compared as what they spell, so 1e-2 is 0.01. The file's lines are searched first, where they tell:
     reading the YAML of ten thousand trials takes a hundred times as long.
     """
     try:
-        raw = (folder / "config.yaml").read_text(encoding="utf-8", errors="replace")
+        raw = config_path(folder).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     key, equals, value = text.partition("=")

@@ -1,22 +1,24 @@
-"""What arms cost: counted by analysis, and measured in a pass that had the machine to itself (`swapformer cost`)."""
+"""What arms cost: `costs.json` of a study, counted by analysis, and `costs/<key>/<hardware>.json` of a store, measured.
+
+A study's file names for each arm the trial whose settings were costed, what they were counted to cost, and the key of
+what was measured. `swapformer cost` writes both, and measures in a pass that has the machine to itself.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from swapformer.results.arms import ArmCondition
+from swapformer.results.files import write_atomic
 from swapformer.results.manifest import Manifest
 
-INDEX = "costs.json"
-"""In a study's folder: for each arm and condition the trial whose settings were costed, what they were counted to cost,
-and the key of what was measured, which lies in `runs_dir/costs/<key>/<hardware>.json`."""
-
-Place = tuple[str, str]
-"""Arm and condition."""
+SCHEMA_VERSION = 1
+"""Of both files."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,87 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """The file of what one configuration cost on one machine.
+
+    Attributes:
+        key: of what determines the cost of a step, whatever it runs on.
+        hardware: as `swapformer.study.launch.machine.hardware` describes it, with its own `key` and `name`.
+        rounds: what each process measured: seconds, bytes, tokens of a step.
+        apart: names the pass, by when it began.
+        load: of the machine when the pass began.
+    """
+
+    key: str
+    hardware: Mapping[str, Any]
+    rounds: Sequence[Mapping[str, Any]]
+    warm_up: int
+    steps: int
+    forced: bool
+    load: float
+    apart: str
+    commit: str | None
+    swapformer: str
+
+    def write(self, runs_dir: Path) -> None:
+        """Store it, replaced whole."""
+        path = _measurements(runs_dir, self.key) / f"{self.hardware['key']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "schema_version": SCHEMA_VERSION, "key": self.key, "hardware": self.hardware, "rounds": self.rounds,
+            "tokens_per_step": self.rounds[0]["tokens_per_step"], "warm_up": self.warm_up, "steps": self.steps,
+            "forced": self.forced, "load": self.load, "pass": self.apart, "commit": self.commit,
+            "swapformer": self.swapformer,
+        }  # fmt: skip
+        write_atomic(path, json.dumps(content, indent=1) + "\n")
+
+    @property
+    def summary(self) -> Measured:
+        """What tables and figures show of it."""
+        devices = [int(each["device_bytes"]) for each in self.rounds if each["device_bytes"] is not None]
+        return Measured(
+            seconds=tuple(float(each["step_seconds"]) for each in self.rounds),
+            tokens=int(self.rounds[0]["tokens_per_step"]),
+            memory=max(int(each["peak_bytes"]) for each in self.rounds),
+            start=max(int(each["start_bytes"]) for each in self.rounds),
+            device=max(devices, default=None),
+            steps=self.steps,
+            apart=self.apart,
+            forced=self.forced,
+        )
+
+
+def is_measured(runs_dir: Path, key: str, hardware: str) -> bool:
+    """Whether a configuration was measured on a machine, and its file can be read."""
+    try:
+        return bool(_read_measurement(_measurements(runs_dir, key) / f"{hardware}.json").rounds)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@dataclass(frozen=True)
+class CostedArm:
+    """One arm in a study's file: the trial whose settings were costed, and the key of what was measured."""
+
+    arm: str
+    condition: str
+    trial: str
+    key: str
+    counted: Counted | None
+
+
+def write_counted(study: Path, arms: Sequence[CostedArm]) -> None:
+    """Put the costs of a study's arms into its folder, replaced whole."""
+    content = {"schema_version": SCHEMA_VERSION, "arms": [asdict(each) for each in arms]}
+    write_atomic(_counted(study), json.dumps(content, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
 class Costs:
     """What is known of a study's costs; `measured` by hardware, that with the most arms first."""
 
-    counted: Mapping[Place, Counted] = field(default_factory=dict)
-    measured: Mapping[str, Mapping[Place, Measured]] = field(default_factory=dict)
+    counted: Mapping[ArmCondition, Counted] = field(default_factory=dict)
+    measured: Mapping[str, Mapping[ArmCondition, Measured]] = field(default_factory=dict)
 
     def passes(self, hardware: str) -> int:
         """In how many passes the arms were measured; only within one were they measured in turn."""
@@ -78,23 +156,22 @@ class Costs:
         return {arm: each for (arm, where), each in first.items() if where == condition}
 
 
-def read_costs(manifest: Manifest, study_dir: Path, runs_dir: Path, problems: list[str]) -> Costs:
+def read_costs(manifest: Manifest, study: Path, runs_dir: Path, problems: list[str]) -> Costs:
     """The costs of the arms as they are now: what was costed with other settings (another trial) is left out."""
-    path = study_dir / INDEX
+    path = _counted(study)
     if not path.exists():
         return Costs()
     trials = {(cell.arm, cell.condition, cell.trial) for cell in manifest.cells}
-    counted: dict[Place, Counted] = {}
-    measured: dict[str, dict[Place, Measured]] = {}
+    counted: dict[ArmCondition, Counted] = {}
+    measured: dict[str, dict[ArmCondition, Measured]] = {}
     try:
-        entries = [each for each in json.loads(path.read_text(encoding="utf-8"))["arms"] if _current(each, trials)]
-        for each in entries:
-            place = str(each["arm"]), str(each["condition"])
-            if each["counted"] is not None:
-                counted[place] = Counted(**each["counted"])
-            for found in sorted((runs_dir / "costs" / str(each["key"])).glob("*.json")):
-                hardware, one = _measured(json.loads(found.read_text(encoding="utf-8")))
-                measured.setdefault(hardware, {})[place] = one
+        for arm in _read_counted(path):
+            if (arm.arm, arm.condition, arm.trial) not in trials:
+                continue
+            if arm.counted is not None:
+                counted[arm.arm, arm.condition] = arm.counted
+            for found in map(_read_measurement, sorted(_measurements(runs_dir, arm.key).glob("*.json"))):
+                measured.setdefault(str(found.hardware["name"]), {})[arm.arm, arm.condition] = found.summary
     except (OSError, ValueError, KeyError, TypeError) as error:
         problems.append(f"{path}: what arms cost cannot be read ({type(error).__name__}: {error})")
         return Costs()
@@ -102,20 +179,36 @@ def read_costs(manifest: Manifest, study_dir: Path, runs_dir: Path, problems: li
     return Costs(counted, {name: measured[name] for name in order})
 
 
-def _current(entry: Mapping[str, Any], trials: set[tuple[str, str, str]]) -> bool:
-    return (str(entry["arm"]), str(entry["condition"]), str(entry["trial"])) in trials
+def _counted(study: Path) -> Path:
+    return study / "costs.json"
 
 
-def _measured(raw: Mapping[str, Any]) -> tuple[str, Measured]:
-    rounds: Sequence[Mapping[str, Any]] = raw["rounds"]
-    devices = [int(each["device_bytes"]) for each in rounds if each["device_bytes"] is not None]
-    return str(raw["hardware"]["name"]), Measured(
-        seconds=tuple(float(each["step_seconds"]) for each in rounds),
-        tokens=int(raw["tokens_per_step"]),
-        memory=max(int(each["peak_bytes"]) for each in rounds),
-        start=max(int(each["start_bytes"]) for each in rounds),
-        device=max(devices, default=None),
-        steps=int(raw["steps"]),
-        apart=str(raw["pass"]),
-        forced=bool(raw["forced"]),
-    )
+def _measurements(runs_dir: Path, key: str) -> Path:
+    return runs_dir / "costs" / key
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Raises ValueError for a file of another version."""
+    raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if (version := raw["schema_version"]) != SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {version!r}, but this swapformer reads {SCHEMA_VERSION}")
+    return raw
+
+
+def _read_counted(path: Path) -> list[CostedArm]:
+    return [
+        CostedArm(
+            str(each["arm"]), str(each["condition"]), str(each["trial"]), str(each["key"]),
+            None if each["counted"] is None else Counted(**each["counted"]),
+        )
+        for each in _read(path)["arms"]
+    ]  # fmt: skip
+
+
+def _read_measurement(path: Path) -> Measurement:
+    raw = _read(path)
+    return Measurement(
+        key=str(raw["key"]), hardware=raw["hardware"], rounds=raw["rounds"], warm_up=int(raw["warm_up"]),
+        steps=int(raw["steps"]), forced=bool(raw["forced"]), load=float(raw["load"]), apart=str(raw["pass"]),
+        commit=raw["commit"], swapformer=str(raw["swapformer"]),
+    )  # fmt: skip

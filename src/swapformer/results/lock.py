@@ -1,8 +1,9 @@
-"""Who runs a trial: a kernel lock held by its process, and a heartbeat for hosts that the lock does not reach.
+"""The lock on a trial: a kernel lock held by its process, and a heartbeat for hosts that the lock does not reach.
 
 The kernel drops the lock when the process ends, however it ends. Kernel locks may not cross hosts on a shared file
-system, so the holder also writes a heartbeat; a fresh one from another host counts as a claim. Clocks of the hosts
-must agree to within half of `STALE`.
+system, so the holder also writes a heartbeat. One rule says whether a trial is locked: its kernel lock is taken, or
+the heartbeat of another host gives a time within `STALE` of now, in the past or in the future. Clocks of the hosts must
+agree to within half of `STALE`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from swapformer.results.files import temporary_of
 BEAT = 10.0
 """Seconds between heartbeats."""
 STALE = 6 * BEAT
-"""Seconds after which a heartbeat of another host no longer counts."""
+"""Seconds from now within which a heartbeat of another host counts."""
+LOCK, HEARTBEAT = "lock", "heartbeat"
+"""The names of the two files in a trial's folder."""
 
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
@@ -39,27 +42,27 @@ def host() -> str:
     return f"{socket.gethostname()}:{boot}"
 
 
-def is_claimed(folder: Path) -> bool:
-    """Whether some process holds the claim on the trial in `folder` now."""
+def is_locked(folder: Path) -> bool:
+    """Whether a process, on this host or another, holds the lock on the trial in `folder` now."""
     try:
-        descriptor = os.open(folder / "lock", os.O_RDONLY)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        return not _lock(descriptor, fcntl.LOCK_SH) or _beating_elsewhere(folder)
+        return not _flock(descriptor, fcntl.LOCK_SH) or _locked_by_another_host(folder)
     finally:
         os.close(descriptor)
 
 
 def holder(folder: Path) -> tuple[str, int] | None:
-    """The host and the process that have last said that they hold the claim; None where none says so."""
-    pulse = _last_pulse(folder)
-    return None if pulse is None else (pulse["host"], pulse["pid"])
+    """The host and the process that wrote the newest heartbeat; None where there is none."""
+    beat = _read_heartbeat(folder)
+    return None if beat is None else (beat["host"], beat["pid"])
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[bool]:
-    """Hold the claim on the trial in `folder`, which is made; yields False when another process has it."""
+def lock(folder: Path) -> Iterator[bool]:
+    """Hold the lock on the trial in `folder`, which is made; yields False when another process has it."""
     descriptor = _open(folder)
     if descriptor is None:
         yield False
@@ -69,15 +72,15 @@ def claim(folder: Path) -> Iterator[bool]:
             yield False
             return
         stop = threading.Event()
-        thread = threading.Thread(target=_beat, args=(folder, stop), name="heartbeat", daemon=True)
+        thread = threading.Thread(target=_keep_beating, args=(folder, stop), name="heartbeat", daemon=True)
         thread.start()
         try:
             yield True
         finally:
             stop.set()
             thread.join()
-            if _is_at(descriptor, folder / "lock"):  # else the holder has moved the folder away, and may have a heir
-                (folder / "heartbeat").unlink(missing_ok=True)
+            if _is_at(descriptor, folder / LOCK):  # a folder that was moved away may have a successor with a holder
+                (folder / HEARTBEAT).unlink(missing_ok=True)
     finally:
         os.close(descriptor)  # and with it the lock; the file itself stays, or two holders could lock two files
 
@@ -87,12 +90,12 @@ def _open(folder: Path) -> int | None:
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:
             continue  # the folder went between the two
-        # Somebody who only asks (is_claimed) holds a shared lock for microseconds: a few tries outlast them.
-        locked = _lock(descriptor, fcntl.LOCK_EX, tries=5)
-        if locked and _is_at(descriptor, folder / "lock"):
+        # A process that only asks (is_locked) holds a shared lock for microseconds: a few tries outlast them.
+        locked = _flock(descriptor, fcntl.LOCK_EX, tries=5)
+        if locked and _is_at(descriptor, folder / LOCK):
             return descriptor
         os.close(descriptor)
         if not locked:
@@ -107,7 +110,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _lock(descriptor: int, kind: int, tries: int = 1) -> bool:
+def _flock(descriptor: int, kind: int, tries: int = 1) -> bool:
     for _ in range(tries):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -124,41 +127,41 @@ def _lock(descriptor: int, kind: int, tries: int = 1) -> bool:
 
 def _start_beating(folder: Path) -> bool:
     """Write the first heartbeat; False when another host beat us to it (exclusive creation is atomic across hosts)."""
-    if _beating_elsewhere(folder):
+    if _locked_by_another_host(folder):
         return False
-    path = folder / "heartbeat"
+    path = folder / HEARTBEAT
     path.unlink(missing_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(_pulse())
+            file.write(_heartbeat())
     except FileExistsError:
         return False
     return True
 
 
-def _beat(folder: Path, stop: threading.Event) -> None:
-    temporary = temporary_of(folder / "heartbeat")
+def _keep_beating(folder: Path, stop: threading.Event) -> None:
+    temporary = temporary_of(folder / HEARTBEAT)
     while not stop.wait(BEAT):
         try:
-            temporary.write_text(_pulse(), encoding="utf-8")
-            os.replace(temporary, folder / "heartbeat")
+            temporary.write_text(_heartbeat(), encoding="utf-8")
+            os.replace(temporary, folder / HEARTBEAT)
         except OSError:
             continue  # a full disk must not end the training; the lock still holds on this host
 
 
-def _pulse() -> str:
+def _heartbeat() -> str:
     return json.dumps({"host": host(), "pid": os.getpid(), "time": time.time()})
 
 
-def _beating_elsewhere(folder: Path) -> bool:
-    pulse = _last_pulse(folder)  # a clock may be set back: one from the future does not count either
-    return pulse is not None and pulse["host"] != host() and abs(time.time() - pulse["time"]) < STALE
+def _locked_by_another_host(folder: Path) -> bool:
+    beat = _read_heartbeat(folder)  # a clock may be set back: one from the future does not count either
+    return beat is not None and beat["host"] != host() and abs(time.time() - beat["time"]) < STALE
 
 
-def _last_pulse(folder: Path) -> dict[str, Any] | None:
+def _read_heartbeat(folder: Path) -> dict[str, Any] | None:
     """The heartbeat; None without one, or cut off by a crash: then only the lock speaks."""
     try:
-        pulse = json.loads((folder / "heartbeat").read_bytes())
-        return {"host": str(pulse["host"]), "pid": int(pulse["pid"]), "time": float(pulse["time"])}
+        beat = json.loads((folder / HEARTBEAT).read_bytes())
+        return {"host": str(beat["host"]), "pid": int(beat["pid"]), "time": float(beat["time"])}
     except (OSError, ValueError, KeyError, TypeError):
         return None

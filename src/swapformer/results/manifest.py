@@ -1,4 +1,4 @@
-"""The study's manifest: what was asked, and which trial answers each cell."""
+"""A study's manifest, `manifest.json`: what was asked, and which trial answers each cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swapformer.errors import UsageError
-from swapformer.results.fairness_summary import Fairness, Tuning, Values, parse_conditions, parse_fairness, parse_tuning
+from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
+from swapformer.results.files import write_atomic
+from swapformer.results.tuning import Tuning
 
 SCHEMA_VERSION = 1
 T = TypeVar("T")
@@ -24,22 +26,20 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One arm with one seed in a condition of the grid, and the id of the trial that answers it."""
-
-    arm: str
-    seed: int
-    trial: str
-    condition: str = ""
-
-
-@dataclass(frozen=True)
 class Manifest:
-    """`manifest.json` as written by the study room; `claims` are still plain mappings (see `claims.parse`).
+    """What a report needs to know about a study beside its trials.
 
-    `conditions`: the cells of the grid (one without a name where there is none). `impossible`: arms that could not be
-    built, in all conditions or in the one that the manifest was narrowed to (`at`). `looks`: the numbers of seeds at
-    which a sequential study is judged.
+    Attributes:
+        arms: arm → its overrides.
+        claims: as the study file spells them (see `swapformer.report.statistics.claims`).
+        impossible_at: arms in conditions that could not be built, with the reason.
+        axis: what tells the arms apart, where that is one key with a number of its own in each arm.
+        longest_trained: the longest length in training.
+        shared_config: the baseline's configuration, in the first condition and of the first seed.
+        looks: the numbers of seeds at which a sequential study is judged.
+        conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
+        fairness: how each arm differs from the baseline.
+        condition: the one that the manifest was narrowed to (`at`); None for all.
     """
 
     name: str
@@ -48,38 +48,85 @@ class Manifest:
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
     cells: tuple[Cell, ...]
-    claims: tuple[Mapping[str, Any], ...]
-    impossible: Mapping[str, str]
-    axis: Axis | None
-    question: str
-    scale: str
-    command: str
-    commit: str
-    longest_trained: int | None
-    shared_config: Mapping[str, Any]
+    claims: tuple[Mapping[str, Any], ...] = ()
+    impossible_at: Mapping[ArmCondition, str] = field(default_factory=dict)
+    axis: Axis | None = None
+    question: str = ""
+    scale: str = ""
+    command: str = ""
+    commit: str = ""
+    longest_trained: int | None = None
+    shared_config: Mapping[str, Any] = field(default_factory=dict)
     looks: tuple[int, ...] = ()
     conditions: Mapping[str, Values] = field(default_factory=lambda: {"": {}})
-    impossible_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
     tuning: Tuning | None = None
-    fairness: tuple[Fairness, ...] = ()
+    fairness: tuple[ArmDifference, ...] = ()
+    condition: str | None = None
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
-        there = {arm: reason for (arm, where), reason in self.impossible_at.items() if where == condition}
-        return replace(self, impossible=there)
+        return replace(self, condition=condition)
+
+    @property
+    def impossible(self) -> dict[str, str]:
+        """Arms that could not be built, with the reason: in the condition that this was narrowed to, or in all."""
+        where = self.conditions if self.condition is None else (self.condition,)
+        return {
+            arm: reason
+            for (arm, condition), reason in self.impossible_at.items()
+            if condition in where and all((arm, each) in self.impossible_at for each in where)
+        }
 
     @property
     def possible(self) -> tuple[str, ...]:
         """The arms that could be built, in the study's order."""
-        return tuple(arm for arm in self.arms if arm not in self.impossible)
+        impossible = self.impossible
+        return tuple(arm for arm in self.arms if arm not in impossible)
+
+    def to_json(self) -> str:
+        """The text of `manifest.json`."""
+        content = {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "scale": self.scale,
+            "question": self.question,
+            "baseline": self.baseline,
+            "metrics": self.metrics,
+            "arms": self.arms,
+            "axis": self.axis and {"key": self.axis.key, "values": self.axis.values},
+            "seeds": self.seeds,
+            "claims": self.claims,
+            "looks": self.looks,
+            "conditions": {name: values for name, values in self.conditions.items() if name},
+            "cells": [cell.to_json() for cell in self.cells],
+            "impossible": [{**arm_fields(*where), "reason": reason} for where, reason in self.impossible_at.items()],
+            "tuning": self.tuning and self.tuning.to_json(),
+            "fairness": [each.to_json() for each in self.fairness],
+            "command": self.command,
+            "commit": self.commit or None,
+            "longest_trained": self.longest_trained,
+            "shared_config": self.shared_config,
+        }
+        return json.dumps(content, indent=1) + "\n"
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read and check `manifest.json`.
+def manifest_path(study: Path) -> Path:
+    """The manifest of the study in the folder `study`."""
+    return study / "manifest.json"
+
+
+def write_manifest(study: Path, manifest: Manifest) -> None:
+    """Put the manifest into the study's folder, which is made, atomically."""
+    study.mkdir(parents=True, exist_ok=True)
+    write_atomic(manifest_path(study), manifest.to_json())
+
+
+def read_manifest(study: Path) -> Manifest:
+    """Read and check the manifest of the study in the folder `study`.
 
     Raises `UsageError` where there is none, where it is not JSON, or where a field is missing or of the wrong shape.
     """
-    redo = f"run `swapformer study {path.parent.name}` to write it again"
+    path, redo = manifest_path(study), f"run `swapformer study {study.name}` to write it again"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -103,23 +150,18 @@ def read_manifest(path: Path) -> Manifest:
 
 def _build(raw: Mapping[str, Any]) -> Manifest:
     axis = raw.get("axis")
-    conditions = parse_conditions(raw.get("conditions") or {})
-    reasons = {
-        (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
-        for entry in raw.get("impossible") or ()
-    }
-    impossible = {
-        arm: reason for (arm, _), reason in reasons.items() if all((arm, place) in reasons for place in conditions)
-    }
     manifest = Manifest(
         name=str(raw["name"]),
         baseline=str(raw["baseline"]),
-        arms=_arms(raw["arms"], impossible),
+        arms={str(arm): _each(overrides or (), str) for arm, overrides in raw["arms"].items()},
         seeds=_each(raw["seeds"], int),
         metrics=_each(raw["metrics"], str),
-        cells=_each(raw["cells"], _cell),
+        cells=_each(raw["cells"], Cell.from_json),
         claims=_each(raw.get("claims") or (), dict),
-        impossible=impossible,
+        impossible_at={
+            (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
+            for entry in raw.get("impossible") or ()
+        },
         axis=Axis(str(axis["key"]), {str(a): v for a, v in axis["values"].items()}) if axis else None,
         question=str(raw.get("question") or ""),
         scale=str(raw.get("scale") or ""),
@@ -128,11 +170,12 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
         shared_config=dict(raw.get("shared_config") or {}),
         looks=_each(raw.get("looks") or (), int),
-        conditions=conditions,
-        impossible_at=reasons,
-        tuning=parse_tuning(raw.get("tuning")),
-        fairness=_each(raw.get("fairness") or (), parse_fairness),
+        conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
+        tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
+        fairness=_each(raw.get("fairness") or (), ArmDifference.from_json),
     )
+    alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only
+    manifest = replace(manifest, arms={**manifest.arms, **dict.fromkeys(alone, ())})
     known = set(manifest.arms)
     strangers = {cell.arm for cell in manifest.cells} - known
     if strangers:
@@ -140,15 +183,6 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
     if manifest.baseline not in known:
         raise ValueError(f"the baseline {manifest.baseline!r} is not in `arms`")
     return manifest
-
-
-def _cell(raw: Mapping[str, Any]) -> Cell:
-    return Cell(str(raw["arm"]), int(raw["seed"]), str(raw["trial"]), str(raw.get("condition", "")))
-
-
-def _arms(arms: Mapping[str, Any], impossible: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    known = {str(arm): _each(overrides or (), str) for arm, overrides in arms.items()}
-    return known | {arm: () for arm in impossible if arm not in known}  # it may stand in `impossible` alone
 
 
 def _each(values: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
-_GRAVE = ".pruned-"
+_PRUNED = ".pruned-"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def find_waste(store: Store, records: Sequence[Record], whole: bool) -> Iterator
     """What there is to remove of each of `records`: its checkpoints, those set aside too, or all of it."""
     for record in records:
         folder = store.directory(record.id)
-        if store.claimed(record.id) or not folder.is_dir():
+        if store.locked(record.id) or not folder.is_dir():
             continue
         paths = (folder,) if whole else tuple(sorted(folder.glob("checkpoints*")))
         if paths:
@@ -41,15 +41,15 @@ def remove(store: Store, waste: Waste) -> bool:
     A trial that is to go whole is renamed before: a folder that is half gone must not be taken for a trial.
     """
     folder = store.directory(waste.record.id)
-    with store.claim(waste.record.id) as mine:
+    with store.lock(waste.record.id) as mine:
         if not mine:
             return False
         for path in folder.glob("checkpoints*"):
             shutil.rmtree(path, ignore_errors=True)
         if folder in waste.paths:
-            os.replace(folder, store.trials / f"{_GRAVE}{folder.name}-{secrets.token_hex(6)}")
-    for grave in store.trials.glob(f"{_GRAVE}*"):  # of an earlier command that was killed, too
-        shutil.rmtree(grave, ignore_errors=True)
+            os.replace(folder, store.trials / f"{_PRUNED}{folder.name}-{secrets.token_hex(6)}")
+    for pruned in store.trials.glob(f"{_PRUNED}*"):  # of an earlier command that was killed, too
+        shutil.rmtree(pruned, ignore_errors=True)
     return True
 
 

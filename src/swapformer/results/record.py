@@ -1,16 +1,20 @@
-"""What a trial leaves behind: one JSON object, strict enough that a damaged one is noticed."""
+"""The record of a trial, `record.json`: its status, results and origin, in every version that was ever written."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 from swapformer.errors import UsageError
-from swapformer.results import schema
+from swapformer.results.files import write_atomic
+
+SCHEMA_VERSION = 2
+"""The version that is written. Raised, with a step in `_MIGRATIONS`, when a field gets another meaning or position."""
 
 RUNNING = "running"
 FINISHED = "finished"
@@ -21,6 +25,10 @@ KILLED = "killed"
 STATUSES = (RUNNING, FINISHED, DIVERGED, INTERRUPTED, FAILED, KILLED)
 FINAL = (FINISHED, DIVERGED)
 """Statuses that are results: such a trial is never run again."""
+MISSING = "missing"
+"""The status of a trial that has no record."""
+NO_HOLDER = "the record says running, but no process holds the trial"
+"""Why a trial counts as killed."""
 
 
 class CorruptRecord(ValueError):
@@ -73,6 +81,20 @@ class Record:
         """Whether the trial has its result (finished or diverged)."""
         return self.status in FINAL
 
+    @property
+    def environment_class(self) -> str:
+        """Device type and number, torch version, threads and determinism: only equal ones may be compared."""
+        if not (known := self.environment):
+            return "unknown"
+        threads = known.get("threads", "?")
+        several = f"{known['devices']} × " if "devices" in known else ""
+        shared = f" · {known['strategy']}" if "strategy" in known else ""
+        return (
+            f"{several}{known.get('device', '?')}{shared} · torch {known.get('torch', '?')} · "
+            f"{threads} thread{'' if threads == 1 else 's'} · "
+            f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
+        )
+
     def but(self, **changes: Any) -> Self:
         """A copy with other values."""
         return replace(self, **changes)
@@ -80,7 +102,7 @@ class Record:
     def to_json(self) -> str:
         """The text of `record.json`."""
         values = asdict(self) | {"metrics": finite(self.metrics), "standard_errors": finite(self.standard_errors)}
-        return json.dumps({"schema_version": schema.RECORD_VERSION, **values}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=1, allow_nan=False) + "\n"
 
 
 def parse(text: bytes, trial: str) -> Record:
@@ -96,22 +118,43 @@ def parse(text: bytes, trial: str) -> Record:
         raise CorruptRecord(f"not JSON ({error})") from None
     if not isinstance(values, dict) or not isinstance(version := values.pop("schema_version", None), int):
         raise CorruptRecord("not a JSON object with a schema_version")
-    if version > schema.RECORD_VERSION:
+    if version > SCHEMA_VERSION:
         raise UsageError(
             f"the record of trial {trial} has schema version {version}, but this swapformer reads up to "
-            f"{schema.RECORD_VERSION}; update swapformer or choose another runs_dir"
+            f"{SCHEMA_VERSION}; update swapformer or choose another runs_dir"
         )
     try:
-        values = schema.upgraded(values, version)
+        values = _migrated(values, version)
         record = Record(**{name: value for name, value in values.items() if name in _FIELDS})
     except (TypeError, ValueError) as error:
         raise CorruptRecord(str(error)) from None
     _require(record.id == trial, f"it belongs to trial {record.id!r}")
     _require(record.status in STATUSES, f"unknown status {record.status!r}")
+    _require(record.status != FINISHED or "metrics" in values, "a finished trial must hold `metrics`")
+    _require(all(isinstance(getattr(record, name), dict) for name in _MAPPINGS), "fields of the wrong type")
     _require(_numbers(record.metrics) and _numbers(record.standard_errors), "a metric is not a number")
-    _require(isinstance(record.notes, list | tuple) and isinstance(record.directions, dict), "fields of the wrong type")
-    _require(_numbers({"attempts": record.attempts, "seconds": record.seconds, "steps": record.steps}), "no counts")
-    return record.but(notes=tuple(record.notes))
+    _require(isinstance(record.notes, list | tuple), "fields of the wrong type")
+    _require(_numbers({name: getattr(record, name) for name in _COUNTS}), "no counts")
+    object.__setattr__(record, "notes", tuple(record.notes))  # JSON has lists
+    return record
+
+
+def record_path(folder: Path) -> Path:
+    """The record of the trial in `folder`."""
+    return folder / "record.json"
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of the trial in `folder` as it was last written; None when it has none. Raises as `parse` does."""
+    try:
+        return parse(record_path(folder).read_bytes(), folder.name)
+    except FileNotFoundError:
+        return None
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Store a record, atomically; only the holder of the trial's lock may call this."""
+    write_atomic(record_path(folder), record.to_json())
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float]:
@@ -125,6 +168,8 @@ def now() -> str:
 
 
 _FIELDS = frozenset(field.name for field in fields(Record))
+_MAPPINGS = tuple(field.name for field in fields(Record) if field.default_factory is dict)
+_COUNTS = ("attempts", "seconds", "steps", "tokens")
 
 
 def _numbers(values: object) -> bool:
@@ -133,6 +178,36 @@ def _numbers(values: object) -> bool:
     )
 
 
-def _require(holds: bool, complaint: str) -> None:
+def _require(holds: bool, wrong: str) -> None:
     if not holds:
-        raise CorruptRecord(complaint)
+        raise CorruptRecord(wrong)
+
+
+def _migrated(values: dict[str, Any], version: int) -> dict[str, Any]:
+    """The fields of a record of an older `version` as the current one has them; `values` stays as it is.
+
+    Raises:
+        ValueError: for a version that never was, or whose fields are not what it says.
+    """
+    if not 1 <= version <= SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")
+    for step in range(version, SCHEMA_VERSION):
+        values = _MIGRATIONS[step](values)
+    return values
+
+
+def _with_machine(values: dict[str, Any]) -> dict[str, Any]:
+    """1 → 2: what two trials must share to be compared stands apart from the machine that they happened to run on."""
+    environment = values.get("environment", {})
+    if not isinstance(environment, dict):
+        raise ValueError(f"`environment` must be a mapping, but is {environment!r}")
+    shared = ("device", "torch", "threads", "deterministic")
+    return {
+        **values,
+        "environment": {key: environment[key] for key in shared if key in environment},
+        "machine": {key: value for key, value in environment.items() if key not in shared},
+    }
+
+
+_MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_machine}
+"""Version → what makes a record of it one of the next."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results import record as records
-from swapformer.results.files import clear_temporaries, set_aside, temporary_of, write_atomic
-from swapformer.results.lock import claim, holder, is_claimed
-from swapformer.results.record import CorruptRecord, Record
+from swapformer.results import lock as locks
+from swapformer.results.files import clear_temporaries, quarantine, temporary_of
+from swapformer.results.manifest import manifest_path
+from swapformer.results.record import CorruptRecord, Record, read_record, record_path, write_record
+from swapformer.results.trial_files import current_record, status_of
 
 log = logging.getLogger(__name__)
 
@@ -60,44 +60,57 @@ class Store:
         """The folder of a trial, whether it exists or not."""
         return self.trials / trial
 
+    def study_folders(self) -> list[Path]:
+        """The folders of the studies that were run here, by name."""
+        return sorted(path.parent for path in self.studies.glob(str(manifest_path(Path("*")))))
+
     def read(self, trial: str) -> Record | None:
         """The record of a trial; None when it has none. “running” without a living holder is returned as “killed”."""
-        found = self.peek(trial)
-        if found is None or found.status != records.RUNNING or self.claimed(trial):
-            return found
-        found = self.peek(trial)  # it may have ended between the two looks
-        if found is None or found.status != records.RUNNING:
-            return found
-        return found.but(status=records.KILLED, reason=found.reason or "its process ended without a word")
+        try:
+            return current_record(self.directory(trial), self._locked)
+        except CorruptRecord as error:
+            self._quarantine(trial, str(error))
+            return None
 
     def peek(self, trial: str) -> Record | None:
         """The record as it was last written, without asking whether its process lives."""
-        path = self.directory(trial) / "record.json"
         try:
-            return records.parse(path.read_bytes(), trial)
-        except FileNotFoundError:
-            return None
+            return read_record(self.directory(trial))
         except CorruptRecord as error:
-            self._set_aside(trial, path, str(error))
+            self._quarantine(trial, str(error))
             return None
 
     def write(self, record: Record) -> None:
-        """Store `record` atomically; only the holder of the trial's claim may call this."""
-        write_atomic(self.directory(record.id) / "record.json", record.to_json())
+        """Store `record` atomically; only the holder of the trial's lock may call this."""
+        write_record(self.directory(record.id), record)
 
-    def claimed(self, trial: str) -> bool:
+    def age(self, trial: str) -> float:
+        """Seconds since the record was written: a running trial writes it when it starts, and then no more."""
+        try:
+            return max(time.time() - record_path(self.directory(trial)).stat().st_mtime, 0.0)
+        except OSError:
+            return 0.0
+
+    def status(self, trial: str, record: Record | None) -> str:
+        """The status of a trial with this record; without one it is “running” or “missing”."""
+        return status_of(self.directory(trial), record, self._locked)
+
+    def locked(self, trial: str) -> bool:
         """Whether a process, this one included, is running the trial."""
-        return trial in self._held or is_claimed(self.directory(trial))
+        return self._locked(self.directory(trial))
+
+    def _locked(self, folder: Path) -> bool:
+        return folder.name in self._held or locks.is_locked(folder)
 
     def holder(self, trial: str) -> tuple[str, int] | None:
-        """The host and the process that have last said that they run the trial; None where none says so."""
-        return holder(self.directory(trial))
+        """The host and the process that last wrote the trial's heartbeat; None where there is none."""
+        return locks.holder(self.directory(trial))
 
     @contextmanager
-    def claim(self, trial: str) -> Iterator[bool]:
-        """Hold the claim on a trial; yields False when another process has it."""
+    def lock(self, trial: str) -> Iterator[bool]:
+        """Hold the lock on a trial; yields False when another process has it."""
         folder = self.directory(trial)
-        with claim(folder) as mine:
+        with locks.lock(folder) as mine:
             if mine:
                 self._held.add(trial)
                 clear_temporaries(folder)
@@ -106,13 +119,6 @@ class Store:
             finally:
                 if mine:
                     self._held.discard(trial)
-
-    def probed(self, trial: str, probe: str) -> Any:
-        """The settings that a probe of a trial was replayed with; None when it was not, or its artifact is damaged."""
-        try:
-            return json.loads((self.directory(trial) / "artifacts" / f"{probe}.json").read_bytes())["settings"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
 
     def ids(self) -> list[str]:
         """The ids of all trials that have a folder, sorted."""
@@ -143,12 +149,12 @@ class Store:
             "another with runs_dir=…"
         )
 
-    def _set_aside(self, trial: str, path: Path, why: str) -> None:
-        """Writes are atomic, so damage is no write in progress; the claim keeps a fresh record from being moved."""
+    def _quarantine(self, trial: str, why: str) -> None:
+        """Writes are atomic, so damage is no write in progress; the lock keeps a fresh record from being moved."""
         if trial not in self._held:
-            with self.claim(trial) as mine:
+            with self.lock(trial) as mine:
                 if mine:
                     self.peek(trial)
             return
-        aside = set_aside(path)
-        log.warning("record of trial %s is corrupt (%s): set aside as %s; the trial is redone", trial, why, aside.name)
+        moved = quarantine(record_path(self.directory(trial)))
+        log.warning("record of trial %s is corrupt (%s): set aside as %s; the trial is redone", trial, why, moved.name)

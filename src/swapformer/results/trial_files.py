@@ -1,24 +1,45 @@
-"""What lies in the folder of one trial. What cannot be read is a status or a problem to show, never a crash."""
+"""What the folder of one trial holds, and how its trial stands: the one reader of the store, status and report."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swapformer.results.manifest import Cell
-from swapformer.results.schema import upgraded
+from swapformer.errors import UsageError
+from swapformer.results import record as records
+from swapformer.results.arms import Cell
+from swapformer.results.artifacts import read_artifacts
+from swapformer.results.lock import is_locked
+from swapformer.results.record import CorruptRecord, Record, read_record, record_path
 
 LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
-_RECORDED = frozenset({"running", "finished", "diverged", "interrupted", "failed", "killed"})
-_HEARTBEAT_SECONDS = 120.0
+CORRUPT = "corrupt"
+"""The status of a trial whose record cannot be read."""
+
+
+def current_record(folder: Path, locked: Callable[[Path], bool] = is_locked) -> Record | None:
+    """The record of the trial in `folder`, where “running” without a process that holds the lock becomes “killed”.
+
+    Raises as `swapformer.results.record.parse` does.
+    """
+    found = read_record(folder)
+    if found is None or found.status != records.RUNNING or locked(folder):
+        return found
+    found = read_record(folder)  # it may have ended between the two looks
+    if found is None or found.status != records.RUNNING:
+        return found
+    return found.but(status=records.KILLED, reason=found.reason or records.NO_HOLDER)
+
+
+def status_of(folder: Path, record: Record | None, locked: Callable[[Path], bool] = is_locked) -> str:
+    """The status in a trial's current record; without one “running” where a process holds the lock, else “missing”."""
+    if record is not None:
+        return record.status
+    return records.RUNNING if locked(folder) else records.MISSING
 
 
 @dataclass
@@ -27,113 +48,38 @@ class TrialFiles:
 
     status: str
     reason: str = ""
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Record | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     probes: dict[str, Any] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
 
 
-def read_trial(directory: Path, cell: Cell, problems: list[str]) -> TrialFiles:
-    """Read a trial's record and artifacts; what cannot be read is added to `problems`."""
-    path = directory / "record.json"
+def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
+    """Read a trial's record and artifacts; what cannot be read is a status, and is added to `problems`."""
+    path = record_path(folder)
     try:
-        record = _checked(json.loads(path.read_text(encoding="utf-8")), cell)
-    except FileNotFoundError:
-        return TrialFiles("running") if held(directory) else TrialFiles("missing")
-    except (OSError, ValueError) as error:
+        record = current_record(folder)
+        status = status_of(folder, record)
+        if record is not None and record.seed not in (None, cell.seed):
+            raise CorruptRecord(f"it has seed {record.seed!r}, but the study's cell has seed {cell.seed}")
+    except (OSError, CorruptRecord, UsageError) as error:
         problems.append(f"{path}: {error}")
-        return TrialFiles("corrupt", f"record.json cannot be read: {error}")
-    status, reason = record["status"], str(record.get("reason") or "")
-    if status == "running" and not held(directory, record):
-        return TrialFiles("killed", "the record says running, but no process holds the trial", record)
-    if status != "finished":
-        return TrialFiles(status, reason, record)
-    artifacts = _artifacts(directory / "artifacts", problems)
-    values = numbers_of(mapping_of(record, "metrics"))
+        return TrialFiles(CORRUPT, f"{path.name} cannot be read: {error}")
+    if record is None or status != records.FINISHED:
+        return TrialFiles(status, "" if record is None else record.reason or "", record)
+    artifacts = read_artifacts(folder, problems)
+    values = numbers_of(record.metrics)
     for artifact in artifacts.values():
-        values |= numbers_of(mapping_of(artifact, "metrics"))
-    for name in mapping_of(record, "metrics").keys() - values.keys():
+        values |= numbers_of(artifact.metrics)
+    for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    probes = {name: each.get("data") for name, each in artifacts.items()}
-    infinite = frozenset(mapping_of(record, "metrics").keys() | mapping_of(record, "directions").keys()) - values.keys()
-    return TrialFiles(status, reason, record, values, probes, infinite)
-
-
-def _checked(found: Any, cell: Cell) -> dict[str, Any]:
-    """The record as the current version has it."""
-    if not isinstance(found, dict):
-        raise ValueError(f"expected a mapping, found {type(found).__name__}")
-    version = found.get("schema_version")
-    record = upgraded(found, version if isinstance(version, int) else 0)
-    if record.get("status") not in _RECORDED:
-        raise ValueError(f"unknown status {record.get('status')!r}")
-    if record.get("seed", cell.seed) != cell.seed:
-        raise ValueError(f"it has seed {record['seed']!r}, but the study's cell has seed {cell.seed}")
-    if record["status"] == "finished" and not isinstance(record.get("metrics"), dict):
-        raise ValueError("a finished trial must hold `metrics`")
-    return record
-
-
-def held(directory: Path, record: Mapping[str, Any] | None = None) -> bool:
-    """Whether a process holds the trial: its kernel lock, or (trial of another host) a heartbeat under two minutes old.
-
-    The test takes a shared lock for an instant and gives it back; it never waits and changes nothing.
-    """
-    host = mapping_of(record or {}, "machine").get("host")
-    if host not in (None, socket.gethostname()):
-        try:
-            return time.time() - (directory / "heartbeat").stat().st_mtime < _HEARTBEAT_SECONDS
-        except OSError:
-            return False
-    try:
-        with (directory / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(lock, fcntl.LOCK_UN)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def environment_class(record: Mapping[str, Any]) -> str:
-    """Device type and number, torch version, threads and determinism, in words: only equal ones may be compared."""
-    environment = mapping_of(record, "environment")
-    if not environment:
-        return "unknown"
-    threads = environment.get("threads", "?")
-    several = f"{environment['devices']} × " if "devices" in environment else ""
-    shared = f" · {environment['strategy']}" if "strategy" in environment else ""
-    return (
-        f"{several}{environment.get('device', '?')}{shared} · torch {environment.get('torch', '?')} · "
-        f"{threads} thread{'' if threads == 1 else 's'} · "
-        f"{'deterministic' if environment.get('deterministic') else 'not deterministic'}"
-    )
-
-
-def _artifacts(directory: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
-    """What probes left, by name."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(directory.glob("*.json")):
-        try:
-            artifact = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(artifact, dict):
-                raise ValueError(f"expected a mapping, found {type(artifact).__name__}")
-        except (OSError, ValueError) as error:
-            problems.append(f"{path}: {error}")
-            continue
-        found[path.stem] = artifact
-    return found
-
-
-def mapping_of(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A field of a record that holds a mapping; an empty one where it does not."""
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
+    probes = {name: each.data for name, each in artifacts.items()}
+    infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
+    return TrialFiles(status, record.reason or "", record, values, probes, infinite)
 
 
 def number_of(value: Any) -> float:
-    """A number of a record; nan where it is none."""
+    """A number; nan where it is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from swapformer.errors import UsageError
+from swapformer.results.arms import arm_name
 from swapformer.results.manifest import read_manifest
 from swapformer.results.store import Store
 
@@ -14,7 +15,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Member:
-    """A trial's place in a study; `setting`: what it tries, where it is there for the arm to be tuned by."""
+    """A trial's role in a study; `setting`: what it tries, where it is there for the arm to be tuned by."""
 
     study: str
     arm: str
@@ -22,23 +23,23 @@ class Member:
     setting: str = ""
 
     def __str__(self) -> str:
-        condition = f" with {self.condition}" if self.condition else ""
-        return f"{self.study}/{self.arm}{condition}" + (f" tuning {self.setting}" if self.setting else "")
+        return f"{self.study}/{arm_name(self.arm, self.condition)}" + (
+            f" tuning {self.setting}" if self.setting else ""
+        )
 
 
 def members(store: Store) -> dict[str, list[Member]]:
-    """Trial → its places in the studies of the store; a manifest that cannot be read is only named in the log."""
+    """Trial → its roles in the studies of the store; a manifest that cannot be read is only named in the log."""
     found: dict[str, list[Member]] = {}
-    for path in sorted(store.studies.glob("*/manifest.json")):
+    for study in store.study_folders():
         try:
-            manifest = read_manifest(path)
+            manifest = read_manifest(study)
         except UsageError as error:
             log.warning("%s", error)
             continue
         for cell in manifest.cells:
             found.setdefault(cell.trial, []).append(Member(manifest.name, cell.arm, cell.condition))
         for tried in manifest.tuning.tried if manifest.tuning else ():
-            setting = " ".join(f"{key}={value}" for key, value in tried.values.items())
             for trial in tried.trials:
-                found.setdefault(trial, []).append(Member(manifest.name, tried.arm, tried.condition, setting))
+                found.setdefault(trial, []).append(Member(manifest.name, tried.arm, tried.condition, tried.text))
     return found

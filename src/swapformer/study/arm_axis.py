@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from swapformer.paths import conf_dir
+from swapformer.results.config import leaves
 from swapformer.study.config import overrides as texts
 from swapformer.study.spec import Spec
 
@@ -18,21 +19,9 @@ FOLLOWS = {"data": "task", "model.max_len": "task", "budget.steps": "budget"}
 """Leaves that are worked out from others: they say nothing new where any leaf under the other key differs as well."""
 
 
-def leaves(node: object, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf with its dotted name; a list of plain values is one leaf."""
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            yield from leaves(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, list) and any(isinstance(value, Mapping) for value in node):
-        for index, value in enumerate(node):
-            yield from leaves(value, f"{key}.{index}")
-    else:
-        yield key, node
-
-
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The leaves in which two configurations differ: name → values; MISSING where only one has it."""
-    first, second = dict(leaves(before)), dict(leaves(after))
+    first, second = (dict(leaves(config, plain_lists_whole=True)) for config in (before, after))
     found = {
         key: (first.get(key, MISSING), second.get(key, MISSING))
         for key in dict.fromkeys([*first, *second])
@@ -86,4 +75,5 @@ def _set_by(group: str, option: str) -> list[str]:
         return []
     content = yaml.safe_load(text) or {}
     place = "" if package[1] == "_global_" else package[1]
-    return [name for name, _ in leaves({key: held for key, held in content.items() if key != "defaults"}, place)]
+    content = {key: held for key, held in content.items() if key != "defaults"}
+    return [name for name, _ in leaves(content, place, plain_lists_whole=True)]

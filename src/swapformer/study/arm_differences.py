@@ -1,31 +1,25 @@
-"""What a reader needs to judge whether a comparison is fair: how each arm differs from the baseline, what it costs."""
+"""How each arm differs from the baseline, and what it costs: whether a comparison is fair."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.fairness_summary import shown
+from swapformer.results.arms import ArmDifference, Shape, arm_name, value_text
+from swapformer.results.tuning import Choice
 from swapformer.study import arm_axis
 from swapformer.study.config import budget
 from swapformer.study.config.cost import once
-from swapformer.study.plan import Choice, Plan, Template
-
-Entry = dict[str, Any]
+from swapformer.study.plan import Plan, Setting, Template
 
 
-def disclose(plan: Plan) -> list[Entry]:
-    """One entry for every arm and condition.
-
-    `changes`: (leaf, the baseline's value, the arm's); `beyond`: the leaves that its axis does not say; `shapes`: (name
-    with * for layers, the baseline's shape, the arm's, how many such parameters); `flops`: of the whole training, or
-    None where they cannot be counted; `match`: what came of it.
-    """
+def disclose(plan: Plan) -> list[ArmDifference]:
+    """One entry for every arm and condition; in the names of parameters, * stands for any layer."""
     shown = {each.place: each for each in (*reversed(plan.templates), *plan.reported)}
     step = once(partial(_flops_of_a_step, plan))
     return [
@@ -34,18 +28,17 @@ def disclose(plan: Plan) -> list[Entry]:
     ]
 
 
-def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> Entry:
+def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> ArmDifference:
     leaves = arm_axis.changed(baseline.config, each.config)
-    matched = plan.matched.get(each.place)
-    return {
-        "arm": each.arm,
-        "condition": each.condition,
-        "changes": [[key, *map(shown, values)] for key, values in leaves.items()],
-        "beyond": list(arm_axis.beyond(plan.spec, each.arm, list(leaves))),
-        "shapes": list(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
-        "flops": None if step is None else step * int(each.config["budget"]["steps"]),
-        "match": None if matched is None else asdict(matched),
-    }
+    return ArmDifference(
+        each.arm,
+        each.condition,
+        changes=tuple((key, value_text(before), value_text(after)) for key, (before, after) in leaves.items()),
+        beyond=arm_axis.beyond(plan.spec, each.arm, list(leaves)),
+        shapes=tuple(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
+        flops=math.nan if step is None else step * int(each.config["budget"]["steps"]),
+        match=plan.matched.get(each.place),
+    )
 
 
 def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
@@ -56,47 +49,44 @@ def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
         return None
 
 
-def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[list[Any]]:
+def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Shape]:
     """The parameters whose shapes differ, those of several layers counted together."""
     differing = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     counts = Counter((re.sub(r"\.\d+\.", ".*.", name), before.get(name), after.get(name)) for name in differing)
     for (name, first, second), number in counts.items():
-        yield [name, None if first is None else list(first), None if second is None else list(second), number]
+        yield Shape(name, first, second, number)
 
 
-def announced(plan: Plan, entries: Sequence[Entry]) -> Iterator[str]:
+def announced(plan: Plan, differences: Sequence[ArmDifference]) -> Iterator[str]:
     """What was worked out while composing, in lines for the terminal."""
     for (arm, condition), matched in plan.matched.items():
-        yield f"{_name(arm, condition)}: {matched.text}"
+        yield f"{arm_name(arm, condition)}: {matched.text}"
     steps: dict[str, list[str]] = {}
     for each in plan.templates:
         if text := budget.text(each.config.get("budget", {})):
-            steps.setdefault(text, []).append(_name(*each.place))
+            steps.setdefault(text, []).append(arm_name(*each.place))
     for text, names in steps.items():
         who = f" ({', '.join(dict.fromkeys(names))})" if len(steps) > 1 else ""
         yield text + who
-    for entry in entries:
-        if entry["beyond"]:
-            says = ", ".join(arm_axis.axes(plan.spec, entry["arm"])) or "it says"
+    for found in differences:
+        if found.beyond:
+            says = ", ".join(arm_axis.axes(plan.spec, found.arm)) or "it says"
             yield (
-                f"{_name(entry['arm'], entry['condition'])} differs in more than {says}: {', '.join(entry['beyond'])}; "
+                f"{arm_name(found.arm, found.condition)} differs in more than {says}: {', '.join(found.beyond)}; "
                 "name what is compared on purpose with `axis: [...]` in the study file"
             )
 
 
 def settled(plan: Plan) -> Iterator[str]:
     """What was chosen by tuning, in lines for the terminal."""
+    settings = {each.place: each.setting for each in plan.reported}
     for place in dict.fromkeys(each.place for each in plan.templates):
         choice = plan.chosen.get(place)
-        yield f"{_name(*place)}: {_chosen(choice) if choice else 'not tuned, trials are missing'}"
+        yield f"{arm_name(*place)}: {_chosen(choice, settings[place]) if choice else 'not tuned, trials are missing'}"
 
 
-def _chosen(choice: Choice) -> str:
-    setting = ", ".join(choice.setting)
+def _chosen(choice: Choice, setting: Setting) -> str:
+    text = ", ".join(setting)
     if choice.diverged:
-        return f"every setting that was tried diverged; {setting} is only the first; put other values into `tune`"
-    return setting + (" (at the edge of what was tried)" if choice.edges else "")
-
-
-def _name(arm: str, condition: str) -> str:
-    return f"{arm} with {condition}" if condition else arm
+        return f"every setting that was tried diverged; {text} is only the first; put other values into `tune`"
+    return text + (" (at the edge of what was tried)" if choice.edges else "")

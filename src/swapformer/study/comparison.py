@@ -10,8 +10,8 @@ from itertools import product
 from typing import Any, get_args
 
 from swapformer.errors import UsageError, suggest
+from swapformer.results.arms import Measure
 from swapformer.study.config import overrides as texts
-from swapformer.study.config.cost import Measure
 
 FIRST_TUNING_SEED = 1_000_000
 """Tuning seeds begin here unless they are named: no study reports seeds as large."""
@@ -24,8 +24,8 @@ Values = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """Each arm gets the best of these settings, chosen on seeds that are not reported."""
+class SearchSpace:
+    """The settings of `tune`: each arm gets the best of them, chosen on seeds that are not reported."""
 
     values: Values
     seeds: tuple[int, ...]
@@ -46,7 +46,7 @@ def combinations(values: Values | None) -> list[tuple[str, ...]]:
     return list(product(*keys))
 
 
-def parse_tune(raw: object) -> Tuning | None:
+def parse_tune(raw: object) -> SearchSpace | None:
     """`{optim.lr: [3e-4, 1e-3], seeds: 3}`; `seeds` is a number or a list."""
     if raw is None:
         return None
@@ -55,7 +55,7 @@ def parse_tune(raw: object) -> Tuning | None:
     seeds = raw.get("seeds", TUNING_SEEDS)
     numbered = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
     chosen = tuple(FIRST_TUNING_SEED + i for i in range(seeds)) if numbered else _seed_list(seeds)
-    return Tuning(_values({key: held for key, held in raw.items() if key != "seeds"}, "tune"), chosen)
+    return SearchSpace(_values({key: held for key, held in raw.items() if key != "seeds"}, "tune"), chosen)
 
 
 def parse_grid(raw: object) -> Values | None:

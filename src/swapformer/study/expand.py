@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
+from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
 from swapformer.study import roles
 from swapformer.study.comparison import combinations
 from swapformer.study.config import overrides as texts
-from swapformer.study.config.cost import UNITS, once
+from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.impossible_cells import require_comparison, require_values
 from swapformer.study.launch.trial import Config
-from swapformer.study.match import Matched, solve
-from swapformer.study.plan import STANDIN, Cell, Composer, Place, Plan, Setting, Template, make_trial, real_composer
+from swapformer.study.match import solve
+from swapformer.study.plan import STANDIN, Composer, Plan, Setting, Template, make_trial, real_composer
 from swapformer.study.spec import Spec
 
-__all__ = ["Cell", "Plan", "expand", "make_trial"]
+__all__ = ["Plan", "expand", "make_trial"]
 
 
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:
@@ -60,9 +61,9 @@ class _Expansion:
         self.spec, self.composer, self.extra = spec, composer, extra
         self._cost = once(composer.cost)
         self.templates: list[Template] = []
-        self.impossible: dict[Place, str] = {}
-        self.refused: dict[tuple[Place, Setting], str] = {}
-        self.matched: dict[Place, Matched] = {}
+        self.impossible: dict[ArmCondition, str] = {}
+        self.refused: dict[tuple[ArmCondition, Setting], str] = {}
+        self.matched: dict[ArmCondition, MatchedSize] = {}
 
     def compose(self, condition: str, overrides: Sequence[str]) -> None:
         """All arms in a condition."""
@@ -102,7 +103,7 @@ class _Expansion:
 
     def _settings(self, arm: str, condition: str, own: Sequence[str], level: Level | None) -> None:
         """A template for every setting of what is tuned that the arm can have."""
-        reasons: dict[tuple[Place, Setting], str] = {}
+        reasons: dict[tuple[ArmCondition, Setting], str] = {}
         before = len(self.templates)
         for template, reason in self._composed(arm, condition, texts.merge(own, level.solved if level else ())):
             if reason is not None:
@@ -132,7 +133,7 @@ class _Expansion:
         """Arms may choose different settings, so that what is matched must hold with each of them."""
         assert self.spec.match is not None, "there is a level where something is matched"
         measure = self.spec.match.measure
-        name = " with ".join(filter(None, (template.arm, template.condition)))
+        name = arm_name(*template.place)
         try:
             cost = self._cost(template.config, measure)
         except UsageError as error:

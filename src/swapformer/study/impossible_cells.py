@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from swapformer.errors import UsageError
-from swapformer.study.plan import Place, Plan, Setting, Template
+from swapformer.results.arms import ArmCondition, arm_name
+from swapformer.study.plan import Plan, Setting, Template
 from swapformer.study.spec import Spec
 
 
-def require_comparison(spec: Spec, templates: Sequence[Template], impossible: Mapping[Place, str]) -> None:
+def require_comparison(spec: Spec, templates: Sequence[Template], impossible: Mapping[ArmCondition, str]) -> None:
     """Refuse a study of several arms of which only the baseline is left."""
     if len(spec.arms) == 1 or any(each.arm != spec.baseline for each in templates):
         return
@@ -21,7 +22,9 @@ def require_comparison(spec: Spec, templates: Sequence[Template], impossible: Ma
     raise UsageError(f"a study needs an arm beside its baseline {spec.baseline!r}, but none is possible: {reasons}")
 
 
-def require_values(spec: Spec, templates: Sequence[Template], refused: Mapping[tuple[Place, Setting], str]) -> None:
+def require_values(
+    spec: Spec, templates: Sequence[Template], refused: Mapping[tuple[ArmCondition, Setting], str]
+) -> None:
     """Refuse a value of what is tuned that no arm can take."""
     taken = {override for each in templates for override in each.setting}
     for key, values in (spec.tune.values if spec.tune else {}).items():
@@ -34,16 +37,11 @@ def require_values(spec: Spec, templates: Sequence[Template], refused: Mapping[t
 def said(plan: Plan) -> Iterator[str]:
     """What was left out and why, in lines for the terminal."""
     for place, reason in plan.impossible.items():
-        yield f"arm {_name(place)} is impossible and left out: {reason}"
+        yield f"arm {arm_name(*place)} is impossible and left out: {reason}"
     for (place, setting), reason in plan.refused.items():
-        yield f"arm {_name(place)} cannot have {', '.join(setting)}, which is not tried: {reason}"
+        yield f"arm {arm_name(*place)} cannot have {', '.join(setting)}, which is not tried: {reason}"
     left = Counter(each.place for each in plan.templates)
     refused = dict.fromkeys(place for place, _ in plan.refused)
     yield from (
-        f"arm {_name(place)} is left with one setting, so nothing is tuned" for place in refused if left[place] < 2
+        f"arm {arm_name(*place)} is left with one setting, so nothing is tuned" for place in refused if left[place] < 2
     )
-
-
-def _name(place: Place) -> str:
-    arm, condition = place
-    return f"{arm} with {condition}" if condition else arm

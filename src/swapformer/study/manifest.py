@@ -1,95 +1,67 @@
-"""What the report needs to know about a study beside its trials: `manifest.json`."""
+"""The manifest of a plan: what a report needs to know about the study beside its trials."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.files import write_atomic
-from swapformer.results.store import Store
+from swapformer.results.arms import ArmDifference, Cell
+from swapformer.results.manifest import Axis, Manifest
+from swapformer.results.tuning import Refused, Tried, Tuning
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Config
-from swapformer.study.plan import Place, Plan, Setting
-
-SCHEMA_VERSION = 1
+from swapformer.study.plan import Plan
 
 
-def manifest(plan: Plan, provenance: Provenance, fairness: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What the report needs to know about a study beside the trials; `fairness` as in `arm_differences`."""
+def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmDifference] = ()) -> Manifest:
+    """The manifest of a plan; `differences` as in `arm_differences`."""
     spec = plan.spec
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": spec.name,
-        "scale": spec.scale,
-        "question": spec.question,
-        "baseline": spec.baseline,
-        "metrics": list(spec.metrics),
-        "arms": {arm: list(overrides) for arm, overrides in spec.arms.items()},
-        "axis": find_axis(plan),
-        "seeds": list(spec.seeds),
-        "claims": [dict(claim) for claim in spec.claims],
-        "looks": list(spec.looks),
-        "conditions": {name: _values(overrides) for name, overrides in spec.conditions.items() if name},
-        "cells": [
-            {**_at((cell.arm, cell.condition)), "seed": cell.seed, "trial": cell.trial.id} for cell in plan.cells
-        ],
-        "impossible": [{**_at(place), "reason": reason} for place, reason in plan.impossible.items()],
-        "tuning": _tuning(plan),
-        "fairness": list(fairness),
-        "command": provenance.command,
-        "commit": provenance.commit,
-        "longest_trained": plan.longest_trained,
-        "shared_config": plan.shared_config,
-    }
+    return Manifest(
+        name=spec.name,
+        scale=spec.scale,
+        question=spec.question,
+        baseline=spec.baseline,
+        metrics=tuple(spec.metrics),
+        arms={arm: tuple(overrides) for arm, overrides in spec.arms.items()},
+        axis=find_axis(plan),
+        seeds=tuple(spec.seeds),
+        claims=tuple(spec.claims),
+        looks=tuple(spec.looks),
+        conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
+        cells=tuple(Cell(cell.arm, cell.seed, cell.trial.id, cell.condition) for cell in plan.cells),
+        impossible_at=dict(plan.impossible),
+        tuning=_tuning(plan),
+        fairness=tuple(differences),
+        command=provenance.command,
+        commit=provenance.commit or "",
+        longest_trained=plan.longest_trained,
+        shared_config=plan.shared_config,
+    )
 
 
-def write_manifest(
-    plan: Plan, store: Store, provenance: Provenance, fairness: Sequence[Mapping[str, Any]] = ()
-) -> None:
-    """Put the manifest into the study's folder, atomically."""
-    folder = store.studies / plan.spec.name
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "manifest.json", json.dumps(manifest(plan, provenance, fairness), indent=1) + "\n")
-
-
-def _tuning(plan: Plan) -> dict[str, Any] | None:
+def _tuning(plan: Plan) -> Tuning | None:
     """What was tried on which seeds, and what was chosen."""
     tune = plan.spec.tune
     if tune is None:
         return None
-    return {
-        "metric": plan.spec.metrics[0],
-        "keys": list(tune.values),
-        "seeds": list(tune.seeds),
-        "tried": [
-            {**_at(template.place), "values": _values(template.setting), "trials": [trial.id for trial in trials]}
-            for template, trials in plan.tuning
-        ],
-        "refused": [
-            {**_at(place), "values": _values(setting), "reason": reason}
-            for (place, setting), reason in plan.refused.items()
-        ],
-        "chosen": [
-            {**_at(place), "values": _values(choice.setting), "edges": list(choice.edges), "diverged": choice.diverged}
-            for place, choice in plan.chosen.items()
-        ],
-    }
+    return Tuning(
+        metric=plan.spec.metrics[0],
+        keys=tuple(tune.values),
+        seeds=tune.seeds,
+        tried=tuple(
+            Tried(each.arm, each.condition, each.values, tuple(trial.id for trial in trials))
+            for each, trials in plan.tuning
+        ),
+        refused=tuple(
+            Refused(*where, texts.values(setting), reason) for (where, setting), reason in plan.refused.items()
+        ),
+        chosen=tuple(plan.chosen.values()),
+    )
 
 
-def _at(place: Place) -> dict[str, str]:
-    """An arm, and its condition where there is a grid."""
-    arm, condition = place
-    return {"arm": arm, "condition": condition} if condition else {"arm": arm}
-
-
-def _values(setting: Setting) -> dict[str, str]:
-    return {texts.key(override): override.partition("=")[2] for override in setting}
-
-
-def find_axis(plan: Plan) -> dict[str, Any] | None:
+def find_axis(plan: Plan) -> Axis | None:
     """The one config key that tells the arms apart by different numbers, with each arm's value; None without one."""
     named = plan.spec.axis
     keys = named or list({texts.key(override) for overrides in plan.spec.arms.values() for override in overrides})
@@ -100,7 +72,7 @@ def find_axis(plan: Plan) -> dict[str, Any] | None:
     values = {arm: values[arm] for arm in plan.spec.arms if arm in values}
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
     if numbers and len(set(values.values())) == len(values) > 1:
-        return {"key": key, "values": values}
+        return Axis(key, values)
     if named:
         raise UsageError(f"`axis` must name a key whose number differs in every arm, but {key} has {values}")
     return None

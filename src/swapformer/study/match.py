@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 from hydra.errors import InstantiationException
 
 from swapformer.errors import UsageError, suggest
+from swapformer.results.arms import UNITS, MatchedSize, Measure
 from swapformer.study.comparison import Matching
-from swapformer.study.config.cost import UNITS, Measure
 
 LARGEST = 1 << 20
 """No size that is solved for grows beyond this many units."""
@@ -27,35 +26,7 @@ SKIPPED = 512
 Cost = Callable[[Mapping[str, Any], Measure], int]
 
 
-@dataclass(frozen=True)
-class Matched:
-    """What an arm costs after its size was solved. `value` is None where it cost the same as it was composed."""
-
-    measure: Measure
-    key: str
-    value: int | float | None
-    cost: int
-    target: int
-
-    @property
-    def mismatch(self) -> float:
-        """How much more than the baseline it costs, as a fraction."""
-        return self.cost / self.target - 1
-
-    @property
-    def override(self) -> tuple[str, ...]:
-        """What sets the size."""
-        return () if self.value is None else (f"{self.key}={self.value}",)
-
-    @property
-    def text(self) -> str:
-        """`model.ffn.width=171 gives 49 999 parameters, +0.02 % of the baseline's 49 989`."""
-        what = "as it is, it has" if self.value is None else f"{self.key}={self.value} gives"
-        share = f"{100 * self.mismatch:+.2g} %" if self.mismatch else "exactly"
-        return f"{what} {self.cost:,} {UNITS[self.measure]}, {share} the baseline's {self.target:,}"
-
-
-def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost) -> Matched:
+def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost) -> MatchedSize:
     """The size that brings the cost of `config` nearest to `target`, the smaller of two that are equally near.
 
     A size that is a whole number (or null, which a part works out) is solved for whole numbers, one that is not for
@@ -70,7 +41,7 @@ def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost
         raise UsageError(f"`match` needs a baseline with {units}, but it has none; match another cost")
     found = cost(config, matching.measure)
     if found == target:
-        return Matched(matching.measure, key, None, found, target)
+        return MatchedSize(matching.measure, key, None, found, target)
 
     def value(size: int) -> int | float:
         return size / FINEST if isinstance(now, float) else size
@@ -104,7 +75,7 @@ def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost
             f"`match` cannot bring {units} to within {100 * matching.within:g} % of the baseline's {target:,} "
             f"by {key}: the nearest are {closest or 'impossible'}; choose another size, or allow more with `within`"
         )
-    return Matched(matching.measure, key, value(best), int(of(best)), target)
+    return MatchedSize(matching.measure, key, value(best), int(of(best)), target)
 
 
 def _smallest(cost: Callable[[int], float], target: int, start: int) -> int:

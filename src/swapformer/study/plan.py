@@ -7,17 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
 
-from swapformer.study.config.cost import Measure
+from swapformer.results.arms import ArmCondition, MatchedSize, Measure
+from swapformer.results.tuning import Choice
+from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Config, Trial
-from swapformer.study.match import Matched
 from swapformer.study.spec import Spec
 
 STANDIN = 2_147_483_629
 """Templates are composed with this seed, which is then replaced wherever it went: composing takes a hundred times
 longer than replacing. Any number that no config holds by chance will do."""
 
-Place = tuple[str, str]
-"""An arm in a condition of the grid; the condition has no name where there is no grid."""
 Setting = tuple[str, ...]
 """One override for each key that is tuned; empty where nothing is."""
 
@@ -55,31 +54,24 @@ class Template:
     config: Config
 
     @property
-    def place(self) -> Place:
-        """Where it stands."""
+    def place(self) -> ArmCondition:
+        """The arm in its condition."""
         return self.arm, self.condition
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """Key → value of what is tuned."""
+        return texts.values(self.setting)
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One arm with one seed, in one condition."""
+class PlannedTrial:
+    """One arm with one seed in one condition, and the trial that answers it."""
 
     arm: str
     seed: int
     trial: Trial
     condition: str = ""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The setting of an arm, and the keys whose chosen value is the first or last number of those that were tried.
-
-    `diverged`: every trial of every setting did, so that nothing was chosen by its results, and no edge says anything.
-    """
-
-    setting: Setting
-    edges: tuple[str, ...] = ()
-    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,31 +91,31 @@ class Plan:
     spec: Spec
     composer: Composer
     templates: tuple[Template, ...]
-    impossible: Mapping[Place, str] = field(default_factory=dict)
-    refused: Mapping[tuple[Place, Setting], str] = field(default_factory=dict)
-    matched: Mapping[Place, Matched] = field(default_factory=dict)
+    impossible: Mapping[ArmCondition, str] = field(default_factory=dict)
+    refused: Mapping[tuple[ArmCondition, Setting], str] = field(default_factory=dict)
+    matched: Mapping[ArmCondition, MatchedSize] = field(default_factory=dict)
     longest_trained: int | None = None
-    chosen: Mapping[Place, Choice] = field(default_factory=dict)
-    reach: Mapping[Place, int] = field(default_factory=dict)
+    chosen: Mapping[ArmCondition, Choice] = field(default_factory=dict)
+    reach: Mapping[ArmCondition, int] = field(default_factory=dict)
 
     @cached_property
     def reported(self) -> tuple[Template, ...]:
         """What is reported: one template for each arm and condition; none for an arm that is still to be tuned."""
         if self.spec.tune is None:
             return self.templates
-        chosen = {place: choice.setting for place, choice in self.chosen.items()}
-        return tuple(each for each in self.templates if chosen.get(each.place) == each.setting)
+        chosen = {place: choice.values for place, choice in self.chosen.items()}
+        return tuple(each for each in self.templates if chosen.get(each.place) == each.values)
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[PlannedTrial, ...]:
         """What the report is about."""
         return tuple(self._cells(self.reported))
 
     @property
-    def conceivable(self) -> tuple[Cell, ...]:
+    def conceivable(self) -> tuple[PlannedTrial, ...]:
         """What the report may come to be about: every seed of every setting that could be chosen."""
         return tuple(
-            Cell(each.arm, seed, self._trial(each, seed), each.condition)
+            PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
             for each in self.templates
             for seed in self.spec.seeds
         )
@@ -155,20 +147,20 @@ class Plan:
         reported = [each for each in self.reported if each.arm == self.spec.baseline]
         return with_seed((reported or baseline)[0].config, self.spec.seeds[0])
 
-    def settled(self, chosen: Mapping[Place, Choice]) -> Plan:
+    def settled(self, chosen: Mapping[ArmCondition, Choice]) -> Plan:
         """The plan with the setting of each arm."""
         return replace(self, chosen=chosen)
 
-    def reaching(self, seeds: int, places: Collection[Place] | None) -> Plan:
+    def reaching(self, seeds: int, places: Collection[ArmCondition] | None) -> Plan:
         """The plan with the first `seeds` seeds of some places, or of all."""
         chosen = {each.place for each in self.templates if places is None or each.place in places}
         return replace(self, reach={**self.reach, **dict.fromkeys(chosen, seeds)})
 
-    def _cells(self, templates: Sequence[Template]) -> Iterator[Cell]:
+    def _cells(self, templates: Sequence[Template]) -> Iterator[PlannedTrial]:
         first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
         for each in templates:
             for seed in self.spec.seeds[: self.reach.get(each.place, first)]:
-                yield Cell(each.arm, seed, self._trial(each, seed), each.condition)
+                yield PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
 
     def _trial(self, template: Template, seed: int) -> Trial:
         config = with_seed(template.config, seed)

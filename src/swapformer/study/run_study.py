@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.results import record as records
+from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import announced, disclose, settled
 from swapformer.study.config import overrides as texts
 from swapformer.study.impossible_cells import said
-from swapformer.study.launch.missing_trials import MISSING, RETRIES, Launch, run, status
-from swapformer.study.launch.progress import Progress
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import RETRIES, run, status
+from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
-from swapformer.study.manifest import write_manifest
+from swapformer.study.manifest import make_manifest
 from swapformer.study.plan import Plan
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.tune import choose
@@ -62,7 +64,7 @@ class Answer:
         if self.failed:
             counts = Counter(self.failed.values())
             what = ", ".join(f"{count} {status}" for status, count in counts.items())
-            recorded = [trial for trial, status in self.failed.items() if status != MISSING]
+            recorded = [trial for trial, status in self.failed.items() if status != records.MISSING]
             why = f"`swapformer trials {recorded[0]}` says why, " if recorded else "none of them has left a record; "
             raise StudyFailed(
                 f"{len(self.failed)} of {len(self.statuses)} trials have no result ({what}); {why}"
@@ -74,7 +76,7 @@ def answer(
     plan: Plan,
     store: Store,
     provenance: Provenance,
-    launch: Callable[[Progress], Launch],
+    launch: Callable[[StudyProgress], Launch],
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
@@ -86,15 +88,17 @@ def answer(
     for line in said(plan):
         log.warning("%s", line)
     store.prepare()
-    run((), store, launch(Progress((), store, quiet=True)), retries=retries)  # wrong settings of a launcher come first
-    fairness = disclose(plan)
-    _say(announced(plan, fairness), quiet)
+    nothing = StudyProgress((), store, quiet=True)
+    run((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
+    folder = store.studies / plan.spec.name
+    differences = disclose(plan)
+    _say(announced(plan, differences), quiet)
     if plan.spec.claims:
         _say([decidable(plan.spec)], quiet)
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
-        write_manifest(plan, store, provenance, fairness)
-        progress = Progress(trials, store, quiet, what)
+        write_manifest(folder, make_manifest(plan, provenance, differences))
+        progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
             run(trials, store, start, progress.tick, retries)
@@ -102,19 +106,18 @@ def answer(
     if plan.spec.tune is not None:
         attempt(plan.tuning_trials, "tuning trials")
         plan = plan.settled(choose(plan, store))
-        fairness = disclose(plan)
+        differences = disclose(plan)
         _say(settled(plan), quiet)
     from swapformer.report.build import build
     from swapformer.report.statistics.sequential import undecided
 
-    folder = store.studies / plan.spec.name
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
         places = undecided(folder, store.runs_dir) if turn else None
         if places is not None and not places:
             break
         plan = plan.reaching(seeds, places)
         attempt(plan.trials, "trials")
-    write_manifest(plan, store, provenance, fairness)
+    write_manifest(folder, make_manifest(plan, provenance, differences))
     report = build(folder, store.runs_dir, plan.spec.published if publish else None)
     asked = [*plan.tuning_trials, *plan.trials]
     return Answer(plan, {trial.id: status(trial, store) for trial in asked}, report)

@@ -14,7 +14,7 @@ from swapformer.paths import experiments_dir
 from swapformer.study import roles
 from swapformer.study.comparison import (
     Matching,
-    Tuning,
+    SearchSpace,
     Values,
     combinations,
     parse_grid,
@@ -61,7 +61,7 @@ class Spec:
     axis: tuple[str, ...]
     published: Path | None
     looks: tuple[int, ...] = ()
-    tune: Tuning | None = None
+    tune: SearchSpace | None = None
     match: Matching | None = None
     grid: Values | None = None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +10,13 @@ from statistics import fmean
 from typing import Any
 
 from swapformer.results import record as records
+from swapformer.results.arms import Cell, arm_name
 from swapformer.results.config import read_config
-from swapformer.results.manifest import Cell, Manifest, read_manifest
-from swapformer.results.record import Record
+from swapformer.results.history import newest_step
+from swapformer.results.manifest import Manifest, read_manifest
+from swapformer.results.record import MISSING, Record
 from swapformer.results.store import Store
 
-MISSING = "missing"
-_TAIL = 4096
 _STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED)
 
 
@@ -88,10 +86,10 @@ class Standing:
 
 def standing(folder: Path, store: Store) -> Standing:
     """The state of the study in `folder`. Raises UsageError where its manifest cannot be read."""
-    manifest = read_manifest(folder / "manifest.json")
+    manifest = read_manifest(folder)
     tuning = tuning_cells(manifest)
     found = {cell: store.read(cell.trial) for cell in (*tuning, *manifest.cells)}
-    statuses = {cell: _status(cell, record, store) for cell, record in found.items()}
+    statuses = {cell: store.status(cell.trial, record) for cell, record in found.items()}
     times = [record.seconds for record in found.values() if record is not None and record.final]
     usual = fmean(times) if times else None
     running = [
@@ -117,18 +115,10 @@ def tuning_cells(manifest: Manifest) -> list[Cell]:
     if manifest.tuning is None:
         return []
     return [
-        Cell(
-            f"{tried.arm} tuning {' '.join(f'{k}={v}' for k, v in tried.values.items())}", seed, trial, tried.condition
-        )
+        Cell(f"{tried.arm} tuning {tried.text}", seed, trial, tried.condition)
         for tried in manifest.tuning.tried
         for seed, trial in zip(manifest.tuning.seeds, tried.trials, strict=False)
     ]
-
-
-def _status(cell: Cell, record: Record | None, store: Store) -> str:
-    if record is not None:
-        return record.status
-    return records.RUNNING if store.claimed(cell.trial) else MISSING
 
 
 def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[str, int]]:
@@ -140,50 +130,30 @@ def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[
     return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
 
 
-def _place(cell: Cell) -> str:
-    return cell.arm + (f" with {cell.condition}" if cell.condition else "")
-
-
 def _stopped(cell: Cell, record: Record) -> Stopped:
-    return Stopped(cell.trial, _place(cell), cell.seed, record.status, record.attempts, record.reason or "")
+    return Stopped(
+        cell.trial, arm_name(cell.arm, cell.condition), cell.seed, record.status, record.attempts, record.reason or ""
+    )
 
 
 def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> Running:
     folder = store.directory(cell.trial)
-    step, steps = newest_step(folder / "metrics.csv"), _steps(read_config(folder))
+    step, steps = newest_step(folder), _steps(read_config(folder))
     share = min(step / steps, 1.0) if steps else 0.0
     if usual is not None:
         left: float | None = usual * (1 - share)
     else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
         fresh = record is not None and record.attempts == 1 and share > 0
-        left = _age(folder / "record.json") * (1 / share - 1) if fresh else None
-    return Running(cell.trial, _place(cell), cell.seed, step, steps, left, record.attempts if record else 1)
-
-
-def newest_step(history: Path) -> int:
-    """The step of the newest whole row of a history; 0 where there is none."""
-    try:
-        with history.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
-            lines = file.read().split(b"\n")[:-1]  # the last piece is empty, or a row that is being written
-    except OSError:
-        return 0
-    steps = [line.partition(b",")[0] for line in lines]
-    return next((int(step) for step in reversed(steps) if step.isdigit()), 0)
+        left = store.age(cell.trial) * (1 / share - 1) if fresh else None
+    return Running(
+        cell.trial, arm_name(cell.arm, cell.condition), cell.seed, step, steps, left, record.attempts if record else 1
+    )
 
 
 def _steps(config: Mapping[str, Any]) -> int | None:
     budget = config.get("budget")
     steps = budget.get("steps") if isinstance(budget, dict) else None
     return steps if isinstance(steps, int) and steps > 0 else None
-
-
-def _age(path: Path) -> float:
-    """Seconds since the file was written: a running trial writes its record when it starts, and then no more."""
-    try:
-        return max(time.time() - path.stat().st_mtime, 0.0)
-    except OSError:
-        return 0.0
 
 
 def _left(running: Sequence[Running], waiting: int, usual: float | None) -> float | None:

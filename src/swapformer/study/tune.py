@@ -9,11 +9,13 @@ from statistics import fmean
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
+from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
+from swapformer.results.tuning import Choice
 from swapformer.study.comparison import number
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Trial
-from swapformer.study.plan import Choice, Place, Plan, Setting
+from swapformer.study.plan import Plan, Setting
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Tried:
     """A setting as its tuning trials ended: the values of those that have one, how many ended without (they diverged),
     and how many have no result yet."""
 
-    place: Place
+    place: ArmCondition
     setting: Setting
     values: tuple[float, ...]
     lost: int
@@ -33,7 +35,7 @@ class Tried:
         return self.lost, -mean if direction == "higher" and self.values else mean
 
 
-def choose(plan: Plan, store: Store) -> dict[Place, Choice]:
+def choose(plan: Plan, store: Store) -> dict[ArmCondition, Choice]:
     """The best setting of every arm whose tuning trials all have their result.
 
     A setting with fewer diverged trials is better than one with a better mean. Of equal ones the first in the study
@@ -42,7 +44,7 @@ def choose(plan: Plan, store: Store) -> dict[Place, Choice]:
     Raises:
         UsageError: when no trial says which direction of the metric is good.
     """
-    by_place: dict[Place, list[Tried]] = {}
+    by_place: dict[ArmCondition, list[Tried]] = {}
     for each in (_tried(plan, template.place, template.setting, trials, store) for template, trials in plan.tuning):
         by_place.setdefault(each.place, []).append(each)
     complete = {place: all_of for place, all_of in by_place.items() if not any(each.missing for each in all_of)}
@@ -51,7 +53,7 @@ def choose(plan: Plan, store: Store) -> dict[Place, Choice]:
     return {place: _choice(best, complete[place]) for place, best in chosen.items()}
 
 
-def _tried(plan: Plan, place: Place, setting: Setting, trials: Sequence[Trial], store: Store) -> Tried:
+def _tried(plan: Plan, place: ArmCondition, setting: Setting, trials: Sequence[Trial], store: Store) -> Tried:
     found = [store.read(trial.id) for trial in trials]
     ended = [record for record in found if record is not None and record.final]
     metric = plan.spec.metrics[0]
@@ -72,8 +74,8 @@ def _direction(plan: Plan, store: Store) -> str:
 
 def _choice(best: Tried, tried: Sequence[Tried]) -> Choice:
     if not any(each.values for each in tried):
-        return Choice(best.setting, diverged=True)
-    return Choice(best.setting, tuple(_edges(best, [each.setting for each in tried])))
+        return Choice(*best.place, texts.values(best.setting), diverged=True)
+    return Choice(*best.place, texts.values(best.setting), tuple(_edges(best, [each.setting for each in tried])))
 
 
 def _edges(best: Tried, settings: Sequence[Setting]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from swapformer.conformance import FIRST, LAWS, Verdict, examine
 from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
+from swapformer.options import filled
 from swapformer.study.config.compose import compose
 from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
@@ -82,13 +83,14 @@ def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str
     with explained(others):
         config = compose([*SMALL, *others])
     given = dict(override.split("=", 1) for override in overrides if override not in others)
-    config["model"][slot] = {
+    node = {
         "_target_": part,
         "_partial_": True,
         "_convert_": "all",
         **_own_settings(target, names, given),
         **{name: _node(slot, given[name]) for name in getattr(target, "combines", ()) if name in given},
     }
+    config["model"][slot] = filled(slot, target.__name__.lower(), node)
     return slot, config
 
 

@@ -13,7 +13,7 @@ from swapformer.report.build import write
 from swapformer.report.page.versus_page import plain, render, show
 from swapformer.report.versus import Versus, compare, side
 from swapformer.results.config import differences, read_config
-from swapformer.results.manifest import Manifest
+from swapformer.results.manifest import Manifest, manifest_path
 from swapformer.tools.lookup import store_of, study_folder
 
 NOT_COMPARED = ("runs_dir", "logger", "seed")
@@ -40,7 +40,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
 def _folder(name: str, overrides: Sequence[str]) -> Path:
     """The study that a name means, or the folder of one in another store."""
     path = Path(name)
-    if (path / "manifest.json").is_file():
+    if manifest_path(path).is_file():
         return path.resolve()
     return study_folder(store_of(overrides), name)
 

@@ -10,9 +10,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan
+from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.tools.figure_panels import Panel, by_head, curves, figure, image
 from swapformer.training.assemble import build_model, build_plan

@@ -7,12 +7,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
+from swapformer.results.config import read_config
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import overrides as texts
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if record.status != FINISHED:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config(folder)
     notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:

@@ -36,7 +36,7 @@ def apart(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def studies(store: Store) -> list[str]:
     """The names of the studies that were run in a store."""
-    return sorted(path.parent.name for path in store.studies.glob("*/manifest.json"))
+    return [folder.name for folder in store.study_folders()]
 
 
 def study_folder(store: Store, name: str) -> Path:

@@ -9,13 +9,13 @@ from itertools import chain, takewhile
 from pathlib import Path
 
 import torch
-import yaml
 
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
 from swapformer.model.topology import Topology
 from swapformer.random import stream
+from swapformer.results.config import read_config
 from swapformer.results.store import Store
 from swapformer.task.base import Task
 from swapformer.training.data import draw_positions, positions_drawn_from
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     directory = store.directory(record.id)
     if not (directory / "checkpoints" / "last.ckpt").exists():
         raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
-    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config(directory)
     task, model = restore(config, directory)
     if not task.predicts_next:
         raise UsageError(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from swapformer.errors import UsageError
-from swapformer.results.record import STATUSES
+from swapformer.results.record import MISSING, STATUSES
 from swapformer.study.launch.progress import human
-from swapformer.study.status import MISSING, Standing, standing
+from swapformer.study.status import Standing, standing
 from swapformer.tools.lookup import apart, store_of, studies, study_folder
 
 

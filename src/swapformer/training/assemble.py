@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ MODEL_SLOTS = ("topology", "depth", "init")
 LAYER_SLOTS = (
     "position",
     "attention",
+    "extension",
     "score",
     "normaliser",
     "pattern",
@@ -59,7 +60,7 @@ def build_task(config: Config) -> Task:
     return task
 
 
-def factory(node: Config) -> Callable[..., Any]:
+def factory(node: Config) -> partial[Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     assert node["_partial_"], "a part's node makes a factory"
     settings = {key: _setting(value) for key, value in node.items() if not key.startswith("_")}
@@ -67,6 +68,7 @@ def factory(node: Config) -> Callable[..., Any]:
 
 
 def _setting(value: Any) -> Any:
+    """A setting in which every node of a part is a factory; a slot that holds several parts maps names to factories."""
     if isinstance(value, Mapping):
         return factory(value) if "_target_" in value else {key: _setting(held) for key, held in value.items()}
     return [_setting(held) for held in value] if isinstance(value, list) else value
@@ -112,11 +114,11 @@ def encoder_node(model: Config) -> Config:
 
 def _layers(model: Config, dims: Dims, overrides: Sequence[Config]) -> tuple[LayerPlan, ...]:
     """The plans of a stack's layers, which share what they can."""
-    base = {slot: factory(model[slot]) for slot in LAYER_SLOTS}
+    base = {slot: _setting(model[slot]) for slot in LAYER_SLOTS}
     shared: dict[Any, Any] = {}
 
     def layer(index: int, own: Config) -> LayerPlan:
-        slots = {slot: factory(own[slot]) if slot in own else base[slot] for slot in LAYER_SLOTS}
+        slots = {slot: _setting(own[slot]) if slot in own else base[slot] for slot in LAYER_SLOTS}
         sizes = {name: value for name, value in own.items() if name in LAYER_SIZES}
         stated = build_dims({**model, **sizes}, dims.vocab_size)
         changes = {name: getattr(stated, name) for name in LAYER_SIZES}

@@ -10,8 +10,8 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
-from swapformer.results.durable import move
-from swapformer.results.history_writer import History
+from swapformer.results.files import move
+from swapformer.results.history import HistoryWriter
 from swapformer.training.heartbeat import Pulse
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import Stop
@@ -33,21 +33,21 @@ class Watch(Callback):
     the loss of the first step.
 
     Args:
-        path: the history's file; None where another rank writes it.
+        folder: of the trial; None where another rank writes its history.
         log_every: steps.
         divergence: multiple of the first loss.
     """
 
-    def __init__(self, path: Path | None, log_every: int, divergence: float, accumulate: int) -> None:
-        self.path, self.log_every, self.divergence, self.accumulate = path, log_every, divergence, accumulate
+    def __init__(self, folder: Path | None, log_every: int, divergence: float, accumulate: int) -> None:
+        self.folder, self.log_every, self.divergence, self.accumulate = folder, log_every, divergence, accumulate
         self.first: float | None = None
         self.total: Any = 0.0
         self.last_loss = self.rate = math.nan
-        self.history: History | None = None
+        self.history: HistoryWriter | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.path is not None:
-            self.history = History(self.path, trainer.global_step)
+        if self.folder is not None:
+            self.history = HistoryWriter(self.folder, trainer.global_step)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)

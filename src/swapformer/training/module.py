@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
 from swapformer.model.auxiliary import take_auxiliary_loss
-from swapformer.model.context import Tokens
 from swapformer.model.layers import declare, origin_of
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream_seed
 from swapformer.targets import make

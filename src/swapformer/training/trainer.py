@@ -29,7 +29,7 @@ class InPlace(TorchCheckpointIO):
     """Writes a checkpoint into the folder that it is for.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
-    and where a process that is killed leaves it behind. A draft may be cut: `results.durable.move` makes it count.
+    and where a process that is killed leaves it behind. A draft may be cut: `results.files.move` makes it count.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -44,8 +44,7 @@ def make_trainer(
     """The trainer of this process, whose files rank 0 writes."""
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
-    history = directory / "metrics.csv" if ranks.first else None
-    watch = Watch(history, config["log_every"], config["divergence"], accumulate)
+    watch = Watch(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
     callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
     bar = ranks.first and sys.stderr.isatty()
     return Trainer(

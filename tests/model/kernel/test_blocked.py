@@ -14,13 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from configs import accepted
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import SDPA, Auto, Blocked, Kernel, Plan, Reference
+from swapformer.model.kernel import SDPA, AttentionPlan, Auto, Blocked, Kernel, Reference
 from swapformer.model.normaliser import Entmax15, Normaliser, Sigmoid, Sink, Softmax, TopK
 from swapformer.model.pattern import AllOf, AnyOf, Causal, Dilated, Full, Longformer, Pattern, PerHead, Reach, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position, RelativeKey, TransformerXL
 from swapformer.model.score import Additive, Dot, Score
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 
 DIMS = Dims(d_model=16, num_layers=1, num_heads=2, head_dim=8, max_len=512, vocab_size=5)
@@ -75,7 +76,9 @@ def widened(*parts: torch.nn.Module) -> list[Tensor]:
     return parameters
 
 
-def computed(kernel: Kernel, plan: Plan, position: Position, tokens: Tokens, parameters: list[Tensor]) -> list[Tensor]:
+def computed(
+    kernel: Kernel, plan: AttentionPlan, position: Position, tokens: Tokens, parameters: list[Tensor]
+) -> list[Tensor]:
     """Output and the gradients that exist, of random inputs and a random direction."""
     given = inputs(len(tokens))
     out = kernel(*given, plan, position, Context(tokens, tokens, torch.float64), 0.0)
@@ -103,7 +106,7 @@ def test_blocks_give_the_outputs_and_gradients_of_the_reference(
 ) -> None:
     """The reference is the specification: one matrix of logits, masked. Every row and column of cases is met."""
     parameters = widened(position, score, normaliser)
-    plan, tokens = Plan(score, normaliser, pattern), Tokens.of(LENGTH, **PLACES[places])
+    plan, tokens = AttentionPlan(score, normaliser, pattern), Tokens.of(LENGTH, **PLACES[places])
     assert Blocked(DIMS).refuses(plan, position) is None
     fast, slow = (computed(kernel, plan, position, tokens, parameters) for kernel in (Blocked(DIMS), Reference(DIMS)))
     gap = max((a - b).abs().max().item() for a, b in zip(fast, slow, strict=True))
@@ -111,8 +114,8 @@ def test_blocks_give_the_outputs_and_gradients_of_the_reference(
     assert gap < 1e-10
 
 
-def window(before: int = 15, position: Position | None = None) -> tuple[Plan, Position]:
-    plan = Plan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), Window(DIMS, before=before))
+def window(before: int = 15, position: Position | None = None) -> tuple[AttentionPlan, Position]:
+    plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), Window(DIMS, before=before))
     return plan, position or Position(DIMS)
 
 
@@ -159,7 +162,7 @@ def operations(kernel: Kernel, length: int, pattern: Pattern) -> int:
     """Floating-point operations of the matrix products of a forward, counted without data."""
     q, k, v = (torch.empty(1, 2, length, 8, device="meta") for _ in range(3))
     tokens = Tokens.of(length, device="meta")
-    plan = Plan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
+    plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
     with FlopCounterMode(display=False) as counter:
         kernel(q, k, v, plan, Position(DIMS), Context(tokens, tokens), 0.0)
     return counter.get_total_flops()
@@ -197,7 +200,7 @@ def test_blocks_that_differ_only_in_where_they_stand_share_masks_and_biases() ->
     for length in (512, 2048):
         pattern, tokens = Counting(DIMS, before=60), Tokens.of(length)
         context = Context(tokens, tokens, torch.float64)
-        plan = Plan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
+        plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
         for _ in range(2):  # two layers
             Blocked(DIMS)(*inputs(length), plan, ALiBi(DIMS, decay=8.0), context, 0.0)
         counts.append(pattern.asked)

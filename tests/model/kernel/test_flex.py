@@ -11,13 +11,14 @@ from torch import Tensor
 from configs import accepted, small
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel import Flex, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Flex, Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Longformer, Pattern, PerHead, Window
 from swapformer.model.position import FIRE, T5, ALiBi, Position
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -47,7 +48,7 @@ def computed(
     kernel: Flex | Reference, pattern: Pattern, position: Position, places: dict[str, Tensor], given: list[Tensor]
 ) -> Tensor:
     tokens = Tokens.of(LENGTH, device=given[0].device, **places)
-    plan = Plan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
+    plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), pattern)
     assert kernel.refuses(plan, position) is None
     return kernel(*given, plan, position, Context(tokens, tokens, given[0].dtype), 0.0)
 

@@ -9,7 +9,8 @@ import pytest
 
 from swapformer.errors import UsageError
 from swapformer.study.config.budget import text
-from swapformer.study.config.compose import check, compose, flops_of_a_step, trial_id
+from swapformer.study.config.compose import check, compose, flops_of_a_step
+from swapformer.study.config.identity import trial_id
 from swapformer.training.fit import fit
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "task.batch_size=4", "eval.final_batches=1"]

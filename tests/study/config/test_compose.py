@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.study.config.compose import check, compose, identity, trial_id
+from swapformer.study.config.compose import check, compose
+from swapformer.study.config.identity import trial_id
 from swapformer.training.assemble import build_model
-from swapformer.training.fit import fit
 
 COPY = ["task=copy", "model.num_layers=4", "model.d_model=32", "model.num_heads=4"]
 
@@ -131,60 +129,3 @@ def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message
 
 def test_a_study_of_the_leak_may_let_a_decoder_see_the_future() -> None:
     check(composed("model/pattern=full", "allow=[future]"))
-
-
-class TestIdentity:
-    def test_what_cannot_change_a_result_is_not_in_it(self) -> None:
-        same = composed("runs_dir=elsewhere", "checkpoint_every=7", "probes=head_similarity")
-        assert trial_id(same) == trial_id(composed())
-
-    @pytest.mark.parametrize(
-        "override",
-        ["seed=1", "data_seed=1", "model.dropout=0.1", "optim.lr=2e-3", "budget.steps=7", "trainer.threads=2",
-         "task.batch_size=8", "eval.every=7", "eval.final_batches=3", "schedule.final=0.2", "model/kernel=reference"],
-    )  # fmt: skip
-    def test_what_can_change_a_result_is_in_it(self, override: str) -> None:
-        assert trial_id(composed(override)) != trial_id(composed())
-
-    def test_text_is_known_by_its_content_and_not_by_its_path(self, tmp_path: Path) -> None:
-        text = "the quick brown fox jumps over the lazy dog. " * 200
-        paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
-        for path, content in zip(paths, (text, text, text + "!"), strict=True):
-            path.write_text(content)
-        ids = [trial_id(compose(["task=text", "task/source=files", f"task.source.path={path}"])) for path in paths]
-        assert ids[0] == ids[1] != ids[2]
-
-    def test_a_part_from_outside_counts_with_its_source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        source = tmp_path / "outside_part.py"
-        source.write_text("from swapformer.model.position import Position\nclass Mine(Position):\n    pass\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.setenv("SWAPFORMER_PACKAGES", "outside_part")
-        config = composed("model/position=none", "model.position._target_=outside_part.Mine")
-        before = identity(config)["foreign_parts"]
-        assert list(before) == ["outside_part.Mine"]
-        source.write_text(source.read_text() + "# changed\n")
-        from swapformer.study.config import compose as module
-
-        module._source_hash.cache_clear()
-        assert identity(config)["foreign_parts"] != before
-        sys.modules.pop("outside_part")
-
-    def test_changed_data_make_another_trial_and_are_noticed_in_training(self, tmp_path: Path) -> None:
-        path = tmp_path / "text.txt"
-        path.write_text("the quick brown fox jumps over the lazy dog. " * 200)
-        before = compose(["task=text", "task/source=files", f"task.source.path={path}"])
-        path.write_text("the quick brown fox jumps over the lazy cat. " * 200)
-        after = compose(["task=text", "task/source=files", f"task.source.path={path}"])
-        assert trial_id(before) != trial_id(after)
-        with pytest.raises(UsageError, match="the data have changed since this trial was named"):
-            fit(before, tmp_path / "trial")
-
-    def test_a_probe_of_the_users_own_does_not_rename_a_trial(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "outside.py").write_text(
-            "from swapformer.probes.base import Probe as Base\nclass Probe(Base): ...\n"
-        )
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.setenv("SWAPFORMER_PACKAGES", "outside")
-        assert trial_id(composed("+probes.mine._target_=outside.Probe")) == trial_id(composed())

@@ -18,10 +18,9 @@ from study.parents import parent, read, statuses, wait_until
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.child import Child
-from swapformer.study.launch.local import POLL, LocalLauncher
+from swapformer.study.launch.local import POLL, LocalLauncher, short_sockets
 from swapformer.study.launch.missing_trials import run
 from swapformer.study.launch.slots import Slot
-from swapformer.study.launch.sockets import short_sockets
 from swapformer.study.launch.trial import Trial
 
 
@@ -59,7 +58,7 @@ def test_trials_keep_their_slots_and_are_run_once_though_the_fork_server_dies(st
     os.kill(server(journal), signal.SIGKILL)
     most = 0
     while process.poll() is None:
-        most = max(most, sum(store.claimed(trial.id) for trial in trials))
+        most = max(most, sum(store.locked(trial.id) for trial in trials))
     assert (process.returncode, most) == (0, 2)
     assert statuses(trials, store) == ["finished"] * 4
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
@@ -75,7 +74,7 @@ def test_a_stop_reaches_trials_whose_fork_server_has_died(store: Store, journal:
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) != 0
     trials = [fakes.trial(journal, seed=seed, behaviour="hang") for seed in range(2)]
-    assert not any(store.claimed(trial.id) for trial in trials)
+    assert not any(store.locked(trial.id) for trial in trials)
     assert statuses(trials, store) == ["interrupted", "interrupted"]
 
 

@@ -84,7 +84,7 @@ def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_agai
 
     def other(claimed: threading.Event) -> None:
         theirs = Store(store.runs_dir)
-        with theirs.claim(trial.id):
+        with theirs.lock(trial.id):
             claimed.set()
             watched.wait()
             theirs.write(Record(trial.id, "failed", seed=0, started=now()))

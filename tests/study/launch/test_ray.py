@@ -121,7 +121,7 @@ def test_trials_stop_with_the_process_that_has_started_ray_and_can_be_resumed(st
     wait_until(lambda: len(fakes.runs(journal)) == 1, 60)
     process.kill()
     process.wait()
-    wait_until(lambda: not store.claimed(trial.id), 60)
+    wait_until(lambda: not store.locked(trial.id), 60)
     assert statuses([trial], store) == ["killed"]
     run([trial], store, launcher(store))
     assert statuses([trial], store) == ["finished"]
@@ -140,7 +140,7 @@ def test_a_stop_ends_the_running_trials_where_they_can_be_resumed(
     stop(process.pid, number)
     assert process.wait(timeout=60) != 0
     trials = [fakes.trial(journal, seed=seed, behaviour="hang") for seed in range(3)]
-    wait_until(lambda: not any(store.claimed(trial.id) for trial in trials), 60)
+    wait_until(lambda: not any(store.locked(trial.id) for trial in trials), 60)
     ended, *others = sorted(statuses(trials, store))
     assert others == ["missing", "missing"]
     assert ended == "interrupted" or (ended, stop, number) == ("killed", os.killpg, signal.SIGTERM)

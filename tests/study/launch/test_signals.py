@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from swapformer.study.launch.signals import signals_wait
+from swapformer.study.launch.signals import deferred_signals
 
 
 @pytest.mark.parametrize("taken_by_another", [False, True])
@@ -23,7 +23,7 @@ def test_a_stop_waits_for_the_end_of_the_block_whichever_thread_takes_it(taken_b
 
     other = threading.Thread(target=take)
     other.start()  # before the block, so that it does not keep signals waiting
-    with pytest.raises(KeyboardInterrupt), signals_wait():
+    with pytest.raises(KeyboardInterrupt), deferred_signals():
         begun.set()
         taken.wait()
         if not taken_by_another:

@@ -11,10 +11,9 @@ from study import fakes
 from study.parents import statuses
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
-from swapformer.study.launch.gpus import visible_gpus
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.slots import make_slots
+from swapformer.study.launch.slots import make_slots, visible_gpus
 from swapformer.study.launch.trial import Trial
 
 FOUR = "".join(f"GPU {i}: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3{i})\n" for i in range(4))

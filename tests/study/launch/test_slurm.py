@@ -21,8 +21,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.missing_trials import run
-from swapformer.study.launch.slurm import SlurmLauncher
-from swapformer.study.launch.slurm_queue import note, noted
+from swapformer.study.launch.slurm import SlurmLauncher, read_jobs, write_jobs
 from swapformer.study.launch.trial import Trial
 
 pytestmark = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install 'swapformer[slurm]'")
@@ -98,7 +97,7 @@ def test_the_script_asks_for_what_the_trials_need(store: Store, journal: Path, c
     )
     assert asked["signal"] == "USR2@30", "submitit's signal for a preemption"
     assert not {"mem", "partition", "account", "qos", "constraint"} & asked.keys(), "the cluster's defaults"
-    assert noted(store.runs_dir / "slurm") == {"100_0": trials[0].id, "100_1": trials[1].id}
+    assert read_jobs(store.runs_dir / "slurm") == {"100_0": trials[0].id, "100_1": trials[1].id}
     assert jobs == {trials[0].id: "100_0", trials[1].id: "100_1"}
 
 
@@ -218,9 +217,9 @@ def test_a_stop_while_jobs_are_submitted_names_them_and_none_is_submitted_twice(
 def test_a_note_of_jobs_that_cannot_be_read_is_named_and_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    note(tmp_path, {"7_0": "a", "7_1": "b"})
+    write_jobs(tmp_path, {"7_0": "a", "7_1": "b"})
     (tmp_path / "8.json").write_text("[")
-    assert noted(tmp_path) == {"7_0": "a", "7_1": "b"}
+    assert read_jobs(tmp_path) == {"7_0": "a", "7_1": "b"}
     assert "8.json does not say which jobs were submitted" in caplog.text
 
 

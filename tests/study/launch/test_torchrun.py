@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_or_hangs_costs_its_trial_alone_and_the_trial_goes
         talked.update(places(one.id))
         os.kill(ranks(one.id)[1], number)
         struck = time.monotonic()
-        wait_until(lambda: not store.claimed(one.id))
+        wait_until(lambda: not store.locked(one.id))
         ended.append(time.monotonic() - struck)
 
     launch = LocalLauncher(store, fakes.PROVENANCE, slots=3)

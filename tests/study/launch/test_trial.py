@@ -104,7 +104,7 @@ def test_a_signal_ends_a_trial_as_interrupted(store: Store, journal: Path, numbe
     assert run(trial, store) == "interrupted"
     sender.join()
     assert {n: signal.getsignal(n) for n in before} == before
-    assert not store.claimed(trial.id)
+    assert not store.locked(trial.id)
 
 
 def test_a_corrupt_checkpoint_is_set_aside_and_the_trial_trained_anew(store: Store, journal: Path) -> None:
@@ -139,6 +139,6 @@ def test_a_probe_that_fails_is_noted_and_the_training_stays_finished(store: Stor
 
 def test_a_trial_that_another_process_holds_is_left_alone(store: Store, journal: Path) -> None:
     trial = fakes.trial(journal)
-    with store.claim(trial.id):
+    with store.lock(trial.id):
         assert execute(trial, Store(store.runs_dir), fakes.PROVENANCE, fakes.WORK) is None
     assert fakes.runs(journal) == []

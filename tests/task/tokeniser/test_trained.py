@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.study.config.compose import compose, trial_id
+from swapformer.study.config.compose import compose
+from swapformer.study.config.identity import trial_id
 from swapformer.task.labelled import Classification
 from swapformer.task.source import Files, Snippets
 from swapformer.task.tokeniser import BPE, MASK, VOCABULARY_FILE, Bytes, Characters, Tokeniser, Trained, WordPiece

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 
 _NOWHERE = -(2**30)
 """The cell of what fills up the last chunk, which no place sees."""

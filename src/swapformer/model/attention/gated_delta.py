@@ -1,4 +1,4 @@
-"""A recurrent mixer that forgets by a gate and corrects what it remembers."""
+"""Gated DeltaNet: a recurrent state that forgets by a gate and corrects what it holds for a key."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.convolution import filters
-from swapformer.model.attention.decay import Decay
-from swapformer.model.attention.linear_ops import refusal_of_terms, split_heads, wide
-from swapformer.model.attention.recurrence import Steps, recur
-from swapformer.model.attention.recurrent_state import Carry, go_on, require_causal, take_in
+from swapformer.model.attention.common import refusal_of_terms, require_causal, split_heads
+from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
+from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.layers import Linear, Role, gain
+from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import rms_norm
@@ -32,8 +31,8 @@ class GatedDeltaNet(Attention):
 
     Args:
         expand: V/E.
-        convolution: width of the convolution over places, one filter for each channel of q, k and v.
-        rate_min, rate_max, step_min, step_max: how heads forget at the start, as in `Decay`.
+        convolution: width of the convolution over positions, one filter for each channel of q, k and v.
+        rate_min, rate_max, step_min, step_max: how fast heads forget at the start, as in `Decay`.
         norm_eps: ε.
 
     Raises:
@@ -71,7 +70,7 @@ class GatedDeltaNet(Attention):
         self.gate = Linear(width, values, Role.GATE, bias=False)
         self.strength = Linear(width, heads, Role.GATE, bias=False)
         self.decay = Decay(dims, rate_min=rate_min, rate_max=rate_max, step_min=step_min, step_max=step_max)
-        (self.taps,) = filters(convolution, 2 * keys + values)
+        (self.taps,) = convolution_filters(convolution, 2 * keys + values)
         self.gain, self.norm_eps = gain(self.value_width, start=1.0), norm_eps
         self.out = Linear(values, width, Role.ATTENTION_OUT, bias=bias)
         self.dropout = nn.Dropout(dims.dropout)
@@ -82,27 +81,27 @@ class GatedDeltaNet(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "gated delta attention cannot read a memory"
-        return self.dropout(go_on(self, self.advance, x, context, position))
+        return self.dropout(continue_from_cache(self, self.advance, x, context, position))
 
     def advance(
-        self, x: Tensor, context: Context, position: Position, carry: Carry | None = None
-    ) -> tuple[Tensor, Carry]:
-        """The output [B, T, D] at new places x, and what later ones need; `carry` is that of the places before."""
+        self, x: Tensor, context: Context, position: Position, before: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """The output [B, T, D] for new tokens x and the state after them; `before` is the state before them."""
         tokens = context.query
-        new = take_in(x, (self.query, self.key, self.value), self.taps, tokens, carry)
+        new = RecurrentInputs.of(x, (self.query, self.key, self.value), self.taps, tokens, before)
         q, k = (self._unit(split_heads(y, self.key_width)) for y in (new.q, new.k))
         q, k = position.rotate(q, k, context)
         log_decay, _ = self.decay(x, tokens.padding)
-        strength = wide(self.strength(x)).sigmoid().mT
+        strength = widen(self.strength(x)).sigmoid().mT
         if tokens.padding is not None:
             strength = strength.masked_fill(tokens.padding[:, None], 0.0)
-        v = wide(split_heads(new.v, self.value_width))
-        mixed, state = recur(
-            Steps(wide(q) * self.key_width**-0.5, wide(k), v, log_decay, strength, new.fresh), new.state
+        v = widen(split_heads(new.v, self.value_width))
+        mixed, state = run_recurrence(
+            StateUpdates(widen(q) * self.key_width**-0.5, widen(k), v, log_decay, strength, new.fresh), new.state
         )
         normed = rms_norm(mixed.to(x.dtype), self.gain, self.norm_eps).transpose(1, 2).flatten(2)
-        return self.out(normed * functional.silu(self.gate(x))), new.carry(state)
+        return self.out(normed * functional.silu(self.gate(x))), new.after(state)
 
     def _unit(self, x: Tensor) -> Tensor:
         """x / √(Σ x² + ε), which is smooth at zero."""
-        return x * (wide(x).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(x.dtype)
+        return x * (widen(x).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(x.dtype)

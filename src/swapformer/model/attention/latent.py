@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.kv_cache import with_kept
-from swapformer.model.attention.linear_ops import split_heads
+from swapformer.model.attention.common import split_heads, with_cached
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
-from swapformer.model.kernel import Kernel, Plan, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
@@ -95,7 +94,7 @@ class MLA(Attention):
         self.query_gain = gain(query_rank, start=1.0) if query_rank is not None and norm_eps is not None else None
         self.score, self.normaliser, self.kernel, self.pattern = score, normaliser, kernel, pattern
         self.isotropic = score.isotropic
-        self.plan, self.dropout = Plan(score, normaliser, pattern), nn.Dropout(dims.dropout)
+        self.plan, self.dropout = AttentionPlan(score, normaliser, pattern), nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, seen = self._project(x, context, position, memory)
@@ -123,7 +122,7 @@ class MLA(Attention):
         """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim], and the context of q and k."""
         read = x if memory is None else memory
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
-        latent, key, context = with_kept(self, latent, key, context, self.pattern, position, memory)
+        latent, key, context = with_cached(self, latent, key, context, self.pattern, position, memory)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
         still, turning = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
         turning, shared = position.rotate(turning, key[:, None], context)

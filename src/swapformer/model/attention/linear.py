@@ -6,19 +6,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.linear_ops import (
-    Pair,
-    implied_weights,
-    refusal_of_terms,
-    require_plain,
-    split_heads,
-    weighted_mean,
-    wide,
-    without_padding,
-)
+from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
+from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role
+from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 
@@ -67,6 +60,6 @@ class LinearAttention(Attention):
     def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> tuple[Pair, Pair]:
         """φ(q) and φ(k), each [B, H, T, E], and the two turned by the position."""
         projected = self.query(x), self.key(x if memory is None else memory)
-        q, k = (functional.elu(wide(split_heads(y, self.head_dim))) + 1 for y in projected)
+        q, k = (functional.elu(widen(split_heads(y, self.head_dim))) + 1 for y in projected)
         k = without_padding(k, context)
         return (q, k), position.rotate(q, k, context)

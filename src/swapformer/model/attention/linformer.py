@@ -10,13 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.documents import Hidden, each_document, masked
-from swapformer.model.attention.linear_ops import refusal_of_terms, require_full, split_heads
-from swapformer.model.context import Context, Tokens
+from swapformer.model.attention.common import (
+    Hidden,
+    for_each_document,
+    masked,
+    refusal_of_terms,
+    require_full,
+    split_heads,
+)
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 
 
 class Linformer(Attention):
@@ -77,7 +84,7 @@ class Linformer(Attention):
             landmarks = (_mixtures(keys, masked(k, hidden)), _mixtures(values, masked(v, hidden)))
             return functional.scaled_dot_product_attention(q, *landmarks, dropout_p=dropout)
 
-        return self.dropout(self.out(each_document(mix, context).transpose(1, 2).flatten(2)))
+        return self.dropout(self.out(for_each_document(mix, context).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """softmax(q (A k)ᵀ / √E) C, [B, H, Q, K]."""
@@ -89,7 +96,7 @@ class Linformer(Attention):
             implied = logits.softmax(-1) @ values
             return implied if hidden is None else implied.masked_fill(hidden[:, None, None, :], 0.0)
 
-        return each_document(mix, context)
+        return for_each_document(mix, context)
 
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None

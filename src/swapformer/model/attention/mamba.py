@@ -1,4 +1,4 @@
-"""A recurrent mixer whose state decays by one number for each head."""
+"""Mamba-2: a recurrent state that decays by one number for each head."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.convolution import filters
-from swapformer.model.attention.decay import Decay
-from swapformer.model.attention.linear_ops import refusal_of_terms, split_heads, wide
-from swapformer.model.attention.recurrence import Steps, recur
-from swapformer.model.attention.recurrent_state import Carry, go_on, require_causal, take_in
+from swapformer.model.attention.common import refusal_of_terms, require_causal, split_heads
+from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
+from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.layers import Linear, Role, gain
+from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import rms_norm
@@ -37,8 +36,8 @@ class Mamba2(Attention):
         state_dim: N.
         num_groups: G, heads that have q and k of their own.
         expand: V/E.
-        convolution: width of the convolution over places, one filter for each channel of q, k and v.
-        rate_min, rate_max, step_min, step_max: how heads forget at the start, as in `Decay`.
+        convolution: width of the convolution over positions, one filter for each channel of q, k and v.
+        rate_min, rate_max, step_min, step_max: how fast heads forget at the start, as in `Decay`.
         norm_eps: ε, in squared units of the values.
 
     Raises:
@@ -87,7 +86,7 @@ class Mamba2(Attention):
         self.value = Linear(width, values, Role.VALUE, bias=bias)
         self.gate = Linear(width, values, Role.GATE, bias=False)
         self.decay = Decay(dims, rate_min=rate_min, rate_max=rate_max, step_min=step_min, step_max=step_max)
-        (self.taps,) = filters(convolution, 2 * keys + values)
+        (self.taps,) = convolution_filters(convolution, 2 * keys + values)
         self.skip, self.gain, self.norm_eps = gain(heads, start=1.0), gain(values, start=1.0), norm_eps
         self.out = Linear(values, width, Role.ATTENTION_OUT, bias=bias)
         self.dropout = nn.Dropout(dims.dropout)
@@ -98,21 +97,23 @@ class Mamba2(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "mamba2 cannot read a memory"
-        return self.dropout(go_on(self, self.advance, x, context, position))
+        return self.dropout(continue_from_cache(self, self.advance, x, context, position))
 
     def advance(
-        self, x: Tensor, context: Context, position: Position, carry: Carry | None = None
-    ) -> tuple[Tensor, Carry]:
-        """The output [B, T, D] at new places x, and what later ones need; `carry` is that of the places before."""
+        self, x: Tensor, context: Context, position: Position, before: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """The output [B, T, D] for new tokens x and the state after them; `before` is the state before them."""
         tokens = context.query
-        new = take_in(x, (self.query, self.key, self.value), self.taps, tokens, carry)
+        new = RecurrentInputs.of(x, (self.query, self.key, self.value), self.taps, tokens, before)
         q, k = position.rotate(split_heads(new.q, self.state_dim), split_heads(new.k, self.state_dim), context)
-        q, k = (wide(y).repeat_interleave(self.repeats, dim=1) for y in (q, k))
+        q, k = (widen(y).repeat_interleave(self.repeats, dim=1) for y in (q, k))
         v = split_heads(new.v, self.value_width)
         log_decay, step = self.decay(x, tokens.padding)
-        mixed, state = recur(Steps(q, k, wide(v) * step[..., None], log_decay, fresh=new.fresh), new.state)
+        mixed, state = run_recurrence(
+            StateUpdates(q, k, widen(v) * step[..., None], log_decay, fresh=new.fresh), new.state
+        )
         heads = (mixed.to(x.dtype) + self.skip[:, None, None] * v).transpose(1, 2).flatten(2)
-        return self.out(self._norm(heads * functional.silu(self.gate(x)))), new.carry(state)
+        return self.out(self._norm(heads * functional.silu(self.gate(x)))), new.after(state)
 
     def _norm(self, y: Tensor) -> Tensor:
         """RMSNorm over the values of each group, with a gain for each channel."""

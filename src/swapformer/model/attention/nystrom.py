@@ -7,11 +7,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.documents import Hidden, each_document, masked
-from swapformer.model.attention.linear_ops import in_full_precision, refusal_of_terms, require_full, split_heads, wide
+from swapformer.model.attention.common import (
+    Hidden,
+    for_each_document,
+    masked,
+    refusal_of_terms,
+    require_full,
+    split_heads,
+)
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, StackedLinear
+from swapformer.model.ops import widen, without_autocast
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 
@@ -82,8 +89,8 @@ class Nystrom(Attention):
             return mixed if self.filters is None else mixed + self._convolve(values)
 
         # The inverse has large entries that cancel, more of them the longer it is iterated.
-        with in_full_precision(x.device):
-            mixed = each_document(mix, context).to(x.dtype)
+        with without_autocast(x.device):
+            mixed = for_each_document(mix, context).to(x.dtype)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
@@ -98,15 +105,15 @@ class Nystrom(Attention):
             one_each = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
             return implied + self._convolve(masked(one_each, hidden_key))
 
-        with in_full_precision(x.device):
-            return each_document(mix, context)
+        with without_autocast(x.device):
+            return for_each_document(mix, context)
 
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [B, H, Q, E] and k, v [B, H, K, E], rotated, in float32 or wider."""
         source = x if memory is None else memory
-        q, k, v = (wide(split_heads(y, self.head_dim)) for y in (self.query(x), self.key(source), self.value(source)))
+        q, k, v = (widen(split_heads(y, self.head_dim)) for y in (self.query(x), self.key(source), self.value(source)))
         return *position.rotate(q, k, context), v
 
     def _factors(self, q: Tensor, k: Tensor, hidden_query: Hidden, hidden_key: Hidden) -> Factors:

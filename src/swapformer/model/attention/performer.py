@@ -6,19 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.linear_ops import (
-    Pair,
-    implied_weights,
-    refusal_of_terms,
-    require_plain,
-    split_heads,
-    weighted_mean,
-    wide,
-    without_padding,
-)
+from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
+from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role
+from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.random import stream
@@ -84,7 +77,7 @@ class Performer(Attention):
         q, k = (split_heads(y, self.head_dim) for y in projected)
         q, k = position.rotate(q, k, context)
         scale = self.head_dim**-0.25
-        log_q, log_k = log_features(wide(q) * scale, wide(k) * scale, self.directions)
+        log_q, log_k = log_features(widen(q) * scale, widen(k) * scale, self.directions)
         # Any factor of a query's own cancels between numerator and denominator.
         return (log_q - log_q.detach().amax(-1, keepdim=True)).exp(), without_padding(log_k.exp(), context)
 

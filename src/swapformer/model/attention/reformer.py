@@ -8,10 +8,11 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.buckets import Cells, Chunks, hashes
-from swapformer.model.attention.linear_ops import refusal_of_terms, require_plain, split_heads, wide
+from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role
+from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.random import stream
@@ -78,7 +79,7 @@ class Reformer(Attention):
         if context.query is context.key:
             mixed = self._by_rounds(q, k, v, cells, context.key.order)
         else:
-            mixed = self._by_pairs(q, k, cells, context) @ wide(v)
+            mixed = self._by_pairs(q, k, cells, context) @ widen(v)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
@@ -89,7 +90,7 @@ class Reformer(Attention):
     def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor, Cells]:
         """q [B, H, Q, E], k and v [B, H, K, E] with those kept of earlier places, rotated, and where places stand."""
         q, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.value(x)))
-        buckets, shared = hashes(wide(q.detach()), self.rotations), q
+        buckets, shared = hashes(widen(q.detach()), self.rotations), q
         if context.cache is not None:
             shared, v, kept = context.cache.append(self, q, v, buckets.mT.int())
             buckets = kept.mT.long()
@@ -125,4 +126,4 @@ class Reformer(Attention):
 
 def _logits(q: Tensor, k: Tensor, seen: Tensor, itself: Tensor) -> Tensor:
     """q_i·k_j where i sees j, −∞ where it does not, and next to it for a place with itself."""
-    return wide(q @ k.mT).masked_fill(~seen, float("-inf")).masked_fill(itself, _SELF)
+    return widen(q @ k.mT).masked_fill(~seen, float("-inf")).masked_fill(itself, _SELF)

@@ -42,9 +42,9 @@ class Nothing(FFN):
         return x.new_zeros(x.shape)
 
 
-def hidden_width(width: int | None, default: float) -> int:
-    """F: the width that is set, else the default rounded to a whole number."""
-    chosen = round(default) if width is None else width
+def hidden_width(dims: Dims, width: int | None, expansion: float | None, share: float = 1.0) -> int:
+    """F: the `width` that is set, else share · expansion · D rounded, where an expansion that is not set is 4."""
+    chosen = round(share * (4.0 if expansion is None else expansion) * dims.d_model) if width is None else width
     if not isinstance(chosen, int) or chosen < 1:
         raise ValueError(
             f"the `width` of a feed-forward layer must be a whole number of at least 1, but it is {chosen}; "

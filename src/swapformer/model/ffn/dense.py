@@ -14,8 +14,8 @@ class MLP(FFN):
     """dropout(act(xW₁ + b₁)W₂ + b₂) (Vaswani et al. 2017, arXiv:1706.03762).
 
     Args:
-        expansion: F/D.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
         clip: activations are held within ±clip; None for no bound. With relu and 6 it is ReLU6.
         drop_hidden: whether dropout falls on the activations too, before W₂.
         drop_output: whether dropout falls on the update, after W₂.
@@ -29,7 +29,7 @@ class MLP(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        expansion: float,
+        expansion: float | None = None,
         width: int | None = None,
         clip: float | None = None,
         drop_hidden: bool = False,
@@ -38,7 +38,7 @@ class MLP(FFN):
         super().__init__()
         if clip is not None and clip <= 0:
             raise ValueError(f"`clip` of a feed-forward layer must be positive or null, but it is {clip}.")
-        width = hidden_width(width, expansion * dims.d_model)
+        width = hidden_width(dims, width, expansion)
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)
         self.activation, self.clip = activation, clip
@@ -60,16 +60,18 @@ class GLU(FFN):
     rounding.
 
     Args:
-        expansion: F/D of the MLP with as many weights.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D of the MLP with as many weights; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
 
     Raises:
         ValueError: if the width is below 1.
     """
 
-    def __init__(self, dims: Dims, *, activation: Activation, expansion: float, width: int | None = None) -> None:
+    def __init__(
+        self, dims: Dims, *, activation: Activation, expansion: float | None = None, width: int | None = None
+    ) -> None:
         super().__init__()
-        width = hidden_width(width, 2 / 3 * expansion * dims.d_model)
+        width = hidden_width(dims, width, expansion, share=2 / 3)
         self.gate = Linear(dims.d_model, width, Role.FFN_GATE, bias=dims.bias)
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)

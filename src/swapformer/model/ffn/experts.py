@@ -27,8 +27,8 @@ class MoE(FFN):
         experts: S.
         top_k: k.
         balance: weight of the balancing loss; 0.01 in Switch.
-        expansion: F/D of one expert.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D of one expert; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
 
     Raises:
         ValueError: if k is not in 1 … S.
@@ -45,13 +45,13 @@ class MoE(FFN):
         experts: int,
         top_k: int,
         balance: float,
-        expansion: float,
+        expansion: float | None = None,
         width: int | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:
             raise ValueError(f"`top_k` must lie in 1 … `experts`, but it is {top_k} of {experts}.")
-        width = hidden_width(width, expansion * dims.d_model)
+        width = hidden_width(dims, width, expansion)
         self.experts, self.top_k, self.balance = experts, top_k, balance
         self.router = Linear(dims.d_model, experts, Role.ROUTER, bias=False)
         self.up = StackedLinear(experts, dims.d_model, width, Role.FFN_IN, bias=dims.bias, active=top_k)

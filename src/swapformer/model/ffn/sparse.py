@@ -18,8 +18,8 @@ class LowRank(FFN):
     so that gradients reach both.
 
     Args:
-        expansion: F/D.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
         rank: R.
 
     Raises:
@@ -27,12 +27,12 @@ class LowRank(FFN):
     """
 
     def __init__(
-        self, dims: Dims, *, activation: Activation, expansion: float, rank: int, width: int | None = None
+        self, dims: Dims, *, activation: Activation, rank: int, expansion: float | None = None, width: int | None = None
     ) -> None:
         super().__init__()
         if rank < 1:
             raise ValueError(f"`rank` of a low-rank feed-forward layer must be at least 1, but it is {rank}.")
-        width = hidden_width(width, expansion * dims.d_model)
+        width = hidden_width(dims, width, expansion)
         self.up = nn.Sequential(
             Linear(dims.d_model, rank, Role.FFN_IN, bias=False), Linear(rank, width, Role.FFN_IN, bias=dims.bias)
         )
@@ -54,8 +54,8 @@ class BlockSparse(FFN):
     arXiv:2204.00595).
 
     Args:
-        expansion: F/D.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
         blocks: S.
 
     Raises:
@@ -63,10 +63,16 @@ class BlockSparse(FFN):
     """
 
     def __init__(
-        self, dims: Dims, *, activation: Activation, expansion: float, blocks: int, width: int | None = None
+        self,
+        dims: Dims,
+        *,
+        activation: Activation,
+        blocks: int,
+        expansion: float | None = None,
+        width: int | None = None,
     ) -> None:
         super().__init__()
-        d_model, width = dims.d_model, hidden_width(width, expansion * dims.d_model)
+        d_model, width = dims.d_model, hidden_width(dims, width, expansion)
         if blocks < 1 or d_model % blocks or width % blocks:
             raise ValueError(
                 f"`blocks` must divide d_model and the feed-forward width, but {blocks} does not divide both {d_model} "
@@ -90,8 +96,8 @@ class TopK(FFN):
     k = max(1, round(fraction · F)); ties with the k-th are kept (Li et al. 2023, arXiv:2210.06313, section 4).
 
     Args:
-        expansion: F/D.
-        width: F itself, in place of `expansion`; None to follow it.
+        expansion: F/D; 4 where neither it nor `width` is given.
+        width: F itself, in place of `expansion`.
         fraction: share of the activations that is kept, in (0, 1].
 
     Raises:
@@ -99,12 +105,18 @@ class TopK(FFN):
     """
 
     def __init__(
-        self, dims: Dims, *, activation: Activation, expansion: float, fraction: float, width: int | None = None
+        self,
+        dims: Dims,
+        *,
+        activation: Activation,
+        fraction: float,
+        expansion: float | None = None,
+        width: int | None = None,
     ) -> None:
         super().__init__()
         if not 0 < fraction <= 1:
             raise ValueError(f"`fraction` of a top-k feed-forward layer must lie in (0, 1], but it is {fraction}.")
-        width = hidden_width(width, expansion * dims.d_model)
+        width = hidden_width(dims, width, expansion)
         self.kept = max(1, round(fraction * width))
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)

@@ -15,7 +15,7 @@ from swapformer.model.score import Score
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class AttentionPlan:
     """What an attention asks of a kernel, tensors aside."""
 
     score: Score
@@ -33,17 +33,17 @@ class Kernel(ABC):
     accelerator: str | None = None
 
     @abstractmethod
-    def refuses(self, plan: Plan, position: Position) -> str | None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         """Why this kernel cannot compute such an attention; None if it can."""
 
     @abstractmethod
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         """out [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], rotated already."""
 
 
-def beyond_fused(name: str, plan: Plan, position: Position) -> str | None:
+def beyond_fused(name: str, plan: AttentionPlan, position: Position) -> str | None:
     """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, does not suffice."""
     if not plan.normaliser.is_softmax:
         return f"kernel {name} computes softmax only, not {type(plan.normaliser).__name__}"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel.base import Kernel, Plan
+from swapformer.model.kernel.base import AttentionPlan, Kernel
 from swapformer.model.kernel.blocks import Block, Pieces, cut, in_turn, index
 from swapformer.model.kernel.reference import Reference
 from swapformer.model.kernel.sdpa import SDPA
@@ -28,7 +28,7 @@ class Blocked(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.fused, self.general = SDPA(dims, backend="auto"), Reference(dims)
 
-    def refuses(self, plan: Plan, position: Position) -> str | None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         if not plan.pattern.reach.bounded:
             return (
                 "kernel blocked computes bands, such as model/pattern=window, dilated, longformer or "
@@ -41,13 +41,13 @@ class Blocked(Kernel):
             )
         return None
 
-    def pays(self, plan: Plan, context: Context) -> bool:
+    def pays(self, plan: AttentionPlan, context: Context) -> bool:
         """Whether it is faster than one block of all, as measured on a CPU: for 256 places and more, two bands each."""
         reach, length = plan.pattern.reach, len(context.key)
         return _divisible(plan, context) and length >= max(256, 2 * (reach.before + reach.after + reach.step))
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         kernel: Kernel = self.general if self.fused.refuses(plan, position) else self.fused
         attend = partial(kernel, plan=plan, position=position, dropout=dropout)
@@ -74,12 +74,12 @@ class Blocked(Kernel):
         return out
 
 
-def _divisible(plan: Plan, context: Context) -> bool:
+def _divisible(plan: AttentionPlan, context: Context) -> bool:
     """Whether the pattern is a band over places whose order is known without reading it."""
     return plan.pattern.reach.bounded and context.query is context.key and context.key.consecutive
 
 
-def _alike(plan: Plan, position: Position, context: Context) -> bool:
+def _alike(plan: AttentionPlan, position: Position, context: Context) -> bool:
     """Whether mask and terms of a block depend on its shape alone."""
     independent = position.relative or not (position.has_bias or position.has_scores)
     return context.uniform and independent and not plan.pattern.anchored and not plan.pattern.tags

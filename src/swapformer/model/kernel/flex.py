@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel.base import Kernel, Plan, beyond_fused
+from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
 from swapformer.model.pattern import Pattern
-from swapformer.model.position import Position
+from swapformer.model.position import Position, shared_bias
+from swapformer.model.tokens import Tokens
 
 Lookup = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(row of the batch, head, query, key), all scalars → the value of that pair."""
@@ -33,7 +34,7 @@ class Flex(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.dropout, self.head_dim = dims.dropout, dims.head_dim
 
-    def refuses(self, plan: Plan, position: Position) -> str | None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         if self.dropout:
             return f"kernel flex cannot drop weights, but model.dropout={self.dropout}"
         if self.head_dim < 16:
@@ -41,7 +42,7 @@ class Flex(Kernel):
         return beyond_fused("flex", plan, position)
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         assert dropout == 0, "flex has no dropout; `refuses` says so"
         unfused: Callable[..., Any] = flex_attention
@@ -78,7 +79,7 @@ def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | 
     if not position.has_bias:
         return None
     by_distance = context.uniform and position.relative
-    bias = (_distances(context) if by_distance else context).bias(position)
+    bias = shared_bias(position, _distances(context) if by_distance else context)
     assert bias is not None, "a position that states `has_bias` has one"
     return _by_distance(bias.to(dtype), len(context.query)) if by_distance else _by_pair(bias.to(dtype))
 

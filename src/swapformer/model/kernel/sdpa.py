@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.kernel.base import Kernel, Plan, beyond_fused
-from swapformer.model.position import Position
+from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
+from swapformer.model.position import Position, shared_bias
 
 _BACKENDS = {
     "math": SDPBackend.MATH,
@@ -41,11 +41,11 @@ class SDPA(Kernel):
             raise ValueError(f"`backend` of sdpa must be one of auto, {', '.join(_BACKENDS)}, but it is {backend!r}.")
         self.backend = _BACKENDS.get(backend)
 
-    def refuses(self, plan: Plan, position: Position) -> str | None:
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         return beyond_fused("sdpa", plan, position)
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, position: Position, context: Context, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         # is_causal is aligned to the top left, so it is right only when the queries are all of the keys.
         causal = plan.pattern.plain_causal and context.plain and not position.has_bias
@@ -57,9 +57,9 @@ class SDPA(Kernel):
             )
 
 
-def _mask(plan: Plan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:
+def _mask(plan: AttentionPlan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:
     """Mask and bias as the one argument that SDPA takes: bool where there is no bias, else `dtype` with −∞."""
-    allowed, bias = context.mask(plan.pattern), context.bias(position)
+    allowed, bias = context.mask(plan.pattern), shared_bias(position, context)
     if bias is None:
         return allowed
     return (bias if allowed is None else torch.where(allowed, bias, float("-inf"))).to(dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from swapformer.model.context import Tokens
+from swapformer.model.tokens import Tokens
 
 
 @dataclass(frozen=True)

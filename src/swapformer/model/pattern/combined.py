@@ -9,9 +9,9 @@ from operator import and_, or_
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern
+from swapformer.model.tokens import Tokens
 
 Patterns = Mapping[str, Callable[[Dims], Pattern]]
 

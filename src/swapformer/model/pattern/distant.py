@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
+from swapformer.model.tokens import Tokens
 
 
 class Distant(Pattern):

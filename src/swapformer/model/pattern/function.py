@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, steps_ahead
+from swapformer.model.tokens import Tokens
 
 Rule = Callable[..., Tensor]
 """rule(query, key, its own keywords) → bool [B|1, H|1, Q, K]."""

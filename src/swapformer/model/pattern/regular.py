@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
+from swapformer.model.tokens import Tokens
 
 
 class Full(Pattern):

@@ -1,7 +1,7 @@
 """Position encodings: how a place tells the model where it stands."""
 
 from swapformer.model.position.absolute import Learned, LearnedInterpolated, Sinusoidal
-from swapformer.model.position.base import Position
+from swapformer.model.position.base import Position, shared_bias
 from swapformer.model.position.bias import T5, ALiBi
 from swapformer.model.position.combined import Randomized, Sum
 from swapformer.model.position.contextual import CoPE, TransformerXL
@@ -37,4 +37,5 @@ __all__ = [
     "TransformerXL",
     "XPos",
     "YaRN",
+    "shared_bias",
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Tokens
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position, wide
+from swapformer.model.tokens import Tokens
 
 
 class Sinusoidal(Position):

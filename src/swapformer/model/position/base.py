@@ -7,8 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.tokens import Tokens
 
 
 class Position(nn.Module):
@@ -70,6 +71,11 @@ class Position(nn.Module):
     def bias(self, context: Context) -> Tensor | None:
         """A term [B|1, H, Q, K] that depends on positions alone, added after the scaling; None for none."""
         return None
+
+
+def shared_bias(position: Position, context: Context) -> Tensor | None:
+    """The bias of a position encoding, computed once for all layers that read a context."""
+    return context.once(("bias", position), lambda: position.bias(context))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

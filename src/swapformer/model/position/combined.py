@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.position.base import Position
+from swapformer.model.position.base import Position, shared_bias
+from swapformer.model.tokens import Tokens
 
 
 class Sum(Position):
@@ -58,7 +59,7 @@ class Sum(Position):
         return _total(self.first.scores(q, k, context), self.second.scores(q, k, context))
 
     def bias(self, context: Context) -> Tensor | None:
-        return _total(context.bias(self.first), context.bias(self.second))
+        return _total(shared_bias(self.first, context), shared_bias(self.second, context))
 
 
 def _total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -109,4 +110,4 @@ class Randomized(Position):
         return self.encoding.scores(q, k, context)
 
     def bias(self, context: Context) -> Tensor | None:
-        return context.bias(self.encoding)
+        return shared_bias(self.encoding, context)

@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.position.base import Position
 from swapformer.model.position.rotary import Rotation
 from swapformer.model.position.stretched import checked_factor, checked_length
+from swapformer.model.tokens import Tokens
 
 
 class Llama3Rotary(Position):

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.position.base import Position, wide
+from swapformer.model.tokens import Tokens
 
 Table = tuple[Tensor, Tensor]
 """cos and sin of the angles, each [B|1, 1, T, R], laid out for a pairing."""

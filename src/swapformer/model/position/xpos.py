@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.context import Context, Tokens
+from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.position.base import Position, wide
 from swapformer.model.position.rotary import Rotation, Table
+from swapformer.model.tokens import Tokens
 
 
 class XPos(Position):

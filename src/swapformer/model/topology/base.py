@@ -11,12 +11,12 @@ from torch.nn import functional
 
 from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
-from swapformer.model.context import Tokens
 from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.tokens import Tokens
 
 
 class Topology(nn.Module, ABC):

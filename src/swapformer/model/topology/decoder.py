@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from swapformer.model.cache import Cache
-from swapformer.model.context import Tokens
 from swapformer.model.depth import Journey
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
 
 

@@ -9,12 +9,12 @@ from torch.nn import functional
 
 from swapformer.interface import MAIN
 from swapformer.model.cache import Cache
-from swapformer.model.context import Tokens
 from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import Embedding, Linear, Role, settle, shift
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
 
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from swapformer.model.cache import Cache
-from swapformer.model.context import Tokens
 from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import settle
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
 
 

@@ -40,7 +40,7 @@ def draw(scene: Scene) -> list[Drawn]:
             found.append(
                 strip_plot.by_arm(scene, metric) if axis is None else strip_plot.along_axis(scene, metric, axis)
             )
-        found += [forest.differences(scene, metric) for metric in manifest.metrics]
+        found += [forest.forest_plot(scene, metric) for metric in manifest.metrics]
         for metric in single:
             found += [curves.learning(scene, metric), curves.gap(scene, metric)]
     return _unique([figure for figure in found if figure is not None])

@@ -17,7 +17,7 @@ from swapformer.report.statistics.arm_summary import Comparison
 from swapformer.report.statistics.claims import Claim
 
 
-def differences(scene: Scene, metric: str) -> Drawn | None:
+def forest_plot(scene: Scene, metric: str) -> Drawn | None:
     """Paired differences to the baseline with 95 % t intervals, and the margins that the study's claims set."""
     compared = [(arm, summary.comparison) for arm, summary in scene.summaries(metric).items() if summary.comparison]
     compared = [(arm, comparison) for arm, comparison in compared if comparison.pairs]

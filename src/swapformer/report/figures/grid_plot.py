@@ -11,7 +11,7 @@ from swapformer.report.figures import panels, svg
 from swapformer.report.figures.figure_data import Drawn, Scene
 from swapformer.report.figures.style import INK
 from swapformer.report.figures.tooltips import Hover, interval_text
-from swapformer.results.fairness_summary import Values
+from swapformer.results.arms import Values
 
 
 def across(metric: str, conditions: Mapping[str, Values], scenes: Mapping[str, Scene]) -> Drawn | None:

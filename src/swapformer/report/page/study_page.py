@@ -18,7 +18,7 @@ from swapformer.report.page.verdict_cards import card
 from swapformer.report.records import Records
 from swapformer.report.statistics.grid_effects import Effects, effects
 from swapformer.report.statistics.grid_verdict import OUTCOMES, Everywhere
-from swapformer.results import fairness_summary
+from swapformer.results.arms import UNITS_IN_FULL
 from swapformer.results.costs import Costs
 
 
@@ -66,7 +66,7 @@ def render(
         "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],
         "matches": [each for each in manifest.fairness if each.match is not None],
         "flops": {(each.arm, each.condition): each.flops for each in manifest.fairness},
-        "units": fairness_summary.UNITS,
+        "units": UNITS_IN_FULL,
         "lost": list(cells[cells["status"] != "finished"].itertuples(index=False)),
         "finished": int((cells["status"] == "finished").sum()),
         "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),

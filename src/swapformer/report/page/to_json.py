@@ -11,7 +11,7 @@ from swapformer.report.page import wording
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 from swapformer.report.tuning import Tuned
-from swapformer.results.fairness_summary import Fairness
+from swapformer.results.arms import ArmDifference
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def tuned_dict(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def fairness_dict(fairness: Fairness) -> dict[str, Any]:
+def fairness_dict(fairness: ArmDifference) -> dict[str, Any]:
     """How one arm differs from the baseline."""
     plain = asdict(fairness) | {"flops": _finite(fairness.flops)}
     return plain | {"mismatch": fairness.match.mismatch if fairness.match else None}

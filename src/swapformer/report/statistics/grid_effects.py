@@ -14,7 +14,7 @@ from scipy import linalg, stats
 from swapformer.report import number_format
 from swapformer.report.statistics.estimates import FloatArray, Opened, mean_estimate
 from swapformer.report.statistics.evidence import BoolArray, Evidence
-from swapformer.results.fairness_summary import Values
+from swapformer.results.arms import Values
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,9 @@
-"""From overrides to the resolved configuration of a trial, and from that to the trial's identity."""
+"""Composes overrides into the resolved configuration of a trial, and checks it."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -18,30 +14,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.results.arms import Measure
 from swapformer.study.config import budget
 from swapformer.study.config import cost as counted
+from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
+from swapformer.study.config.identity import environment_class as environment_class
+from swapformer.study.config.identity import trial_id as trial_id
 from swapformer.study.config.init_from import resolve
 from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.rules.compatibility import check as check_parts
-from swapformer.targets import find, require_known_folder, targets
+from swapformer.targets import require_known_folder
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
-
-RESULTS_EPOCH = 3
-"""Raised whenever a change can move a number, so that older trials are not taken for new ones."""
-
-_CHANGES_RESULT = (
-    "seed",
-    "data_seed",
-    "model",
-    "eval",
-    "divergence",
-    "log_every",
-    "optim",
-    "schedule",
-    "trainer",
-    "init_fresh",
-)
 
 Config = dict[str, Any]
 
@@ -92,7 +76,7 @@ def finalise(composed: DictConfig) -> Config:
 
 
 def _load_option(slot: str, name: str) -> Config:
-    """The settings of an option of a model slot."""
+    """What each slot that an option of a model slot fills holds then: an attention may bring extensions."""
     repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     found = repository.load_config(f"model/{slot}/{name}")
     if found is None:
@@ -100,8 +84,8 @@ def _load_option(slot: str, name: str) -> Config:
         raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
     composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
     assert isinstance(composed, dict)
-    node: Config = composed["model"][slot]
-    return node
+    slots: Config = composed["model"]
+    return slots
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -117,7 +101,7 @@ def check(config: Mapping[str, Any]) -> None:
     check_parts(config, task)
 
 
-def cost(config: Mapping[str, Any], what: counted.Measure) -> int:
+def cost(config: Mapping[str, Any], what: Measure) -> int:
     """One cost of a configuration: see `swapformer.study.config.cost.cost`."""
     return counted.cost(config, task_of(config), what)
 
@@ -146,73 +130,3 @@ _TASKS: dict[str, Task] = {}
 def _task_key(config: Mapping[str, Any]) -> str:
     """Settings and data: a file that has changed makes another task."""
     return json.dumps([config["task"], config["data"]], sort_keys=True)
-
-
-def environment_class(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What two trials must share for their numbers to be comparable bit by bit."""
-    trainer = config["trainer"]
-    return {
-        "device": trainer["accelerator"],
-        "torch": version("torch"),
-        "threads": trainer["threads"],
-        "deterministic": trainer["deterministic"],
-        **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
-    }
-
-
-_OFF = {"strategy": None, "gradient_checkpointing": False, "compile": False}
-"""Settings of a trainer that change nothing unless they are used: a trial without them is what it was before."""
-
-
-def _computed(trainer: Mapping[str, Any]) -> Config:
-    """What of a trainer can change a result, to rounding at least: not how long it waits for a hung process."""
-    return {
-        key: value for key, value in trainer.items() if key != "heartbeat" and not (key in _OFF and value == _OFF[key])
-    }
-
-
-def identity(config: Mapping[str, Any]) -> Config:
-    """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
-    task = _without_places(config["task"])
-    parts = {key: config[key] for key in (*_CHANGES_RESULT, "task")}
-    start = config["init_from"]
-    return {
-        **{key: config[key] for key in _CHANGES_RESULT},
-        "trainer": _computed(config["trainer"]),
-        "budget": {"steps": config["budget"]["steps"]},  # however it was asked for
-        "init_from": None if start is None else start["weights"],
-        "task": task,
-        "data": config["data"],
-        "environment": environment_class(config),
-        "foreign_parts": {target: _source_hash(target) for target in sorted(set(_foreign_targets(parts)))},
-        "results_epoch": RESULTS_EPOCH,
-    }
-
-
-def _without_places(task: Mapping[str, Any]) -> Config:
-    """The settings of a task but for where its data lie, since the data stand for them."""
-    return {
-        key: _without_places(value) if isinstance(value, Mapping) else value
-        for key, value in task.items()
-        if key not in ("source", "path")
-    }
-
-
-def trial_id(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of the sha256 of the identity."""
-    text = json.dumps(identity(config), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _foreign_targets(node: object) -> Iterator[str]:
-    """Classes that the configuration names and that neither this package nor a pinned library holds."""
-    return (target for target in targets(node) if target.split(".")[0] not in ("swapformer", "torch"))
-
-
-@lru_cache(maxsize=64)
-def _source_hash(target: str) -> str:
-    """sha256 of the source file that defines a class; what that file imports from elsewhere is not in it."""
-    path = inspect.getsourcefile(find(target))
-    assert path is not None, f"{target} has no source file"
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()

@@ -6,17 +6,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
-from swapformer.model.attention.kv_cache import places_kept
+from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.results.arms import Measure
 from swapformer.study.config.operation_count import Cost, count, parameters_by_role
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory
@@ -25,9 +26,6 @@ from swapformer.training.parameter_selection import stacks
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 T = TypeVar("T")
-
-Measure = Literal["params", "flops", "kv_bytes"]
-UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
@@ -149,7 +147,7 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     total = 0
     for layer in plan.layers:
         attention, places = layer.attention(), length
-        if (last := places_kept(layer.pattern(), layer.position())) is not None:
+        if (last := cached_positions(layer.pattern(), layer.position())) is not None:
             places = min(length, last)
         total += (attention.cache_width or 0) * places * dtype.itemsize
         total += (attention.state_width or 0) * max(dtype.itemsize, 4)

@@ -21,6 +21,11 @@ def value(overrides: Iterable[str], name: str) -> str | None:
     return found
 
 
+def values(overrides: Iterable[str]) -> dict[str, str]:
+    """Key → value of what `overrides` set."""
+    return {key(override): override.partition("=")[2] for override in overrides}
+
+
 def merge(*layers: Sequence[str]) -> list[str]:
     """All overrides, later layers last; of two that set the same key, the later one alone.
 

@@ -1,4 +1,4 @@
-"""The process of one trial: how it lives, and what is written down of its death."""
+"""Runs one trial in a child process and records how it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from swapformer.results.lock import host
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.signals import Interrupted, hear_stops
+from swapformer.study.launch.signals import SigtermReceived, unblock_sigterm
 from swapformer.study.launch.slots import Slot, threads_of
 from swapformer.study.launch.trial import Trial, Work, execute, missing_probes
 from swapformer.targets import VARIABLE
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 GRACE = 60.0
 """Seconds that a trial which was asked to stop has for its checkpoint and its record."""
-LAST = 10.0
+KILL_TIMEOUT = 10.0
 """Seconds that a killed process is waited for."""
 POLL = 0.05
 """Seconds between looks at a process whose end is waited for."""
@@ -81,7 +81,7 @@ class Child:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def hold_to(self, limit: float | None) -> None:
+    def enforce_time_limit(self, limit: float | None) -> None:
         """Ask it to stop when it has run for `limit` minutes, and kill it when it does not."""
         if limit is None:
             return
@@ -92,8 +92,8 @@ class Child:
             self.asked = math.inf
             self.kill()
 
-    def awaited(self, store: Store, deadline: float) -> bool:
-        """Whether it has ended by `deadline`, of the monotonic clock."""
+    def wait(self, store: Store, deadline: float) -> bool:
+        """Wait for its end; False if it has not come by `deadline`, of the monotonic clock."""
         while not (ended := self.has_ended(store)) and time.monotonic() < deadline:
             time.sleep(POLL)
         return ended
@@ -105,36 +105,36 @@ class Child:
                 return False
             self._code = self.process.exitcode or 0
             self.process.close()
-        if self._lives_on(store):
+        if self._runs_without_server(store):
             self._seen = True  # once it has ended, its number may be that of a process of somebody else's
             return False
         if not self._code and self.why is None:
             return True
         try:
-            return self._bury(store)
+            return self._record_exit(store)
         except OSError as error:  # “running” without a holder reads as killed
             log.warning("the end of trial %s could not be recorded (%s)", self.trial.id, error)
             return True
 
-    def _lives_on(self, store: Store) -> bool:
-        """Whether it runs its trial without the server. A claim is there a moment before the heartbeat naming it."""
-        if self._code != _UNKNOWN or not store.claimed(self.trial.id):
+    def _runs_without_server(self, store: Store) -> bool:
+        """Whether it runs its trial without the server. A lock is there a moment before the heartbeat naming it."""
+        if self._code != _UNKNOWN or not store.locked(self.trial.id):
             return False
         return store.holder(self.trial.id) in (None, (host(), self.pid))
 
-    def _bury(self, store: Store) -> bool:
-        with store.claim(self.trial.id) as mine:
+    def _record_exit(self, store: Store) -> bool:
+        with store.lock(self.trial.id) as mine:
             if not mine:  # another process has taken it up, unless it has done so itself since the last look
-                return not self._lives_on(store)
+                return not self._runs_without_server(store)
             if self._code == _UNKNOWN and not self._seen:
-                self.kill()  # it is too young to have claimed its trial, and later nobody would know of it
+                self.kill()  # it is too young to have locked its trial, and later nobody would know of it
             found = store.read(self.trial.id)
             found = found or Record(self.trial.id, records.RUNNING, seed=self.trial.config["seed"])
-            if (told := self._told(found, self._code or 0, store)) != found:
-                store.write(told)
+            if (completed := self._completed(found, self._code or 0, store)) != found:
+                store.write(completed)
         return True
 
-    def _told(self, record: Record, code: int, store: Store) -> Record:
+    def _completed(self, record: Record, code: int, store: Store) -> Record:
         """The record with what this process did not know, or did not live to write."""
         if record.status == records.INTERRUPTED and self.why is not None:
             return record.but(reason=self.why)
@@ -148,26 +148,26 @@ class Child:
             status = records.KILLED
         else:
             status = records.FAILED if code > 0 else records.INTERRUPTED if -code == signal.SIGTERM else records.KILLED
-        reason = self.why or f"its process ended {_by(code)}; see {store.directory(self.trial.id) / 'log.txt'}"
+        reason = self.why or f"its process ended {_exit_text(code)}; see {store.directory(self.trial.id) / 'log.txt'}"
         return record.but(status=status, reason=reason, ended=records.now())
 
 
-def _by(code: int) -> str:
-    """What a process has ended by, in words."""
+def _exit_text(code: int) -> str:
+    """The exit status of a process in words."""
     if code == _UNKNOWN:
         return "after the fork server, which would have said how"
     return f"by signal {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by exit status {code}"
 
 
-def live(
+def child_main(
     trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: Work | None, tied: bool, packages: str
 ) -> None:
-    """The life of a trial's process. Threads, session, devices and output come first, before anything computes."""
+    """Run a trial in its own process. Threads, session, devices and output come first, before anything computes."""
     os.environ[VARIABLE] = packages  # the fork server has the environment of when it began
     with suppress(PermissionError):
         os.setsid()
     slot.occupy()
-    hear_stops()
+    unblock_sigterm()
     orphaned = threading.Event()
     if tied:
         threading.Thread(target=_follow_parent, args=(orphaned,), name="tie", daemon=True).start()
@@ -180,10 +180,10 @@ def live(
         import torch
 
         torch.set_num_threads(threads_of(trial))
-    with suppress(UsageError, KeyboardInterrupt, Interrupted):  # the record says it
+    with suppress(UsageError, KeyboardInterrupt, SigtermReceived):  # the record says it
         execute(trial, store, provenance, work)
     if orphaned.is_set():
-        with store.claim(trial.id) as mine:
+        with store.lock(trial.id) as mine:
             if mine and (found := store.read(trial.id)) is not None and found.status == records.INTERRUPTED:
                 store.write(found.but(status=records.KILLED, reason="the process that had started it was killed"))
 

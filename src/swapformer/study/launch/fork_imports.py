@@ -1,4 +1,4 @@
-"""What the fork server imports once for all trials. Importing must not run a torch operation: children would hang."""
+"""Imports that the fork server makes once for all trials. They must not run a torch operation: children would hang."""
 
 from __future__ import annotations
 

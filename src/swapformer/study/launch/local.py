@@ -1,4 +1,4 @@
-"""The local launcher: each trial in a fresh process, forked from a server that has the heavy imports done.
+"""The local launcher: runs each trial in a fresh process, forked from a server that has the heavy imports done.
 
 The server (`multiprocessing`'s fork server) has torch and Lightning imported but never ran a torch operation, since
 the thread pools of torch do not survive a fork. Each child has its own session, so that a Ctrl-C reaches the parent
@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 
-from swapformer.results.store import Store
-from swapformer.study.launch.child import LAST, Child, live
-from swapformer.study.launch.launcher_settings import require_counts, require_time
-from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.signals import collected_stops, stops_blocked
+from swapformer.errors import UsageError
+from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
+from swapformer.study.launch.launcher import Launcher, require_at_least
+from swapformer.study.launch.signals import blocked_signals, collected_signals
 from swapformer.study.launch.slots import Slot, environment, make_slots, pinned_threads
-from swapformer.study.launch.sockets import short_sockets
-from swapformer.study.launch.trial import Trial, Work, is_complete
+from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.targets import allowed
 
 log = logging.getLogger(__name__)
@@ -31,41 +32,36 @@ log = logging.getLogger(__name__)
 POLL = 0.2
 """Seconds between looks at signals and progress while children run."""
 
+SOCKET_NAME_LIMIT = 103
+"""Bytes that the kernel allows a socket's name; Linux has four more."""
+SOCKET_NAME_SUFFIX = "/pymp-12345678/listener-12345678"
+"""What multiprocessing appends to the folder for temporary files."""
+
 _SAFE = {"PYTHONSAFEPATH": "1"}
 """No file of the working directory stands for a module of Python itself; trials get the path of this process."""
 
 
 @dataclass
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Runs trials side by side on this machine.
 
     Attributes:
-        store: where the trials claim their places and leave their records.
         slots: how many trials at a time; None: as many as cores (or devices) allow.
-        work: what a trial does, for tests; None: train.
-        tick: called a few times a second with the trials that run now.
         slots_per_gpu: how many trials share a GPU; None: one, unless `slots` says more.
         gpus: the GPUs to use, as CUDA_VISIBLE_DEVICES names them; None: all that are visible.
-        time_limit: minutes that one start of a trial may take; it is then interrupted, and can be resumed.
         tied: whether trials stop when this process is gone; else they go on, and the next launcher finds them running.
 
     Raises UsageError for less than one slot, or no time.
     """
 
-    store: Store
-    provenance: Provenance
-    slots: int | None = None
-    work: Work | None = None
-    tick: Callable[[Sequence[Trial]], None] | None = None
     slots_per_gpu: int | None = None
     gpus: Sequence[int | str] | None = None
-    time_limit: float | None = None
     tied: bool = False
     children: list[Child] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        require_counts(slots=self.slots, slots_per_gpu=self.slots_per_gpu)
-        require_time(self.time_limit)
+        super().__post_init__()
+        require_at_least(1, slots_per_gpu=self.slots_per_gpu)
 
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.
@@ -79,7 +75,7 @@ class LocalLauncher:
             if slot in free:
                 free.remove(slot)
         context = self._context()
-        with collected_stops() as stops:
+        with collected_signals() as stops:
             while waiting or self.children:
                 while waiting and free and not stops:
                     trial = waiting.popleft()
@@ -92,27 +88,27 @@ class LocalLauncher:
                     self.children.remove(child)
                     free.append(child.slot)
                 for child in self.children:
-                    child.hold_to(self.time_limit)
+                    child.enforce_time_limit(self.time_limit)
                 _forward(stops, self.children)
                 if self.tick is not None:
                     self.tick([child.trial for child in self.children])
             if stops:
                 raise KeyboardInterrupt
 
-    def wind_up(self, why: str, seconds: float) -> None:
+    def shutdown(self, why: str, seconds: float) -> None:
         """Stop the children from within a handler of signals; those that need longer than `seconds` are killed."""
         for child in self.children:
             child.end(why)
         deadline = time.monotonic() + seconds
         for child in self.children:
-            if not child.awaited(self.store, deadline):
+            if not child.wait(self.store, deadline):
                 child.kill()
-                child.awaited(self.store, time.monotonic() + LAST)
+                child.wait(self.store, time.monotonic() + KILL_TIMEOUT)
         self.children.clear()
 
     def _is_taken(self, trial: Trial) -> bool:
         """Whether another process runs the trial, or has finished it since it was asked for."""
-        return self.store.claimed(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
+        return self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
 
     def _context(self) -> BaseContext:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -126,13 +122,13 @@ class LocalLauncher:
         """Start the trial in a slot taken from `free`, unless the machine refuses another process or folder."""
         slot = free.pop()
         process = context.Process(  # type: ignore[attr-defined]
-            target=live,
+            target=child_main,
             args=(trial, self.store.runs_dir, slot, self.provenance, self.work, self.tied, allowed()),
             name=trial.id,
         )
         try:
             self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
-            with environment(_SAFE), pinned_threads(1), short_sockets(), stops_blocked():
+            with environment(_SAFE), pinned_threads(1), short_sockets(), blocked_signals():
                 process.start()
                 self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
@@ -147,3 +143,26 @@ def _forward(stops: list[int], children: Sequence[Child]) -> None:
             for child in children:
                 child.kill() if number else child.end()
             stops[number] = 0
+
+
+@contextmanager
+def short_sockets() -> Iterator[None]:
+    """Start processes within: their sockets lie in the folder for temporary files, or in /tmp if its name is too long.
+
+    Raises:
+        UsageError: where neither will do.
+    """
+    before, longest = tempfile.tempdir, SOCKET_NAME_LIMIT - len(SOCKET_NAME_SUFFIX)
+    given = tempfile.gettempdir()
+    fitting = [path for path in (given, "/tmp", "/var/tmp") if len(os.fsencode(path)) <= longest]
+    usable = [path for path in fitting if os.access(path, os.W_OK | os.X_OK)]
+    if not usable:
+        raise UsageError(
+            f"TMPDIR must have at most {longest} bytes, since sockets lie in it, but it is {given}; set it to a folder "
+            "with a shorter name"
+        )
+    tempfile.tempdir = usable[0]
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before

@@ -1,4 +1,4 @@
-"""This machine as a place where things are measured: what it is, and who computes on it now.
+"""The machine that trials run on: its hardware, and a lock that keeps trials and measurements of cost apart.
 
 Every trial that computes holds the machine's lock together with all others; who measures costs holds it alone. The
 kernel gives it back when a process ends, however it ends. It reaches the trials of one user on one machine.

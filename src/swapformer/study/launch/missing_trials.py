@@ -1,26 +1,26 @@
-"""While trials are missing, launch them. What a launcher says is noted, not believed: results come from the store."""
+"""Launches the trials of a study that the store lacks, until each has its result or has had its chances.
+
+An exception of a launcher is noted, not believed: results come from the store alone.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.launch.launcher import Launch, require_at_least
 from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
 
-Launch = Callable[[Sequence[Trial]], None]
-
 RETRIES = 1
 """How often a trial that was killed, or left nothing at all, is started once more within one run of a study."""
-MISSING = "missing"
-"""The status of a trial that has no record."""
 POLL = 0.5
 """Seconds between looks at trials that another process is running."""
 
@@ -36,16 +36,15 @@ def run(
     Raises:
         UsageError: for less than no retries, or what the launcher refuses.
     """
-    if retries < 0:
-        raise UsageError(f"retries must be at least 0, but {retries} was given")
+    require_at_least(0, retries=retries)
     store.prepare()
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
-    while todo := [t for t in trials if _has_chances(t, store, before[t.id], attempts[t.id], retries)]:
-        free = [trial for trial in todo if not store.claimed(trial.id)]
+    while todo := [t for t in trials if _may_start(t, store, before[t.id], attempts[t.id], retries)]:
+        free = [trial for trial in todo if not store.locked(trial.id)]
         if not free:
             if tick is not None:
-                tick([trial for trial in todo if store.claimed(trial.id)])
+                tick([trial for trial in todo if store.locked(trial.id)])
             time.sleep(POLL)
             continue
         try:
@@ -55,20 +54,18 @@ def run(
         except Exception as error:
             log.warning("the launcher raised %s: %s", type(error).__name__, error)
         # What another process has taken meanwhile was not our attempt.
-        attempts.update(trial.id for trial in free if not store.claimed(trial.id))
+        attempts.update(trial.id for trial in free if not store.locked(trial.id))
 
 
 def status(trial: Trial, store: Store) -> str:
-    """The trial's status as a study sees it: one of the records' or `MISSING`, or `failed` when a probe is missing."""
+    """The trial's status as a study sees it: one of the records' or `missing`, or `failed` when a probe is missing."""
     record = store.read(trial.id)
-    if record is None:
-        return records.RUNNING if store.claimed(trial.id) else MISSING
-    if record.final and not is_complete(trial, store, record):
+    if record is not None and record.final and not is_complete(trial, store, record):
         return records.FAILED
-    return record.status
+    return store.status(trial.id, record)
 
 
-def _has_chances(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
+def _may_start(trial: Trial, store: Store, before: Record | None, attempts: int, retries: int) -> bool:
     record = store.read(trial.id)
     if is_complete(trial, store, record):
         return False

@@ -21,7 +21,7 @@ LOOK = 1.0
 """Seconds between looks at the store."""
 
 
-class Progress:
+class StudyProgress:
     """Shows how many of `trials` (called `what`) are done; a context manager whose `tick` the launcher calls.
 
     Time left = mean time of the study's finished trials (of earlier runs too) × those that are missing / slots.

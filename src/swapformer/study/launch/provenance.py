@@ -1,4 +1,4 @@
-"""Where a number comes from: the command, the commit and the machine."""
+"""Provenance of a result: the command, the commit and the machine that it comes from."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _typed: ContextVar[str | None] = ContextVar("typed", default=None)
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a record says about its origin; made once per command and handed to each trial."""
+    """The command and the commit that a record names; made once per command and handed to each trial."""
 
     command: str
     commit: str | None
     dirty: bool
 
 
-def here() -> Provenance:
+def current_provenance() -> Provenance:
     """The provenance of this process."""
     commit, dirty = _git()
     return Provenance(_typed.get() or _command(), commit, dirty)
@@ -47,7 +47,7 @@ def _command() -> str:
     return f"{program} {shlex.join(sys.argv[1:])}".strip()
 
 
-def machine() -> dict[str, str]:
+def machine_info() -> dict[str, str]:
     """The versions and the machine that a trial runs with, beside its environment class."""
     return {
         "python": platform.python_version(),

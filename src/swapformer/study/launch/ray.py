@@ -1,22 +1,20 @@
-"""Trials as tasks of Ray, on this machine or on a cluster whose machines share the store's file system."""
+"""The Ray launcher: runs trials as tasks of Ray, here or on a cluster whose machines share the store's file system."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.store import Store
-from swapformer.study.launch.launcher_settings import require_counts, require_time
-from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.remote_job import Job, library
-from swapformer.study.launch.signals import collected_stops
+from swapformer.study.launch.launcher import Launcher, library
+from swapformer.study.launch.remote_job import RemoteJob
+from swapformer.study.launch.signals import collected_signals
 from swapformer.study.launch.slots import cores_of, devices_of
-from swapformer.study.launch.trial import Trial, Work
+from swapformer.study.launch.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +23,11 @@ POLL = 0.5
 
 
 @dataclass
-class RayLauncher:
+class RayLauncher(Launcher):
     """Runs each trial as one task, which Ray does not start again: a trial that dies costs itself alone.
 
     Attributes:
         slots: how many tasks are given to Ray at a time; None: all, and its resources decide.
-        time_limit: minutes that one start of a trial may take.
         num_cpus: cores that a task takes; None: those that its trial computes with.
         num_gpus: GPUs that a task takes, also a part of one; None: those that its trial uses.
         init: arguments of `ray.init`, such as the address of a cluster.
@@ -39,20 +36,13 @@ class RayLauncher:
     Raises UsageError for less than one slot, no time, or without Ray.
     """
 
-    store: Store
-    provenance: Provenance
-    slots: int | None = None
-    time_limit: float | None = None
     num_cpus: float | None = None
     num_gpus: float | None = None
     init: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    work: Work | None = None
-    tick: Callable[[Sequence[Trial]], None] | None = None
 
     def __post_init__(self) -> None:
-        require_counts(slots=self.slots)
-        require_time(self.time_limit)
+        super().__post_init__()
         self._ray = library("ray", "ray")
 
     def __call__(self, trials: Sequence[Trial]) -> None:
@@ -64,17 +54,17 @@ class RayLauncher:
         self._connect()
         self._require_room(trials)
         remote = ray.remote(max_retries=0, max_calls=0)(_run)  # 0: a worker is kept, also one that has held a GPU
-        job = Job(str(self.store.runs_dir), self.provenance, self.time_limit, self.work)
+        job = RemoteJob(str(self.store.runs_dir), self.provenance, self.time_limit, self.work)
         waiting = deque(trials)
         tasks: dict[Any, Trial] = {}
-        with collected_stops() as stops:
+        with collected_signals() as stops:
             while waiting or tasks:
                 while waiting and not stops and len(tasks) < (self.slots or len(trials)):
                     trial = waiting.popleft()
                     tasks[self._submit(remote, job, trial)] = trial
                 if stops:
                     waiting.clear()
-                    if not any(self.store.claimed(trial.id) for trial in tasks.values()):
+                    if not any(self.store.locked(trial.id) for trial in tasks.values()):
                         break  # Ray may be gone itself, for it gets what is sent to the group of processes
                 for task in ray.wait(list(tasks), num_returns=1, timeout=POLL)[0] if tasks else ():
                     self._note(task, tasks.pop(task))
@@ -83,7 +73,7 @@ class RayLauncher:
                         ray.cancel(task, force=bool(number))
                     stops[number] = 0
                 if self.tick is not None:
-                    self.tick([trial for trial in tasks.values() if self.store.claimed(trial.id)])
+                    self.tick([trial for trial in tasks.values() if self.store.locked(trial.id)])
             if stops:
                 raise KeyboardInterrupt
 
@@ -92,11 +82,11 @@ class RayLauncher:
         if self._ray.is_initialized():
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        alone = {} if self._elsewhere else {"include_dashboard": False}
+        alone = {} if self._on_cluster else {"include_dashboard": False}
         self._ray.init(**{"log_to_driver": False, "logging_level": logging.WARNING, **alone, **self.init})
 
     @property
-    def _elsewhere(self) -> bool:
+    def _on_cluster(self) -> bool:
         return "address" in self.init or "RAY_ADDRESS" in os.environ
 
     def _demand(self, trial: Trial) -> dict[str, float]:
@@ -107,14 +97,14 @@ class RayLauncher:
     def _require_room(self, trials: Sequence[Trial]) -> None:
         """Ray waits for ever for what this machine does not have; a cluster may still grow."""
         have = self._ray.cluster_resources()
-        for trial in () if self._elsewhere else trials:
+        for trial in () if self._on_cluster else trials:
             for name, needed in self._demand(trial).items():
                 if needed > (there := have.get(name.removeprefix("num_").upper()[:3], 0)):
                     raise UsageError(
                         f"a trial needs {name}={needed:g}, but Ray has {there:g} here; give hydra.launcher.{name}=…"
                     )
 
-    def _submit(self, remote: Any, job: Job, trial: Trial) -> Any:
+    def _submit(self, remote: Any, job: RemoteJob, trial: Trial) -> Any:
         options = {**self._demand(trial), **self.options, "name": f"trial {trial.id}"}
         return remote.options(**options).remote(job, trial)
 
@@ -127,6 +117,6 @@ class RayLauncher:
             log.warning("Ray's task of trial %s ended with %s", trial.id, str(error).strip().split("\n")[-1])
 
 
-def _run(job: Job, trial: Trial) -> None:
+def _run(job: RemoteJob, trial: Trial) -> None:
     """What a task does."""
     job(trial)

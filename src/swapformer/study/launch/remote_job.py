@@ -1,4 +1,4 @@
-"""A trial on a machine that another launcher has found for it: a local launcher with one slot does the work there.
+"""Runs a trial as a job on a machine that Ray or SLURM has found for it, by a local launcher with one slot.
 
 So a trial has a process of its own, a time limit, and somebody to record its death, whoever has started the job.
 """
@@ -9,12 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.child import GRACE
+from swapformer.study.launch.launcher import library
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, Work
@@ -22,8 +22,8 @@ from swapformer.targets import VARIABLE, allowed
 
 
 @dataclass
-class Job:
-    """What runs a trial in a job, whose process it is alone in. Nothing is returned: results are in the store.
+class RemoteJob:
+    """A job that runs one trial and has its process to itself. Nothing is returned: results are in the store.
 
     Attributes:
         runs_dir: the store, on a file system that this machine shares with the one that has made the job.
@@ -64,23 +64,6 @@ class Job:
     def checkpoint(self, trial: Trial) -> Any:
         """Submitit's hook for a job that is preempted, or has no time left: what to run when it is queued again."""
         if self.local is not None:
-            self.local.wind_up("its job was preempted or out of time", self.grace)
+            self.local.shutdown("its job was preempted or out of time", self.grace)
             self.local = None
         return library("submitit", "slurm").helpers.DelayedSubmission(self, trial)
-
-
-def library(name: str, launcher: str) -> Any:
-    """The package that a launcher stands on, which is an extra of the same name as the launcher.
-
-    Raises:
-        UsageError: if it is not installed.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise UsageError(
-            f"hydra/launcher={launcher} needs the package {name}, which is not installed; "
-            f"pip install 'swapformer[{launcher}]'"
-        ) from None

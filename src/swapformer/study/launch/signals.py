@@ -1,4 +1,4 @@
-"""What a stop does, to a trial and to a launcher."""
+"""Signals that stop a trial or a launcher: raised, deferred, collected or blocked."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Interrupted(BaseException):
+class SigtermReceived(BaseException):
     """SIGTERM arrived. Like KeyboardInterrupt it is no Exception, so that nothing swallows it on the way."""
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Make the first SIGTERM raise Interrupted (only the main thread may set handlers; elsewhere nothing changes)."""
+    """Make the first SIGTERM raise SigtermReceived, in the main thread: no other may set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -29,7 +29,7 @@ def sigterm_raises() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         seen.append(number)
         if len(seen) == 1:  # the stop is under way: a second one must not break it off
-            raise Interrupted
+            raise SigtermReceived
 
     terminate, interrupt = signal.signal(signal.SIGTERM, handle), signal.getsignal(signal.SIGINT)
     try:
@@ -40,7 +40,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 @contextmanager
-def signals_wait() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Keep SIGTERM and SIGINT waiting, so that what was begun is also written down.
 
     Processes that are started within do not get them either. Another thread may take them all the same (torch has
@@ -63,7 +63,7 @@ def signals_wait() -> Iterator[None]:
 
 
 @contextmanager
-def collected_stops() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collect SIGINT and SIGTERM in a list instead of dying of them; the loop of the launcher acts on it."""
     stops: list[int] = []
 
@@ -81,7 +81,7 @@ def collected_stops() -> Iterator[list[int]]:
 
 
 @contextmanager
-def stops_blocked() -> Iterator[None]:
+def blocked_signals() -> Iterator[None]:
     """Processes started within never see SIGTERM, SIGUSR1 and SIGUSR2, unless they unblock them.
 
     A scheduler that stops a job signals every process of it, the fork server too: its death would look like the death
@@ -96,6 +96,6 @@ def stops_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def hear_stops() -> None:
-    """What a process started within `stops_blocked` does to be stopped by SIGTERM all the same."""
+def unblock_sigterm() -> None:
+    """Let SIGTERM stop a process that was started within `blocked_signals`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

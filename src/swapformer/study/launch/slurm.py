@@ -1,4 +1,4 @@
-"""Trials as the tasks of a SLURM job array, submitted and queued again by submitit.
+"""The SLURM launcher: runs trials as the tasks of job arrays, submitted and queued again by submitit.
 
 The jobs do not need the process that has submitted them: a file for each array names its trials, so that a later
 command waits for them instead of submitting them again. It is written before a stop is heard.
@@ -6,23 +6,23 @@ command waits for them instead of submitting them again. It is written before a 
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.store import Store
-from swapformer.study.launch.launcher_settings import require_counts, require_time
-from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.remote_job import Job, library
-from swapformer.study.launch.signals import Interrupted, signals_wait
+from swapformer.results.files import write_atomic
+from swapformer.study.launch.launcher import Launcher, library, require_at_least
+from swapformer.study.launch.remote_job import RemoteJob
+from swapformer.study.launch.signals import SigtermReceived, deferred_signals
 from swapformer.study.launch.slots import cores_of, devices_of
-from swapformer.study.launch.slurm_queue import note, noted, queue
-from swapformer.study.launch.trial import Trial, Work, is_complete
+from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,11 @@ POLL = 1.0
 
 
 @dataclass
-class SlurmLauncher:
+class SlurmLauncher(Launcher):
     """Runs each trial as one task of an array, which a preemption or the end of its time queues again.
 
     Attributes:
         slots: how many tasks run at a time; None: as many as the cluster lets.
-        time_limit: minutes that one start of a trial may take.
         array: the most tasks in one array; more trials wait for the next one.
         poll: seconds between looks at the queue.
         timeout: minutes that one start of a job may take.
@@ -51,10 +50,6 @@ class SlurmLauncher:
     Raises UsageError for settings out of their range, without submitit, and without SLURM.
     """
 
-    store: Store
-    provenance: Provenance
-    slots: int | None = None
-    time_limit: float | None = None
     array: int = 1000
     poll: float = 30.0
     timeout: int = 60
@@ -70,12 +65,10 @@ class SlurmLauncher:
     constraint: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
     setup: Sequence[str] = ()
-    work: Work | None = None
-    tick: Callable[[Sequence[Trial]], None] | None = None
 
     def __post_init__(self) -> None:
-        require_counts(slots=self.slots, array=self.array, timeout=self.timeout)
-        require_time(self.time_limit)
+        super().__post_init__()
+        require_at_least(1, array=self.array, timeout=self.timeout)
         self._submitit = library("submitit", "slurm")
         for command in ("sbatch", "srun", "squeue", "scontrol"):
             if shutil.which(command) is None:
@@ -89,7 +82,7 @@ class SlurmLauncher:
             try:
                 self._submit([trial for trial in part if trial.id not in jobs], jobs)
                 self._wait(part, jobs)
-            except (KeyboardInterrupt, Interrupted):
+            except (KeyboardInterrupt, SigtermReceived):
                 arrays = " ".join(sorted({job.partition("_")[0] for job in jobs.values()}))
                 if arrays:
                     log.warning("the jobs go on, the same command waits for them; to end them: scancel %s", arrays)
@@ -103,10 +96,10 @@ class SlurmLauncher:
     def _joined(self, trials: Sequence[Trial]) -> dict[str, str]:
         """The trials that have a job already, by id: submitted by a command that is gone, or runs elsewhere."""
         asked = {trial.id for trial in trials}
-        submitted = {job: trial for job, trial in noted(self._folder).items() if trial in asked}
+        submitted = {job: trial for job, trial in read_jobs(self._folder).items() if trial in asked}
         if not submitted:
             return {}
-        while (listed := queue()) is None:
+        while (listed := queued_jobs()) is None:
             time.sleep(self.poll)
         return {trial: job for job, trial in submitted.items() if job in listed}
 
@@ -116,12 +109,14 @@ class SlurmLauncher:
             return
         executor = self._submitit.AutoExecutor(self._folder, cluster="slurm", slurm_max_num_timeout=self.timeouts)
         executor.update_parameters(**self._parameters(trials))
-        job = Job(str(self.store.runs_dir), self.provenance, self.time_limit, self.work, grace=0.8 * self.signal_delay)
-        with signals_wait():
+        job = RemoteJob(
+            str(self.store.runs_dir), self.provenance, self.time_limit, self.work, grace=0.8 * self.signal_delay
+        )
+        with deferred_signals():
             submitted = executor.map_array(job, trials)
             made = {one.job_id: trial.id for one, trial in zip(submitted, trials, strict=True)}
             jobs |= {trial: number for number, trial in made.items()}
-            note(self._folder, made)
+            write_jobs(self._folder, made)
         log.info("submitted %d trials as SLURM job %s", len(trials), jobs[trials[0].id].partition("_")[0])
 
     def _parameters(self, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -158,7 +153,35 @@ class SlurmLauncher:
             waiting = [t for t in waiting if not is_complete(t, self.store, self.store.read(t.id))]
             if waiting and time.monotonic() - asked >= self.poll:
                 asked = time.monotonic()
-                listed = queue()
+                listed = queued_jobs()
                 waiting = [trial for trial in waiting if listed is None or jobs[trial.id] in listed]
             if self.tick is not None:
-                self.tick([trial for trial in waiting if self.store.claimed(trial.id)])
+                self.tick([trial for trial in waiting if self.store.locked(trial.id)])
+
+
+def write_jobs(folder: Path, jobs: Mapping[str, str]) -> None:
+    """Write the file of a submitted array: which trial each job (`100_0`, …) has."""
+    number = next(iter(jobs)).partition("_")[0]
+    write_atomic(folder / f"{number}.json", json.dumps(dict(jobs)))
+
+
+def read_jobs(folder: Path) -> dict[str, str]:
+    """The trial of every job that was ever submitted, whether it is over or not."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found |= {str(job): str(trial) for job, trial in json.loads(path.read_bytes()).items()}
+        except (OSError, ValueError, AttributeError) as error:
+            log.warning("%s does not say which jobs were submitted (%s)", path, error)
+    return found
+
+
+def queued_jobs() -> set[str] | None:
+    """The user's jobs that wait or run, tasks of arrays one by one; None where SLURM does not answer."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("squeue does not answer (%s); asking again", error)
+        return None
+    return set(done.stdout.split())

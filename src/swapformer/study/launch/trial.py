@@ -1,4 +1,4 @@
-"""One trial from claim to final record, in this process."""
+"""Runs one trial in this process, from its lock to its final record."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.files import set_aside, write_atomic
+from swapformer.results.artifacts import probe_settings
+from swapformer.results.config import write_config
+from swapformer.results.files import quarantine
+from swapformer.results.history import history_path
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import computing
-from swapformer.study.launch.provenance import Provenance, machine
-from swapformer.study.launch.signals import Interrupted, signals_wait, sigterm_raises
+from swapformer.study.launch.provenance import Provenance, machine_info
+from swapformer.study.launch.signals import SigtermReceived, deferred_signals, sigterm_raises
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ class Trial:
         return self.config.get("probes") or {}
 
 
-class Result(Protocol):
-    """What a training returns (`swapformer.training.fit.Outcome`)."""
+class TrainingResult(Protocol):
+    """The result that a training returns (`swapformer.training.fit.Outcome`)."""
 
     @property
     def status(self) -> str: ...
@@ -74,13 +75,13 @@ class Result(Protocol):
 class Work:
     """What a trial does: train, then replay probes. Picklable, so that a child process can be told."""
 
-    fit: Callable[[Config, Path], Result]
+    fit: Callable[[Config, Path], TrainingResult]
     replay: Callable[[Config, Path], None]
     corrupt_checkpoint: type[Exception]
 
 
-def training() -> Work:
-    """The real work. Imported only when a trial runs: it brings torch and Lightning."""
+def training_work() -> Work:
+    """The real work: to train, and to replay probes. Imported only when a trial runs: it brings torch and Lightning."""
     from swapformer.probes import replay
     from swapformer.training.fit import CorruptCheckpoint, fit
 
@@ -89,7 +90,8 @@ def training() -> Work:
 
 def missing_probes(trial: Trial, store: Store) -> set[str]:
     """The names of the asked probes that have not been replayed yet with these settings."""
-    return {name for name, settings in trial.probes.items() if store.probed(trial.id, name) != settings}
+    folder = store.directory(trial.id)
+    return {name for name, settings in trial.probes.items() if probe_settings(folder, name) != settings}
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
@@ -106,17 +108,17 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
     An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
     recorded and raised: the user has to change something.
     """
-    with store.claim(trial.id) as mine:
+    with store.lock(trial.id) as mine:
         if not mine:
             return None
         with sigterm_raises():
             record = store.read(trial.id)
             if record is None or not record.final:
                 with computing():
-                    record = _train(trial, store, provenance, record, work or training())
+                    record = _train(trial, store, provenance, record, work or training_work())
             if record.status == records.FINISHED and missing_probes(trial, store):
                 with computing():
-                    record = _replay(trial, store, record, work or training())
+                    record = _replay(trial, store, record, work or training_work())
             return record
 
 
@@ -126,14 +128,14 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         _start_anew(folder)
         before = None
     running = _running(trial, provenance, before)
-    write_atomic(folder / "config.yaml", yaml.dump(trial.config, Dumper=_DUMPER, sort_keys=False))
+    write_config(folder, trial.config)
     store.write(running)
     start = time.monotonic()
 
     def end(status: str, reason: str | None, **values: Any) -> Record:
         seconds = running.seconds + time.monotonic() - start
         ended = running.but(status=status, reason=reason, ended=records.now(), seconds=round(seconds, 3), **values)
-        with signals_wait():
+        with deferred_signals():
             store.write(ended)
         return ended
 
@@ -141,16 +143,16 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         try:
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
-            running = running.but(notes=(*running.notes, _without_checkpoints(folder, error)))
+            running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
             result = work.fit(trial.config, folder)
-    except (KeyboardInterrupt, SystemExit, Interrupted) as stop:
+    except (KeyboardInterrupt, SystemExit, SigtermReceived) as stop:
         return end(records.INTERRUPTED, type(stop).__name__)
     except UsageError as error:
         end(records.FAILED, str(error))
         raise
     except Exception as error:
         log.exception("trial %s failed", trial.id)
-        return end(records.FAILED, _describe(error))
+        return end(records.FAILED, _error_text(error))
     return end(
         result.status,
         result.reason,
@@ -169,11 +171,11 @@ def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
     wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store))}
     try:
         work.replay({**trial.config, "probes": wanted}, store.directory(trial.id))
-    except (KeyboardInterrupt, SystemExit, Interrupted):
+    except (KeyboardInterrupt, SystemExit, SigtermReceived):
         return record  # the artifacts are missing, which says it: they are made when asked for again
     except Exception as error:
         log.exception("a probe of trial %s failed", trial.id)
-        note = f"probes {', '.join(wanted)}: {_describe(error)}"
+        note = f"probes {', '.join(wanted)}: {_error_text(error)}"
         if note not in record.notes:
             record = record.but(notes=(*record.notes, note))
             store.write(record)
@@ -187,7 +189,7 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         seed=trial.config.get("seed"),
         environment=dict(trial.environment),
         trainer=dict(trial.config.get("trainer") or {}),
-        machine=machine(),
+        machine=machine_info(),
         git={"commit": provenance.commit, "dirty": provenance.dirty},
         data={"fingerprint": trial.data},
         command=provenance.command,
@@ -195,37 +197,34 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         started=before.started if before else records.now(),
         seconds=before.seconds if before else 0.0,
         attempts=before.attempts + 1 if before else 1,
-        notes=(*before.notes, _remembered(before)) if before else (),
+        notes=(*before.notes, _attempt_note(before)) if before else (),
     )
 
 
-def _remembered(before: Record) -> str:
-    """What became of an attempt that this one takes up, for the notes: its record is about to be overwritten."""
+def _attempt_note(before: Record) -> str:
+    """How the attempt ended that this one takes up, for the notes: its record is about to be overwritten."""
     status = records.KILLED if before.status == records.RUNNING else before.status
-    return f"attempt {before.attempts} {status}: {before.reason or 'its process ended without a word'}"
+    return f"attempt {before.attempts} {status}: {before.reason or records.NO_HOLDER}"
 
 
 def _start_anew(folder: Path) -> None:
     """Forget a failed attempt: what made it fail may be in its checkpoint."""
-    for path in (folder / "checkpoints", folder / "metrics.csv"):
+    for path in (folder / "checkpoints", history_path(folder)):
         if path.exists():
-            set_aside(path)
+            quarantine(path)
 
 
-def _without_checkpoints(folder: Path, error: Exception) -> str:
+def _discard_checkpoints(folder: Path, error: Exception) -> str:
     """Set the checkpoints aside together with the history that belongs to them; the note for the record."""
-    aside = set_aside(folder / "checkpoints")
-    (folder / "metrics.csv").unlink(missing_ok=True)
-    note = f"corrupt checkpoint set aside as {aside.name}, trained anew ({error})"
+    moved = quarantine(folder / "checkpoints")
+    history_path(folder).unlink(missing_ok=True)
+    note = f"corrupt checkpoint set aside as {moved.name}, trained anew ({error})"
     log.warning("trial %s: %s", folder.name, note)
     return note
 
 
-def _describe(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Type, message and the last frames: enough to know where to look."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
-    return f"{type(error).__name__}: {error} [{places}]"
-
-
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    frames_text = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} [{frames_text}]"

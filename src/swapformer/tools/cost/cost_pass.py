@@ -14,8 +14,8 @@ from typing import Any
 
 from swapformer import __version__
 from swapformer.results import record as records
-from swapformer.results.files import write_atomic
-from swapformer.study.config.compose import identity
+from swapformer.results.costs import Measurement, is_measured
+from swapformer.study.config.identity import identity
 from swapformer.study.launch.machine import hardware
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.slots import pinned_threads
@@ -77,30 +77,20 @@ class Pass:
             return
         self.found.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
 
-    def keep(self, folder: Path, provenance: Provenance) -> None:
-        """Write what was found under `folder`, an artifact for each key and this hardware, replaced whole."""
+    def keep(self, runs_dir: Path, provenance: Provenance) -> None:
+        """Store what was found, for each key and this hardware."""
         began = records.now()
         for key, rounds in self.found.items():
-            machine = hardware(self.configs[key]["trainer"]["accelerator"])
-            path = folder / key / f"{machine['key']}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = {
-                "schema_version": 1, "key": key, "hardware": machine, "rounds": rounds,
-                "tokens_per_step": rounds[0]["tokens_per_step"], "warm_up": self.warm_up, "steps": self.steps,
-                "forced": self.forced, "load": self.load, "pass": began, "commit": provenance.commit,
-                "swapformer": __version__,
-            }  # fmt: skip
-            write_atomic(path, json.dumps(content, indent=1) + "\n")
+            Measurement(
+                key, hardware(self.configs[key]["trainer"]["accelerator"]), rounds, self.warm_up, self.steps,
+                self.forced, self.load, began, provenance.commit, __version__,
+            ).write(runs_dir)  # fmt: skip
 
 
-def lacking(configs: Mapping[str, Config], folder: Path) -> dict[str, Config]:
-    """Those that were not measured on this hardware yet, or whose artifact cannot be read."""
-    return {key: config for key, config in configs.items() if not _have(key, config, folder)}
-
-
-def _have(key: str, config: Config, folder: Path) -> bool:
-    path = folder / key / f"{hardware(config['trainer']['accelerator'])['key']}.json"
-    try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["rounds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+def unmeasured(configs: Mapping[str, Config], runs_dir: Path) -> dict[str, Config]:
+    """Those that were not measured on this hardware yet, or whose file cannot be read."""
+    return {
+        key: config
+        for key, config in configs.items()
+        if not is_measured(runs_dir, key, hardware(config["trainer"]["accelerator"])["key"])
+    }

@@ -6,22 +6,21 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from swapformer.console import Failed
 from swapformer.errors import UsageError
 from swapformer.report.build import build
+from swapformer.results.arms import arm_name
 from swapformer.results.config import read_config
-from swapformer.results.costs import INDEX, Counted, read_costs
-from swapformer.results.files import write_atomic
+from swapformer.results.costs import CostedArm, Counted, read_costs, write_counted
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.config.compose import task_of
 from swapformer.study.config.cost import measure
 from swapformer.study.launch.machine import alone
-from swapformer.study.launch.provenance import here
-from swapformer.tools.cost.cost_pass import Pass, cost_key, lacking
+from swapformer.study.launch.provenance import current_provenance
+from swapformer.tools.cost.cost_pass import Pass, cost_key, unmeasured
 from swapformer.tools.cost.ratio import loaded, require_quiet_machine
 from swapformer.tools.cost.tables import Arm, plain, tables
 from swapformer.tools.lookup import store_of, study_folder
@@ -31,12 +30,11 @@ def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int
     """Count, measure what was asked for, build the report again, and print; returns the exit status."""
     store = store_of(overrides)
     folder = study_folder(store, name)
-    manifest = read_manifest(folder / "manifest.json")
+    manifest = read_manifest(folder)
     arms, wrong = _arms(manifest, store)
     if options.measure:
         wrong |= _measured(options, arms, store)
-    entries = [_entry(arm) for arm in arms]
-    write_atomic(folder / INDEX, json.dumps({"schema_version": 1, "arms": entries}, indent=1) + "\n")
+    write_counted(folder, [CostedArm(a.arm, a.condition, a.trial, a.key, _counted(a.config)) for a in arms])
     built = build(folder, store.runs_dir)
     costs = read_costs(manifest, folder, store.runs_dir, [])
     if options.json:
@@ -54,7 +52,7 @@ def _arms(manifest: Manifest, store: Store) -> tuple[list[Arm], dict[str, str]]:
     found: list[Arm] = []
     wrong: dict[str, str] = {}
     for arm, condition in dict.fromkeys((cell.arm, cell.condition) for cell in manifest.cells):
-        name = f"{arm} with {condition}" if condition else arm
+        name = arm_name(arm, condition)
         trials = [cell.trial for cell in manifest.cells if (cell.arm, cell.condition) == (arm, condition)]
         trial, config = next(((t, c) for t in trials if (c := read_config(store.directory(t)))), ("", {}))
         if not config:
@@ -73,8 +71,7 @@ def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) ->
     several = {arm.name: arm.config["trainer"]["devices"] for arm in arms if arm.config["trainer"]["devices"] != 1}
     wrong = {name: f"it trains on {devices} devices, and one is measured" for name, devices in several.items()}
     configs = {arm.key: arm.config for arm in arms if arm.name not in several}
-    folder = store.runs_dir / "costs"
-    todo = configs if options.again else lacking(configs, folder)
+    todo = configs if options.again else unmeasured(configs, store.runs_dir)
     print(f"swapformer: {len(todo)} of {len(configs)} costs to measure", file=sys.stderr)
     if not todo:
         return wrong
@@ -86,16 +83,8 @@ def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) ->
     with alone():
         measuring = Pass(todo, rounds, warm_up, steps, loaded(), say)
         measuring.run()
-    measuring.keep(folder, here())
+    measuring.keep(store.runs_dir, current_provenance())
     return wrong | {arm.name: measuring.wrong[arm.key] for arm in arms if arm.key in measuring.wrong}
-
-
-def _entry(arm: Arm) -> dict[str, Any]:
-    """What the report reads of an arm."""
-    return {
-        "arm": arm.arm, "condition": arm.condition, "trial": arm.trial, "key": arm.key,
-        "counted": asdict(_counted(arm.config)),
-    }  # fmt: skip
 
 
 def _counted(config: dict[str, Any]) -> Counted:

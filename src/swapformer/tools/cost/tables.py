@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from swapformer.report import number_format as f
+from swapformer.results.arms import arm_name
 from swapformer.results.costs import Costs, Counted
 
 
@@ -22,7 +23,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return f"{self.arm} with {self.condition}" if self.condition else self.arm
+        return arm_name(self.arm, self.condition)
 
 
 def plain(arms: Sequence[Arm], costs: Costs) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import yaml
 from swapformer.tools.pairs.stages import Option, options_of
 from swapformer.training.assemble import SLOTS
 
-_CHOICE = re.compile(r"model/([a-z_]+)=(\w+)")
+_CHOICE = re.compile(r"model/([a-z_]+)=(\w+|\[\])")
 _MORE = re.compile(r"(?:, or |, | or )(\w+)")
 _SETTING = re.compile(r"\b(trainer|allow|(?:model|task|trainer)(?:\.[a-z_]+)+)=(\[[^\]]*\]|[\w.-]*\w)")
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from swapformer.options import NONE
 from swapformer.options import option as read_option
+from swapformer.targets import targets
 from swapformer.tools.pairs.advice import Advice, advised
 from swapformer.tools.pairs.stages import Option, Settings, Stage, options_of
 
@@ -161,7 +163,7 @@ class Judge:
 
 def exists(advice: Advice) -> bool:
     """Whether the option that is advised exists."""
-    return advice.option is None or advice.option in options_of([advice.slot])
+    return advice.option in (None, Option("extension", NONE), *options_of([advice.slot] if advice.slot else []))
 
 
 def names(text: str, option: Option) -> bool:
@@ -171,5 +173,5 @@ def names(text: str, option: Option) -> bool:
 
 @lru_cache(maxsize=1024)
 def _words(option: Option) -> tuple[str, ...]:
-    _, _, name = str(read_option(*option)["_target_"]).rpartition(".")
+    name = next(targets(read_option(*option))).rpartition(".")[2]
     return option.name, option.name.replace("_", " "), name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from swapformer.options import default_option
+from swapformer.options import NONE, default_option, filled
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import Config, compose, task_of
 from swapformer.study.config.rules.compatibility import problems
@@ -90,7 +89,9 @@ class Stage:
         for slot, name in options:
             assert slot != "topology" or name == self.topology, f"stage {self.name} has its topology"
             if slot != "topology":
-                model[slot] = node("model", slot, name)
+                filled = filled_slots(slot, name)
+                extensions = {**model["extension"], **filled.get("extension", {})}
+                model |= {**filled, "extension": extensions}
         config = {**self.config, "model": model}
         for key, value in settings:
             config = _changed(config, key, value)
@@ -108,31 +109,28 @@ class Stage:
 def _changed(config: Config, key: str, value: Any) -> Config:
     """A copy in which `key`, dotted or a group's name, has another value; what does not change is shared."""
     if key == "trainer":
-        return {**config, "trainer": node("", "trainer", value)}
+        return {**config, "trainer": _read(f"trainer/{value}")}
     if key == "allow":
         return {**config, "allow": [*config["allow"], *value]}
     first, _, rest = key.partition(".")
     return {**config, first: _changed(config[first], rest, value) if rest else value}
 
 
-@contextmanager
-def _hydra() -> Any:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        yield
-
-
 @lru_cache(maxsize=1024)
-def node(parent: str, group: str, name: str) -> Mapping[str, Any]:
-    """The settings of an option, read and expanded once."""
-    place = "/".join(filter(None, (parent, group, name)))
-    content = yaml.safe_load((conf_dir() / f"{place}.yaml").read_text(encoding="utf-8"))
+def filled_slots(slot: str, name: str) -> Mapping[str, Any]:
+    """What each slot that an option fills holds then: an attention may bring extensions."""
+    if name == NONE:
+        return {slot: {}}
+    content = _read(f"model/{slot}/{name}")
     if "defaults" not in content:
-        return dict(content)
-    with _hydra():
-        composed: Any = OmegaConf.to_container(hydra_compose(place), resolve=True)
-    for key in filter(None, (parent, group)):
-        composed = composed[key]
-    return dict(composed)
+        return {slot: filled(slot, name, content)}
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        composed: Any = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
+    return dict(composed["model"])
+
+
+def _read(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((conf_dir() / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 def options_of(slots: Iterable[str] = SLOTS) -> list[Option]:
@@ -150,7 +148,8 @@ def _stage(name: str, overrides: tuple[str, ...]) -> Stage:
     config = compose([*overrides, *SMALL])
     chosen = {slot: default_option(slot) for slot in SLOTS}
     for slot in SLOTS:
-        if slot != "topology" and node("model", slot, chosen[slot]) != config["model"][slot]:
-            chosen[slot] = next(o.name for o in options_of([slot]) if node("model", *o) == config["model"][slot])
+        if slot != "topology" and filled_slots(slot, chosen[slot]) != {slot: config["model"][slot]}:
+            own = {slot: config["model"][slot]}
+            chosen[slot] = next(o.name for o in options_of([slot]) if filled_slots(*o) == own)
     given = dict(override.removeprefix("model/").split("=", 1) for override in overrides)
     return Stage(name, {**chosen, "topology": given["topology"]}, copy.deepcopy(config))

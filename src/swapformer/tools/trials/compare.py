@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.config import differences, read_config
+from swapformer.results.config import config_path, differences, read_config
 from swapformer.tools.lookup import apart, store_of
 from swapformer.tools.trials.listing import add_common
 
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     ]
     for record, config in zip((one, other), configs, strict=True):
         if not config:
-            raise UsageError(f"trial {record.id} has no config.yaml that can be read, so there is nothing to compare")
+            name = config_path(store.directory(record.id)).name
+            raise UsageError(f"trial {record.id} has no {name} that can be read, so there is nothing to compare")
     config = differences(configs[0], configs[1])
     metrics = {name: (one.metrics[name], other.metrics[name]) for name in one.metrics if name in other.metrics}
     if options.json:

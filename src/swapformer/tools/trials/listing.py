@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
-from swapformer.results.config import says
+from swapformer.results.config import matches
 from swapformer.results.record import STATUSES, Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import Member
@@ -53,7 +53,7 @@ def chosen(store: Store, ids: Sequence[str], options: argparse.Namespace, places
         ]
         if (options.study is not None or options.arm is not None) and not of:
             return False
-        return options.config is None or says(store.directory(record.id), options.config)
+        return options.config is None or matches(store.directory(record.id), options.config)
 
     found = [store.find(prefix) for prefix in ids] if ids else store.records()
     return [record for record in found if fits(record)]

@@ -120,7 +120,7 @@ def values(layers: Sequence[LayerPlan]) -> Iterator[str]:
     if sharing == [0]:
         yield (
             "value_residual mixes the first layer's values into later ones, but no later layer has it, so it would do "
-            "nothing; set model.attention.value_residual in the others, or to 0 in the first."
+            "nothing; give the others model.extension.value_residual too, or the first none."
         )
     elif sharing[0] != 0:
         yield (
@@ -131,7 +131,7 @@ def values(layers: Sequence[LayerPlan]) -> Iterator[str]:
         found = ", ".join(f"layer {index}: {shapes[index]}" for index in sharing)
         yield (
             f"value_residual needs values of one shape, but (heads, width) differ ({found}); give these layers the "
-            "same num_heads, head_dim and num_kv_heads, or set value_residual=0 where they differ."
+            "same num_heads, head_dim and num_kv_heads, or no value_residual where they differ."
         )
 
 
@@ -159,20 +159,26 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
         if layer.attention().has_auxiliary_loss:
             yield (
                 f"residual {name} computes every branch without a graph, through which the losses on heads of "
-                f"{type(layer.attention()).__name__} could not act; use model/attention=mha as it is, or "
-                "another residual."
+                f"{_with_extensions(layer, 'has_auxiliary_loss')} could not act; use model/residual=add or another "
+                "one, or an attention without them."
             )
         if layer.attention().shares_values is not None:
             yield (
-                f"residual {name} computes every branch again on its own, where the first layer's values of "
-                "model.attention.value_residual are not at hand; set model.attention.value_residual=0, or use "
-                "model/residual=add or another one."
+                f"residual {name} computes every branch again on its own, where the first layer's values, which "
+                f"{_with_extensions(layer, 'shares_values')} mixes in, are not at hand; use model/residual=add or "
+                "another one, or an attention without them."
             )
         if layer.norm().crosses_places:
             yield (
                 f"residual {name} computes every branch twice, which would count a batch twice in the running averages "
                 f"of {type(layer.norm()).__name__}; use model/norm=layernorm or rmsnorm, or another residual."
             )
+
+
+def _with_extensions(layer: LayerPlan, fact: str) -> str:
+    """The name of a layer's attention, and of its extensions that state a fact."""
+    found = [type(part).__name__ for part in layer.extensions(layer.pattern()).values() if getattr(part, fact)]
+    return type(layer.attention()).__name__ + (f" ({', '.join(found)})" if found else "")
 
 
 def updates(layers: Sequence[LayerPlan]) -> Iterator[str]:

@@ -88,8 +88,9 @@ def _checkpointing(reversible: str | None, layer: LayerPlan) -> Iterator[str]:
         )
     if attention.shares_values is not None:
         yield (
-            "trainer.gradient_checkpointing computes each layer again on its own, where the first layer's values of "
-            "model.attention.value_residual are not at hand; set one of them to none."
+            "trainer.gradient_checkpointing computes each layer again on its own, where the first layer's values, "
+            "which model/extension=value_residual mixes in, are not at hand; set it to false, or leave the extension "
+            "out."
         )
     if norm.crosses_places:
         yield (

@@ -7,9 +7,10 @@ from typing import Any
 
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.options import default_option, option
+from swapformer.targets import targets
 from swapformer.training.assemble import FULL, encoder_node
 
-USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm"), "ffn": ("activation",)}
+USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm", "extension"), "ffn": ("activation",)}
 """For each slot whose parts are built from others, the slots that they may use."""
 
 
@@ -29,7 +30,7 @@ def _unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[s
             for slot in slots:
                 name = default_option(slot)
                 if slot not in part.uses and nodes[slot] not in (option(slot, name), FULL):
-                    chosen = nodes[slot]["_target_"].rpartition(".")[-1]
+                    chosen = " and ".join(target.rpartition(".")[-1] for target in targets(nodes[slot]))
                     article = "an" if slot[0] in "aeiou" else "a"
                     yield (
                         f"{user} {type(part).__name__} does not use {article} {slot}, so {chosen} with its settings "

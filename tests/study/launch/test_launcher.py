@@ -22,7 +22,7 @@ LAUNCHERS = {"local": LocalLauncher, "ray": RayLauncher, "slurm": SlurmLauncher}
 @pytest.mark.parametrize("name", sorted(path.stem for path in (conf_dir() / "hydra" / "launcher").glob("*.yaml")))
 def test_a_launchers_yaml_holds_its_settings_with_their_defaults(name: str) -> None:
     node: dict[str, Any] = yaml.safe_load((conf_dir() / "hydra" / "launcher" / f"{name}.yaml").read_text())
-    assert node.pop("_target_") == f"hydra_plugins.swapformer.launcher.{LAUNCHERS[name].__name__}"
+    assert node.pop("_target_") == f"hydra_plugins.swapformer.launcher.Hydra{LAUNCHERS[name].__name__}"
     assert node.pop("_convert_") == "all", "settings are plain values"
     assert node.pop("retries") == RETRIES
     settings = {

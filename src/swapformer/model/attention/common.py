@@ -1,0 +1,113 @@
+"""What several attentions share: heads split, patterns and positions refused, cached keys, documents told apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from swapformer.model.context import Context
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
+
+Hidden = Tensor | None
+"""True where a token takes no part, bool [B|1, T]; None where all do."""
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """[B, T, H·E] → [B, H, T, E]."""
+    return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
+
+
+def require_plain(pattern: Pattern, name: str) -> None:
+    """Raise ValueError for a pattern that sums over all tokens, or over all earlier ones, cannot follow."""
+    if not (pattern.full or pattern.plain_causal):
+        raise ValueError(
+            f"{name} attention sums over all positions or all earlier ones, so it cannot follow the pattern "
+            f"{type(pattern).__name__}; use model/pattern=causal or full, or model/attention=mha."
+        )
+
+
+def require_full(pattern: Pattern, name: str) -> None:
+    """Raise ValueError for every pattern but the full one: the attention mixes all keys before it sees a query."""
+    if not pattern.full:
+        others = "linear, performer, reformer or mha" if pattern.plain_causal else "mha"
+        raise ValueError(
+            f"{name} attention mixes all positions of a row before any of them is a query, so it cannot follow the "
+            f"pattern {type(pattern).__name__}; use model/pattern=full where the future may be seen, or "
+            f"model/attention={others} to keep this pattern."
+        )
+
+
+def require_causal(pattern: Pattern, name: str) -> None:
+    """Raise ValueError for a pattern that a recurrent state, which sums up the whole past, cannot follow."""
+    if not pattern.plain_causal:
+        raise ValueError(
+            f"{name} goes from position to position and knows the past as one state, so it cannot follow the pattern "
+            f"{type(pattern).__name__}; use model/pattern=causal, or model/attention=mha."
+        )
+
+
+def refusal_of_terms(position: Position, name: str) -> str | None:
+    """Why attention without scores cannot work with a position that adds to them; None if it does not."""
+    if not (position.has_bias or position.has_scores):
+        return None
+    return (
+        f"{name} attention has no scores that the position {type(position).__name__} could add to; use "
+        "model/position=rope, sinusoidal, learned or none, or model/attention=mha"
+    )
+
+
+def cached_positions(pattern: Pattern, position: Position) -> int | None:
+    """How many of the last positions later queries may need, under a pattern and an encoding; None for all."""
+    reach = pattern.reach
+    bounded = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
+    return int(reach.before) + 1 if bounded else None
+
+
+def with_cached(
+    owner: object, k: Tensor, v: Tensor, context: Context, pattern: Pattern, position: Position, memory: Tensor | None
+) -> tuple[Tensor, Tensor, Context]:
+    """k and v [..., K, X] behind those that the cache holds for `owner`, and the context of what is returned.
+
+    Keys out of the pattern's reach are left out. Those of a memory are the same for every query, and cached once.
+    """
+    if context.cache is None:
+        return k, v, context
+    if memory is not None:
+        k, v = context.cache.once(owner, lambda: (k, v))
+        return k, v, context
+    k, v = context.cache.append(owner, k, v, last=cached_positions(pattern, position))
+    return k, v, context.latest(k.shape[-2])
+
+
+def for_each_document(mix: Callable[[Hidden, Hidden], Tensor], context: Context) -> Tensor:
+    """The output of every query when its document is alone in the row: the others are hidden as padding is.
+
+    It costs one `mix` for each document.
+
+    Args:
+        mix: (hidden queries [B|1, Q], hidden keys [B|1, K]) → [B, H, Q, X].
+        context: what the queries and keys are.
+    """
+    query, key = context.query, context.key
+    if query.document is None or key.document is None:
+        return mix(query.padding, key.padding)
+    out: Tensor | None = None
+    for document in torch.unique(query.document):
+        own_query, own_key = query.document == document, key.document == document
+        mixed = mix(_others(own_query, query.padding), _others(own_key, key.padding))
+        out = torch.where(own_query[:, None, :, None], mixed, 0.0 if out is None else out)
+    assert out is not None, "a row without tokens has no documents"
+    return out
+
+
+def masked(x: Tensor, hidden: Hidden) -> Tensor:
+    """x [B, H, T, X] with zeros at the hidden tokens."""
+    return x if hidden is None else x.masked_fill(hidden[:, None, :, None], 0.0)
+
+
+def _others(own: Tensor, padding: Hidden) -> Tensor:
+    return ~own if padding is None else ~own | padding

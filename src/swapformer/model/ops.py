@@ -1,0 +1,83 @@
+"""Operations on tensors that parts of several slots share: precision, and causal convolution over positions."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swapformer.model.layers import gain
+from swapformer.model.tokens import Tokens
+
+
+def widen(x: Tensor) -> Tensor:
+    """x in float32 or wider: long sums and exponentials lose much in fewer digits."""
+    return x if x.element_size() >= 4 else x.float()
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which no operation is cast; a device without autocast, such as meta, never casts."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def convolution_filters(width: int, *channels: int) -> nn.ParameterList:
+    """One filter [width, C] for each number of channels C, for `causal_convolution`; zero, so that it is the identity.
+
+    Row s holds what the position s back adds; row 0 is the position itself.
+
+    Raises:
+        ValueError: if `width` is below 1.
+    """
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        raise ValueError(f"`convolution` must be at least 1 position wide, but it is {width!r}; 1 sees itself alone.")
+    return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
+
+
+def causal_convolution(
+    y: Tensor, taps: Tensor, tokens: Tokens, before: Tensor | None = None, document: Tensor | None = None
+) -> Tensor:
+    """y_i + Σ_s taps_s ⊙ y_{i−s}, for y [B, T, C], over the positions i−s ≤ i of the same document.
+
+    Padding counts as zero. Where y continues a sequence, `before` [B, W − 1, C] are its last inputs, as
+    `convolution_state` returns them, and `document` [B|1, 1] is the document that they belong to.
+    """
+    inputs, documents = _with_past(y, len(taps) - 1, tokens, before, document)
+    length = y.shape[1]
+    y = inputs[:, len(taps) - 1 :]
+    out = y + taps[0] * y
+    for back in range(1, len(taps)):
+        start = len(taps) - 1 - back
+        earlier = inputs[:, start : start + length]
+        if documents is not None:
+            other = documents[:, start : start + length] != documents[:, -length:]
+            earlier = earlier.masked_fill(other[..., None], 0.0)
+        out = out + taps[back] * earlier
+    return out
+
+
+def convolution_state(
+    y: Tensor, reach: int, tokens: Tokens, before: Tensor | None = None, document: Tensor | None = None
+) -> Tensor:
+    """The last `reach` inputs [B, reach, C] of y and of what went before, zero outside the last token's document."""
+    inputs, documents = _with_past(y, reach, tokens, before, document)
+    last = inputs[:, y.shape[1] :]
+    if documents is None:
+        return last
+    return last.masked_fill((documents[:, y.shape[1] :] != documents[:, -1:])[..., None], 0.0)
+
+
+def _with_past(
+    y: Tensor, reach: int, tokens: Tokens, before: Tensor | None, document: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """y behind `reach` earlier inputs, zeros where there were none, and the document of each; None without any."""
+    if tokens.padding is not None:
+        y = y.masked_fill(tokens.padding[..., None], 0.0)
+    inputs = functional.pad(y, (0, 0, reach, 0)) if before is None else torch.cat([before, y], dim=1)
+    if tokens.document is None:
+        return inputs, None
+    first = tokens.document[:, :1] if document is None else document
+    return inputs, torch.cat([first.expand(-1, reach), tokens.document], dim=1)

@@ -1,0 +1,97 @@
+"""How each arm's setting was chosen: settings that were tried, refused and chosen, as the manifest has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swapformer.results.arms import Values, arm_fields, parse_values
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setting that an arm was tried with, and the trials of it, one for each tuning seed."""
+
+    arm: str
+    condition: str
+    values: Values
+    trials: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """`optim.lr=3e-4`."""
+        return " ".join(f"{key}={value}" for key, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting that an arm is reported with.
+
+    Attributes:
+        edges: the keys whose chosen value is the first or last number of those that were tried.
+        diverged: every trial of every setting did, so that nothing was chosen by its results, and no edge says
+            anything.
+    """
+
+    arm: str
+    condition: str
+    values: Values
+    edges: tuple[str, ...] = ()
+    diverged: bool = False
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A setting that an arm cannot have."""
+
+    arm: str
+    condition: str
+    values: Values
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How settings were chosen: by the mean of `metric` over the trials of `seeds`, which are not reported."""
+
+    metric: str
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    tried: tuple[Tried, ...]
+    chosen: tuple[Choice, ...]
+    refused: tuple[Refused, ...]
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Tuning:
+        """The manifest's `tuning`."""
+        return cls(
+            str(raw["metric"]),
+            tuple(map(str, raw["keys"])),
+            tuple(map(int, raw["seeds"])),
+            tuple(Tried(*_setting(each), tuple(map(str, each["trials"]))) for each in raw["tried"]),
+            tuple(
+                Choice(*_setting(each), tuple(map(str, each["edges"])), bool(each.get("diverged")))
+                for each in raw["chosen"]
+            ),
+            tuple(Refused(*_setting(each), str(each["reason"])) for each in raw["refused"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it; JSON makes lists of the tuples."""
+        return {
+            "metric": self.metric,
+            "keys": self.keys,
+            "seeds": self.seeds,
+            "tried": [{**_fields(each), "trials": each.trials} for each in self.tried],
+            "refused": [{**_fields(each), "reason": each.reason} for each in self.refused],
+            "chosen": [{**_fields(each), "edges": each.edges, "diverged": each.diverged} for each in self.chosen],
+        }
+
+
+def _setting(raw: Mapping[str, Any]) -> tuple[str, str, Values]:
+    return str(raw["arm"]), str(raw.get("condition", "")), parse_values(raw["values"])
+
+
+def _fields(each: Tried | Choice | Refused) -> dict[str, Any]:
+    return {**arm_fields(each.arm, each.condition), "values": dict(each.values)}

@@ -1,0 +1,131 @@
+"""Identity of a trial: the part of its configuration that can change its result, and the hash by which it is known.
+
+Ids outlive the code. An option that is added later leaves every id as it was, since a setting at its neutral value is
+left out: one that equals the default which its class declares, or its entry in NEUTRAL. What is renamed is hashed by
+its old name (RENAMED). So a default that a class declares, and an entry of either table, is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+from swapformer.targets import find, targets
+
+RESULTS_EPOCH = 3
+"""Raised whenever a change can move a number, so that older trials are not taken for new ones."""
+
+CHANGES_RESULT = (
+    *("seed", "data_seed", "model", "task", "eval", "divergence", "log_every", "optim", "schedule", "trainer"),
+    "init_fresh",
+)
+"""The keys of a configuration whose nodes can change a result; how it is logged, kept and launched cannot."""
+
+NEUTRAL: Mapping[str, Any] = {
+    "trainer.strategy": None,
+    "trainer.gradient_checkpointing": False,
+    "trainer.compile": False,
+    "model.extension": {},
+}
+"""Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
+
+RENAMED: Mapping[str, str] = {}
+"""New name → the first one, by which it is hashed: a key (`optim.decay` → `optim.weight_decay`), a class that moved
+(`swapformer.model.ffn.MLP` → its old path), or a class's setting (`swapformer.model.ffn.MLP.width` → its old name)."""
+
+Config = dict[str, Any]
+
+
+def trial_id(config: Mapping[str, Any]) -> str:
+    """The name of a trial: 16 hexadecimal digits of the sha256 of its identity."""
+    return hashlib.sha256(_text(identity(config)).encode()).hexdigest()[:16]
+
+
+def identity(config: Mapping[str, Any]) -> Config:
+    """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
+    nodes = {key: config[key] for key in CHANGES_RESULT}
+    nodes["task"] = _without_paths(config["task"])
+    nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key != "heartbeat"}
+    foreign = {name for name in targets(nodes) if name.split(".")[0] not in ("swapformer", "torch")}
+    start = config["init_from"]
+    return {
+        **_hashed(nodes),
+        "budget": {"steps": config["budget"]["steps"]},  # however it was asked for
+        "init_from": None if start is None else start["weights"],
+        "data": config["data"],
+        "environment": environment_class(config),
+        "foreign_parts": {name: _source_hash(name) for name in sorted(foreign)},
+        "results_epoch": RESULTS_EPOCH,
+    }
+
+
+def environment_class(config: Mapping[str, Any]) -> Config:
+    """The settings that two trials must share for their numbers to be comparable bit by bit."""
+    trainer = config["trainer"]
+    return {
+        "device": trainer["accelerator"],
+        "torch": version("torch"),
+        "threads": trainer["threads"],
+        "deterministic": trainer["deterministic"],
+        **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+    }
+
+
+def _hashed(node: Any, key: str = "") -> Any:
+    """A node without settings that are neutral, and with the first names of those that were renamed."""
+    if isinstance(node, list):
+        return [_hashed(value, f"{key}.{index}") for index, value in enumerate(node)]
+    if not isinstance(node, Mapping):
+        return node
+    target = node.get("_target_", "")
+    return {
+        first: RENAMED.get(value, value) if name == "_target_" else _hashed(value, path)
+        for name, value in node.items()
+        for path in [f"{key}.{name}" if key else name]
+        for first in [RENAMED.get(path, RENAMED.get(f"{target}.{name}", name)).rpartition(".")[2]]
+        if not any(_text(value) == neutral for neutral in _neutral(path, target, name))
+    }
+
+
+def _neutral(path: str, target: str, setting: str) -> Iterator[str]:
+    """The values, as JSON, with which a setting at `path` of the class `target` says nothing."""
+    if path in NEUTRAL:
+        yield _text(NEUTRAL[path])
+    if setting in (declared := _declared(target)):
+        yield declared[setting]
+
+
+@lru_cache(maxsize=512)
+def _declared(target: str) -> Mapping[str, str]:
+    """The defaults, as JSON, that a class of swapformer's declares; libraries change theirs with their version."""
+    if target.partition(".")[0] != "swapformer":
+        return {}
+    parameters = inspect.signature(find(target)).parameters.values()
+    return {each.name: _text(each.default, repr) for each in parameters if each.default is not inspect.Parameter.empty}
+
+
+def _text(value: object, default: Callable[[object], object] | None = None) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=default)
+
+
+def _without_paths(task: Mapping[str, Any]) -> Config:
+    """The settings of a task but for where its data lie, since the data stand for them."""
+    return {
+        key: _without_paths(value) if isinstance(value, Mapping) else value
+        for key, value in task.items()
+        if key not in ("source", "path")
+    }
+
+
+@lru_cache(maxsize=64)
+def _source_hash(target: str) -> str:
+    """sha256 of the source file that defines a class; what that file imports from elsewhere is not in it."""
+    path = inspect.getsourcefile(find(target))
+    assert path is not None, f"{target} has no source file"
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

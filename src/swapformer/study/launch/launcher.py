@@ -1,0 +1,72 @@
+"""Base of the launchers: the settings that the local, the Ray and the SLURM launcher share, and their checks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.results.store import Store
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import Trial, Work
+
+Launch = Callable[[Sequence[Trial]], None]
+"""Attempts each trial once: a launcher, or a function that does the same."""
+
+
+@dataclass
+class Launcher(ABC):
+    """Attempts trials. Nothing is returned: the outcome of a trial is read from the store.
+
+    Attributes:
+        store: where the trials hold their locks and leave their records.
+        slots: how many trials run at a time; None: as many as the resources of the launcher allow.
+        work: what a trial does, for tests; None: train.
+        tick: called a few times a second with the trials that run now.
+        time_limit: minutes that one start of a trial may take; it is then interrupted, and can be resumed.
+
+    Raises UsageError for less than one slot, or no time.
+    """
+
+    store: Store
+    provenance: Provenance
+    slots: int | None = None
+    work: Work | None = None
+    tick: Launch | None = None
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        require_at_least(1, slots=self.slots)
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise UsageError(f"time_limit must be more than 0 minutes, but {self.time_limit} was given")
+
+    @abstractmethod
+    def __call__(self, trials: Sequence[Trial]) -> None:
+        """Attempt each trial once and return when all attempts have ended."""
+
+
+def require_at_least(least: int, **settings: int | None) -> None:
+    """Raise UsageError for a setting below `least`; None is a setting that is left open."""
+    for name, value in settings.items():
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, but {value} was given")
+
+
+def library(name: str, launcher: str) -> Any:
+    """The package that a launcher stands on, which is an extra of the same name as the launcher.
+
+    Raises:
+        UsageError: if it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise UsageError(
+            f"hydra/launcher={launcher} needs the package {name}, which is not installed; "
+            f"pip install 'swapformer[{launcher}]'"
+        ) from None
