@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.step import WARM_UP, Clock
 from swapformer.errors import UsageError
-from swapformer.mirror.follow import Target
-from swapformer.mirror.process import Config, mirrored
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import Config, mirror_trials
 from swapformer.results.record import RUNNING, Record
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
@@ -48,7 +48,7 @@ def _shown(store: Store, config: Config) -> Iterator[None]:
         UsageError: if the mirror did not show it.
     """
     store.prepare()
-    with mirrored([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
+    with mirror_trials([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
         store.write(Record(_TRIAL, RUNNING, attempts=1))
         if config["logger"]:
             _wait_for(Path(store.runs_dir) / "mirror" / "wandb")

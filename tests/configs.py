@@ -11,6 +11,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
 from swapformer.study.config import compose as study_compose
 from swapformer.training.assemble import build_model, count_parameters
@@ -33,8 +34,8 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def every_part() -> list[tuple[str, str]]:
     """(slot, option) for every YAML under conf/model, sizes aside."""
-    files = sorted(path for path in (conf_dir() / "model").glob("*/*.yaml") if path.parent.name != "size")
-    return [(path.parent.name, path.stem) for path in files]
+    slots = {group.partition("/")[2]: files for group, files in option_files(conf_dir()).items() if "model/" in group}
+    return [(slot, option) for slot, files in slots.items() if slot != "size" for option in files]
 
 
 def accepted(*overrides: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from swapformer.conformance import LAWS, examine
+from swapformer.options import filled
 from swapformer.targets import VARIABLE
 
 FAULTS = [
@@ -62,6 +63,14 @@ FAULTS = [
     ("attention", "Boundless", {}, "facts_hold"),
     ("attention", "ShowsTheFuture", {}, "facts_hold"),
     ("attention", "HidesItsSign", {}, "facts_hold"),
+    ("extension", "FutureGate", {}, "causality"),
+    ("extension", "SilentConvolution", {}, "permutation_equivariance"),
+    ("extension", "KeepsValues", {}, "calls_are_apart"),
+    ("extension", "SilentSharing", {}, "facts_hold"),
+    ("extension", "UnstatedPenalty", {}, "facts_hold"),
+    ("extension", "GuidanceOfNothing", {}, "does_something"),
+    ("extension", "TrainsAndActs", {}, "facts_hold"),
+    ("extension", "MasksTheFirst", {"head": 1}, "no_dead_knob"),
     ("ffn", "SilentLoss", {}, "facts_hold"),
     ("init", "FalseHead", {}, "facts_hold"),
     ("residual", "Forgets", {}, "facts_hold"),
@@ -83,7 +92,8 @@ NEVER_ALONE = {
 
 def with_fault(base: dict[str, Any], slot: str, fault: str, settings: dict[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(base)
-    config["model"][slot] = {"_target_": f"faults.{fault}", "_partial_": True, "_convert_": "all", **settings}
+    node = {"_target_": f"faults.{fault}", "_partial_": True, "_convert_": "all", **settings}
+    config["model"][slot] = filled(slot, "fault", node)
     return config
 
 

@@ -63,6 +63,8 @@ class Subject:
         has the full pattern, the only one that it takes.
         """
         subject = cls(config, slot)
+        if not config["model"][slot]:  # no extension
+            return subject
         return subject if getattr(subject.part, "causal_safe", True) else subject.with_model(pattern=FULL)
 
     def changed(self, **settings: Any) -> Subject:

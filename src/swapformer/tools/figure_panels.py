@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from swapformer.report.figures.style import styles
+from swapformer.report.figures.style import arm_styles
 from swapformer.report.figures.svg import add_panel, label, new_figure, title
 
 Lines = dict[str, tuple[Tensor, Tensor]]
@@ -30,7 +30,7 @@ def curves(lines: Lines, name: str, x: str, y: str) -> Panel:
 
     def draw(figure: Figure, left: float, right: float) -> None:
         axes = add_panel(figure, left, 0.6, right, 0.75)
-        looks = styles(list(lines), next(iter(lines)), ordered=len(lines) > 3)
+        looks = arm_styles(list(lines), next(iter(lines)), ordered=len(lines) > 3)
         for key, (xs, ys) in lines.items():
             look = looks[key]
             axes.plot(xs.numpy(), ys.numpy(), color=look.color, linestyle=look.dash, linewidth=1.6, label=key)

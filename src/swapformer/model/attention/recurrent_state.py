@@ -1,4 +1,4 @@
-"""What a recurrent attention carries from one call to the next: its state and the last inputs of its convolution."""
+"""The state of recurrent attention between two calls: a matrix for each head, and the convolution's last inputs."""
 
 from __future__ import annotations
 

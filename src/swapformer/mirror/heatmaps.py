@@ -1,4 +1,4 @@
-"""What probes saw, as pictures: every matrix in an artifact becomes a heat map."""
+"""Heat maps of the matrices in a trial's artifacts, and the numbers that its probes measured."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from swapformer.results.artifacts import read_artifacts
 
-MOST = 48
+MAX_PICTURES = 48
 """Pictures of one trial; what is beyond is left out, the numbers are in the artifact."""
 _SIDE = 160
 """Pixels that a small matrix is enlarged to."""
 
 
-def draw(trial: Path, folder: Path) -> dict[str, Path]:
-    """Name → PNG in `folder` for the matrices that probes left in the folder of a trial; light is large."""
+def draw_heatmaps(trial: Path, folder: Path) -> dict[str, Path]:
+    """Draw the matrices that probes left in the folder of a trial as PNG files in `folder`, by name; light is large."""
     drawn: dict[str, Path] = {}
     for name, matrix in _matrices(trial):
-        if len(drawn) == MOST:
+        if len(drawn) == MAX_PICTURES:
             break
         from matplotlib.image import imsave
 
@@ -32,8 +32,8 @@ def draw(trial: Path, folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def numbers(trial: Path) -> dict[str, float]:
-    """What the probes of the trial in a folder measured, by name."""
+def probe_numbers(trial: Path) -> dict[str, float]:
+    """The numbers that the probes of the trial in a folder measured, by name."""
     return {
         str(name): float(value)
         for artifact in read_artifacts(trial, []).values()  # the report names those that cannot be read

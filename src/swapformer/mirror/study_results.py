@@ -1,32 +1,51 @@
-"""What a study came to, for a mirror: judged from the same files, by the same rules, as its report."""
+"""The results of a study for a mirror: judged from the same files, by the same rules, as its report."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swapformer.mirror.base import Findings
-from swapformer.report.condition_view import scenes
+from swapformer.mirror.base import Destination, ReportProblem, StudyResults
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_folder
+from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.page import wording
-from swapformer.report.page.to_json import row_dict, verdict_dict
+from swapformer.report.page.to_json import finite, row_dict, verdict_dict
 from swapformer.report.records import read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import parse
 from swapformer.report.statistics.sequential import judge_all
 from swapformer.report.statistics.verdicts import Verdict
+from swapformer.results.store import Store
 
 
-def findings(folder: Path, runs_dir: Path) -> Findings:
+def show_studies(
+    targets: Sequence[Target],
+    store: Store,
+    destination: Destination,
+    report_problem: ReportProblem,
+    done: Callable[[], None],
+) -> None:
+    """Show the results of each study that the targets belong to; a problem is reported, and ends nothing."""
+    for study in dict.fromkeys(target.study for target in targets if target.study):
+        try:
+            results = study_results(store.studies / study, store.runs_dir)
+            destination.show(results, mirror_folder(store), report_problem)
+            done()
+        except Exception as error:
+            report_problem(f"{type(error).__name__}: {error}")
+
+
+def study_results(folder: Path, runs_dir: Path) -> StudyResults:
     """The verdicts, arms and costs of the study in `folder`. Raises UsageError where its manifest cannot be read."""
     records = read(folder, runs_dir)
     manifest = records.manifest
     claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
     verdicts = judge_all(claims, records)
-    rows = [(condition, row) for condition, scene in scenes(records, claims).items() for row in scene.rows]
+    rows = [(condition, row) for condition, data in figure_data(records, claims).items() for row in data.rows]
     page = folder / "report" / "report.html"
-    return Findings(
+    return StudyResults(
         study=manifest.name,
         question=manifest.question,
         baseline=manifest.baseline,
@@ -66,11 +85,11 @@ def _arm(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cost(row: ArmRow) -> dict[str, Any]:
     """Steps and tokens of a trial, seconds of all trials together."""
-    values = {
-        "parameters": row.parameters,
-        "parameters without positions": row.non_position,
-        "steps": row.steps,
-        "tokens": row.tokens,
-        "seconds": row.seconds,
+    return {
+        "arm": row.arm,
+        "parameters": finite(row.parameters),
+        "parameters without positions": finite(row.non_position),
+        "steps": finite(row.steps),
+        "tokens": finite(row.tokens),
+        "seconds": finite(row.seconds),
     }
-    return {"arm": row.arm, **{name: value if math.isfinite(value) else None for name, value in values.items()}}
