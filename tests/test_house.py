@@ -125,8 +125,8 @@ HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
 """What is handed to a slot's parts beside the sizes and the parts that they use."""
 
 NOT_CHOSEN = {
-    "swapformer.model.pattern.Both": "what `a & b` makes",
-    "swapformer.model.pattern.Either": "what `a | b` makes",
+    "swapformer.model.pattern.Intersection": "what `a & b` makes",
+    "swapformer.model.pattern.Union": "what `a | b` makes",
 }
 """Classes of a slot that are made by other parts and so have no YAML."""
 

@@ -12,7 +12,7 @@ import torch
 
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
-from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
+from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import read_config
@@ -77,7 +77,7 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
         choose: Choose = greedy
         if options.temperature:
             choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
-        steps = write(model, prompt, options.tokens, choose, cache=not options.no_cache)
+        steps = generate(model, prompt, options.tokens, choose, cache=not options.no_cache)
         symbols = (int(step[0]) for step in steps)
     return takewhile(lambda symbol: symbol != task.end_token, symbols)
 

@@ -16,17 +16,17 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.layers import declare, origin_of
+from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import Batch, EvaluationSet, Places, Task
 from swapformer.training.assemble import Config
 from swapformer.training.compilation import compiled
 from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
-from swapformer.training.objective import at_least_float32, total_loss
+from swapformer.training.objective import total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parallel import data_mesh, shard
 from swapformer.training.parameter_selection import readout
@@ -142,7 +142,7 @@ class Trial(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         answers = self(batch)
         for name, metrics in self.collections[dataloader_idx].items():
-            metrics.update(at_least_float32(answers[name]), batch.answers[name])
+            metrics.update(widen(answers[name]), batch.answers[name])
 
     def on_validation_epoch_end(self) -> None:
         self.results = {

@@ -7,12 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import Readout
+from swapformer.model.ops import widen
 from swapformer.task.base import IGNORE, scored
-
-
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Half precision is widened before a softmax; float64 stays."""
-    return logits.float() if logits.element_size() < 4 else logits
 
 
 def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
@@ -23,7 +19,7 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
         answer: logits or values, [B, T, size] or [B, size].
         targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
     """
-    answer = at_least_float32(answer)
+    answer = widen(answer)
     if readout.kind == "values":
         there = scored(targets)
         return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()

@@ -1,4 +1,4 @@
-"""Patterns of the distance between two places, or of their places alone."""
+"""Patterns by the distance of query and key: full, causal, windows, dilated, strided and fixed patterns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
 
 
 class Full(Pattern):
-    """Every place sees every place (Vaswani et al. 2017, encoder, arXiv:1706.03762)."""
+    """Every query may attend to every key (Vaswani et al. 2017, encoder, arXiv:1706.03762)."""
 
     full = True
 
@@ -25,7 +25,7 @@ class Full(Pattern):
 
 
 class Causal(Pattern):
-    """Every place sees itself and all earlier places: j ≤ i (Vaswani et al. 2017, decoder, arXiv:1706.03762)."""
+    """Every query may attend to itself and all earlier keys: j ≤ i (Vaswani et al. 2017, decoder, arXiv:1706.03762)."""
 
     causal = True
     plain_causal = True
@@ -39,21 +39,20 @@ class Causal(Pattern):
 
 
 class Window(Pattern):
-    """A band: −before ≤ j − i ≤ after, in places (Child et al. 2019, arXiv:1904.10509; Mistral 2023, arXiv:2310.06825).
+    """A band: −before ≤ j − i ≤ after, in tokens (Child et al. 2019, arXiv:1904.10509; Mistral 2023, arXiv:2310.06825).
 
     A window of w tokens in Mistral's sense, the token itself included, is `before = w − 1, after = 0`.
 
     Args:
-        before: earlier places that are seen.
-        after: later places that are seen; 0 makes the window causal.
+        before: earlier tokens in the window.
+        after: later tokens in the window; 0 makes it causal.
 
     Raises:
         ValueError: if a number is negative.
     """
 
     def __init__(self, dims: Dims, *, before: int, after: int = 0) -> None:
-        if before < 0 or after < 0:
-            raise ValueError(f"`before` and `after` of a window must be at least 0, but they are {before} and {after}.")
+        require_counts(0, before=before, after=after)
         self.before, self.after = before, after
         self.causal = after == 0
         self.reach = Reach(before, after)
@@ -67,19 +66,16 @@ class Dilated(Pattern):
     """A band with gaps: j − i = s·step for a whole −before ≤ s ≤ after (Beltagy et al. 2020, arXiv:2004.05150).
 
     Args:
-        before, after: places that are seen on either side; `before = None` for all, `after = 0` for a causal band.
-        step: distance between two places that are seen.
+        before, after: allowed keys on either side; `before = None` for all, `after = 0` for a causal band.
+        step: distance between two allowed keys.
 
     Raises:
         ValueError: if a count is negative or `step` below 1.
     """
 
     def __init__(self, dims: Dims, *, before: int | None, after: int, step: int) -> None:
-        if (before or 0) < 0 or after < 0 or step < 1:
-            raise ValueError(
-                "a dilated band must have `before` and `after` of at least 0 and a `step` of at least 1, but they are "
-                f"{before}, {after} and {step}."
-            )
+        require_counts(0, before=before or 0, after=after)
+        require_counts(step=step)
         self.before, self.after, self.step = before, after, step
         self.causal = after == 0
         self.reach = Reach(math.inf if before is None else before * step, after * step, step)
@@ -90,8 +86,36 @@ class Dilated(Pattern):
         return allowed if self.before is None else allowed & (ahead >= -self.before * self.step)
 
 
+class Distant(Pattern):
+    """Itself and all tokens at least `nearest` before it: those that a causal window of `nearest` tokens leaves out.
+
+    For a head that attends to distant tokens alone, beside heads with a window. Trained models have both kinds,
+    positional heads and heads of broad attention (Clark et al. 2019, arXiv:1906.04341, section 3).
+
+    Args:
+        nearest: the smallest distance, in tokens.
+
+    Raises:
+        ValueError: if `nearest` is below 2, which is the whole past.
+    """
+
+    causal = True
+    reach = Reach(after=0)
+
+    def __init__(self, dims: Dims, *, nearest: int) -> None:
+        if nearest < 2:
+            raise ValueError(
+                f"`nearest` of a distant pattern must be at least 2, but it is {nearest}; 1 is model/pattern=causal."
+            )
+        self.nearest = nearest
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        back = -steps_ahead(query, key)
+        return (back == 0) | (back >= self.nearest)
+
+
 class Exponential(Pattern):
-    """Itself and the places at distances 1, b, b², … before it (b = 2: LogSparse, Li et al. 2019, arXiv:1907.00235).
+    """Itself and the tokens at distances 1, b, b², … before it (b = 2: LogSparse, Li et al. 2019, arXiv:1907.00235).
 
     Args:
         base: b.
@@ -103,8 +127,7 @@ class Exponential(Pattern):
     causal = True
 
     def __init__(self, dims: Dims, *, base: int) -> None:
-        if base < 2:
-            raise ValueError(f"`base` of an exponential reach must be at least 2, but it is {base}.")
+        require_counts(2, base=base)
         self.base = base
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -114,13 +137,13 @@ class Exponential(Pattern):
 
 
 class Strided(Pattern):
-    """The last `stride` places, and every place a multiple of `stride` back: 0 ≤ i − j < l or l | i − j ≥ 0.
+    """The last `stride` tokens, and every token a multiple of `stride` back: 0 ≤ i − j < l or l | i − j ≥ 0.
 
     The union of the two heads of Child et al. 2019 (arXiv:1904.10509, section 4.2); for data with a period. The two as
     separate heads are the preset `strided_heads`.
 
     Args:
-        stride: l, in places.
+        stride: l, in tokens.
 
     Raises:
         ValueError: if l is below 1.
@@ -129,7 +152,7 @@ class Strided(Pattern):
     causal = True
 
     def __init__(self, dims: Dims, *, stride: int) -> None:
-        _check_stride(stride)
+        require_counts(stride=stride)
         self.stride = stride
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -138,13 +161,13 @@ class Strided(Pattern):
 
 
 class Fixed(Pattern):
-    """Earlier places of the same stretch of `stride` places, and the last `summary` places of every earlier stretch.
+    """Earlier tokens of the same block of `stride` tokens, and the last `summary` tokens of every earlier block.
 
     j ≤ i, and ⌊j/l⌋ = ⌊i/l⌋ or j mod l ≥ l − c (Child et al. 2019, arXiv:1904.10509, section 4.2).
 
     Args:
-        stride: l, in places.
-        summary: c, in places.
+        stride: l, in tokens.
+        summary: c, in tokens.
 
     Raises:
         ValueError: if l is below 1, or c not between 1 and l.
@@ -154,7 +177,7 @@ class Fixed(Pattern):
     anchored = True
 
     def __init__(self, dims: Dims, *, stride: int, summary: int) -> None:
-        _check_stride(stride)
+        require_counts(stride=stride)
         if not 1 <= summary <= stride:
             raise ValueError(f"`summary` must lie between 1 and `stride`, but it is {summary} and `stride` {stride}.")
         self.stride, self.summary = stride, summary
@@ -163,8 +186,3 @@ class Fixed(Pattern):
         i, j = query.order[:, None, :, None], key.order[:, None, None, :]
         same = i // self.stride == j // self.stride
         return (j <= i) & (same | (j % self.stride >= self.stride - self.summary))
-
-
-def _check_stride(stride: int) -> None:
-    if stride < 1:
-        raise ValueError(f"`stride` of a sparse pattern must be at least 1, but it is {stride}.")

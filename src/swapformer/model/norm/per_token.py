@@ -1,4 +1,4 @@
-"""Norms of each place alone, over the width of the stream."""
+"""Norms of each token alone: LayerNorm, RMSNorm, ScaleNorm, and the parts DyT and Shift in place of a norm."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
+from swapformer.model.ops import widen
 
 
 class LayerNorm(Norm):
@@ -73,8 +74,7 @@ class ScaleNorm(Norm):
         self.weight = gain(1, start=self.scale) if affine else None
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        wide = x if x.element_size() >= 4 else x.float()
-        direction = functional.normalize(wide, dim=-1, eps=self.eps).to(x.dtype)
+        direction = functional.normalize(widen(x), dim=-1, eps=self.eps).to(x.dtype)
         return direction * (self.scale if self.weight is None else self.weight)
 
 
@@ -101,3 +101,20 @@ class DyT(Norm):
         squashed = ((self.start if self.alpha is None else self.alpha) * x).tanh()
         scaled = squashed if self.weight is None else squashed * self.weight
         return scaled if self.bias is None else scaled + self.bias
+
+
+class Shift(Norm):
+    """x + b, with one scalar b that starts at 0: a part in place of a norm.
+
+    With model/placement=pre it is the scalar bias that Fixup (Zhang et al. 2019, arXiv:1901.09321) has before the first
+    matrices of each branch and before the head, where the authors' Transformer puts it in place of LayerNorm.
+    """
+
+    rescales = False
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.bias = shift(1)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return x + self.bias

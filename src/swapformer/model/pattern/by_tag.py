@@ -1,10 +1,10 @@
-"""Patterns of what places are: speaker, turn, block, definition … in the integer channels that a task supplies."""
+"""Patterns by tags of the task: speaker, turn, block, definition …"""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts
 from swapformer.model.pattern.base import Pattern, steps_ahead
 from swapformer.model.tokens import Tokens
 
@@ -13,7 +13,7 @@ def _tag(tokens: Tokens, name: str) -> Tensor:
     if name not in tokens.tags:
         raise ValueError(
             f"a pattern by tag needs the channel {name!r}, but the task supplies {sorted(tokens.tags) or 'none'}; "
-            "choose a task that tags its places, or another pattern."
+            "choose a task that tags its tokens, or another pattern."
         )
     return tokens.tags[name]
 
@@ -21,20 +21,19 @@ def _tag(tokens: Tokens, name: str) -> Tensor:
 class TagWindow(Pattern):
     """A band of tag values: −before ≤ tag_j − tag_i ≤ after.
 
-    With 0 and 0 the places of the same value (same speaker, same block); with a tag that counts turns the last ones.
-    Says nothing of order: combine it with Causal where the future must stay hidden.
+    With 0 and 0 the tokens of the same value (same speaker, same block); with a tag that counts turns the last ones. It
+    ignores order: combine it with Causal for a causal model.
 
     Args:
         tag: name of the channel.
-        before, after: smaller and larger values that are seen.
+        before, after: how much smaller and larger the value of an allowed key may be.
 
     Raises:
-        ValueError: if a number is negative, or the places lack the channel.
+        ValueError: if a number is negative, or the tokens lack the channel.
     """
 
     def __init__(self, dims: Dims, *, tag: str, before: int, after: int = 0) -> None:
-        if before < 0 or after < 0:
-            raise ValueError(f"`before` and `after` must be at least 0, but they are {before} and {after}.")
+        require_counts(0, before=before, after=after)
         self.tag, self.before, self.after = tag, before, after
         self.tags = (tag,)
 
@@ -44,17 +43,16 @@ class TagWindow(Pattern):
 
 
 class TaggedKeys(Pattern):
-    """Places with one value of a tag are seen by all, and every place by itself: tag_j = value or j = i.
+    """Every query may attend to the keys with one value of a tag, and to itself: tag_j = value or j = i.
 
-    Definitions in code, key events of a series. Says nothing of order: combine it with Causal where the future must
-    stay hidden.
+    For definitions in code or key events of a series. It ignores order: combine it with Causal for a causal model.
 
     Args:
         tag: name of the channel.
-        value: the value that is seen.
+        value: the value of allowed keys.
 
     Raises:
-        ValueError: if the places lack the channel.
+        ValueError: if the tokens lack the channel.
     """
 
     def __init__(self, dims: Dims, *, tag: str, value: int) -> None:

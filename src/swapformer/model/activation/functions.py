@@ -1,4 +1,4 @@
-"""Smooth activations."""
+"""Activations: ReLU, GELU, SiLU and others, and the shifted form of each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.model.activation.base import Activation
+from swapformer.model.dims import Dims
+from swapformer.model.layers import shift
+
+
+class ReLU(Activation):
+    """max(0, x) (Nair & Hinton 2010)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(x)
+
+
+class ReLU2(Activation):
+    """max(0, x)² (So et al. 2021, Primer, arXiv:2109.08668)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(x).square()
 
 
 class GELU(Activation):
@@ -48,3 +64,25 @@ class Sigmoid(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.sigmoid()
+
+
+class Shifted(Activation):
+    """f(x + a) + b, with an activation f and two scalars a and b that start at 0.
+
+    In model/ffn=mlp they are the scalar biases that Fixup (Zhang et al. 2019, arXiv:1901.09321) has before the
+    activation and before the second matrix. Choose f with `model/activation@model.activation.inner=relu`.
+
+    Args:
+        inner: f.
+    """
+
+    combines = ("inner",)
+
+    def __init__(self, dims: Dims, *, inner: Activation) -> None:
+        super().__init__(dims)
+        self.inner = inner
+        self.before, self.behind = shift(1), shift(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x + self.before)
+        return out + self.behind
