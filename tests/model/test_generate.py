@@ -46,7 +46,7 @@ class TestPadding:
 
     def test_behind_the_symbols_is_refused(self) -> None:
         padding = torch.tensor([[False, True]])
-        with pytest.raises(ValueError, match="to the right"):
+        with pytest.raises(ValueError, match="padded on the left"):
             Generation(wide(), Prompt(ids(1, 2), padding))
 
 
@@ -184,5 +184,5 @@ class TestBeams:
             assert torch.allclose(first, second)
 
     def test_no_beam_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="beam"):
+        with pytest.raises(ValueError, match="`width` must be"):
             beam_search(wide(), Prompt(ids(1)), 3, width=0, stop=0)

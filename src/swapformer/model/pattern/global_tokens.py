@@ -48,8 +48,8 @@ class BigBird(Pattern):
 
     Zaheer et al. 2020 (arXiv:2007.14062, internal transformer construction). The first and last blocks also
     attend to everything. The random blocks of a block are drawn from a stream of its own, so they are the same in every
-    process, in training and evaluation, and those before it do not depend on the sequence's length. Never causal: combine it with
-    Causal, as the preset `bigbird_causal` does.
+    process, in training and evaluation, and those before it do not depend on the length. Never causal: combine
+    it with Causal, as the preset `bigbird_causal` does.
 
     Args:
         block: tokens of a block.
