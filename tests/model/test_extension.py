@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
 from configs import accepted
@@ -35,6 +34,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE
@@ -275,6 +275,16 @@ _partial_: true
 _convert_: all
 start: 0.5
 """
+
+
+def test_a_yaml_that_does_not_say_its_name_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    """Hydra would put its settings in place of the extensions."""
+    file = tmp_path / "model" / "extension" / "nameless.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: swapformer.model.extension.OutputGate\n_partial_: true\n_convert_: all\n")
+    config = compose(["task=copy", f"hydra.searchpath=[file://{tmp_path}]", "model/extension=[nameless]"])
+    with pytest.raises(UsageError, match=r"by name, but it is .*OutputGate.*# @package model\.extension\.NAME"):
+        check(config)
 
 
 def test_a_new_extension_takes_one_class_and_one_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
