@@ -166,6 +166,7 @@ class TestRefusals:
             ("llama", [*GPT2], r"model\.position is Learned, not Rotary.*; gpt2 can"),
             ("bert", [*GPT2], r"model\.topology is Decoder, not Encoder"),
             ("gpt2", [*GPT2, "model/attention=gqa"], r"model\.attention\.num_kv_heads is 2, not 4"),
+            ("gpt2", [*GPT2, "model/extension=[gate,orthogonality]"], r"model\.extension has gate, which the format"),
             ("gpt2", [*GPT2, "model/residual=rezero"], r"model\.residual is ReZero, not Add"),
             ("gpt2", [*GPT2, "model.layers=[{at: 0, pattern: window}]"], r"model\.layers is"),
             ("gpt2", [*GPT2, "model.topology.embedding_scale=2.0"], r"embedding_scale is 2\.0, not 1\.0"),
@@ -181,6 +182,12 @@ class TestRefusals:
         with pytest.raises(UsageError, match=rf"the format {format} cannot express this model: .*{message}"):
             save(config, model.state_dict(), tmp_path / "out", format)
         assert not (tmp_path / "out").exists()
+
+    def test_a_loss_on_heads_is_nothing_that_a_format_would_have_to_express(self, tmp_path: Path) -> None:
+        config, model = wide([*GPT2, "model/attention=orthogonal_heads"], Interface(V))
+        save(config, model.state_dict(), tmp_path, "gpt2")
+        found = load(tmp_path).weights
+        assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
 
     def test_answers_that_the_format_has_no_place_for(self, tmp_path: Path) -> None:
         readouts = {MAIN: Readout(V), "topic": Readout(3, "classes", "sequence")}
