@@ -1,4 +1,4 @@
-"""What keeping a trial costs: claim, heartbeat, record, history and probes, against a training that leaves nothing."""
+"""What keeping a trial costs: lock, heartbeat, record, history and probes, against a training that leaves nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = 1_000_000_000
 def overhead(overrides: Sequence[str], steps: int, rounds: int) -> Ratio:
     """A kept trial's time for a step, all that comes before and after its steps included, over a bare training's.
 
-    Both train and evaluate alike. The bare one has no record, claim, heartbeat, row of the history or probe.
+    Both train and evaluate alike. The bare one has no record, lock, heartbeat, row of the history or probe.
     """
     config = compose([*overrides, f"budget.steps={steps}"])
     bare = {**config, "log_every": NEVER, "probes": {}}

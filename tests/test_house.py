@@ -42,7 +42,7 @@ ROOMS = {
     "model": {"random", "interface"},
     "task": {"random", "errors", "interface", "targets", "results"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "targets", "results"},
-    "probes": {"model", "task", "training", "interface", "targets"},
+    "probes": {"model", "task", "training", "interface", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "options", "targets"},
     "report": {"errors", "results"},
     "mirror": {"study", "report", "errors", "paths", "targets", "results"},
@@ -189,12 +189,61 @@ class TestImports:
             assert ready, f"{sorted(rest)} import each other"
             done |= ready
 
-    def test_of_the_report_bring_no_torch(self) -> None:
+    @pytest.mark.parametrize("room", ["report", "results"])
+    def test_of_the_report_and_of_stored_files_bring_no_torch(self, room: str) -> None:
         """Measured in a process of its own, since what it imports could import torch in turn."""
         heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb'}"
-        code = f"import sys, swapformer.report.build; print(sorted({heavy} & set(sys.modules)))"
+        if room == "results":  # it is in every trial's process, so that it brings no pandas before a history is read
+            heavy = f"{heavy} | {{'pandas'}}"
+        names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sources(room)]
+        code = f"import sys, {', '.join(names)}; print(sorted(({heavy}) & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]"
+
+
+STORED = {
+    *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
+}
+"""The files and folders of trials and studies whose names only the room results/ holds."""
+
+OTHER_MEANINGS = {
+    ("study/config/identity.py", "heartbeat"): "the setting trainer.heartbeat",
+    ("study/config/rules/compatibility.py", "heartbeat"): "the setting trainer.heartbeat",
+    ("training/torchrun.py", "heartbeat"): "the setting trainer.heartbeat",
+}
+"""Where a stored file's name is another word: file, word, and what it means there."""
+
+
+def stored_names(path: Path) -> Iterator[str]:
+    """The stored files that a module names: as a part of a path, or with its extension within any text."""
+    shown = {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}  # docstrings
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in shown:
+            words = re.findall(r"[\w.-]+", node.value)
+            plain = not re.search(r"\s", node.value)
+            yield from (word for word in words if word in STORED and (plain or "." in word))
+
+
+class TestStoredFiles:
+    def test_are_named_in_one_room_alone(self) -> None:
+        paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "results"]
+        found = {(str(path.relative_to(PACKAGE)), name) for path in paths for name in stored_names(path)}
+        assert found == OTHER_MEANINGS.keys()
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            'folder / "record.json"',
+            'path = f"{folder}/metrics.csv"',
+            'folder.glob("*/heartbeat")',
+            'x = "lock"',
+            'raise ValueError("trial {} has no config.yaml that can be read")',
+            'folder.joinpath("artifacts", name)',
+        ],
+    )
+    def test_the_rule_against_names_of_stored_files_can_fail(self, line: str, tmp_path: Path) -> None:
+        (tmp_path / "module.py").write_text(f'"""Reads record.json."""\n{line}\n')
+        assert len(list(stored_names(tmp_path / "module.py"))) == 1
 
 
 HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
@@ -431,11 +480,8 @@ ACROSS_MODULES = {
     "model/test_position_parts.py": "position encodings within a model",
     "model/test_recurrent.py": "recurrent mixers",
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
-    "study/test_claim.py": "the lock of a trial",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
-    "study/test_prune.py": "trials that are removed",
-    "study/test_store.py": "the store of trials",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_labels.py": "every label of every synthetic task",

@@ -137,7 +137,7 @@ def _kill(kind: str, parent: subprocess.Popen[bytes], store: Store, generator: r
 
 
 def _holders(store: Store) -> list[int]:
-    """The processes that hold a trial's claim, as its heartbeat says."""
+    """The processes that hold a trial's lock, as its heartbeat says."""
     found = []
     for beat in store.trials.glob("*/heartbeat"):
         with suppress(OSError, ValueError, KeyError, TypeError):

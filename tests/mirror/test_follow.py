@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from swapformer.results.history_tail import History
 
 from mirror.destinations import Memory
 from mirror.readback import curves_of
@@ -33,32 +32,6 @@ def store(tmp_path: Path) -> Store:
 
 def follower(store: Store, place: Memory, said: list[str]) -> Follower:
     return Follower([Target(ID)], store, place, store.runs_dir / "mirror", said.append)
-
-
-@pytest.mark.parametrize("cut", [0, 4, 9])
-def test_each_row_is_given_once_whole_and_in_order_however_the_file_grows(tmp_path: Path, cut: int) -> None:
-    path, text = tmp_path / "metrics.csv", HEAD + "".join(ROWS[:4])
-    history, given = History(path), []
-    for end in range(0, len(text) + 1, 7) if cut == 0 else (len(text) - cut, len(text)):
-        path.write_text(text[:end])
-        given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
-    path.write_text(text)
-    given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
-    assert given == [(10, "train/loss", 3.0), (10, "val/loss", 3.5), (20, "train/loss", 2.0), (20, "val/loss", 2.5)]
-
-
-def test_rows_that_a_resumed_trial_measures_again_are_not_given_again(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text(HEAD + "".join(ROWS[:3]))
-    history = History(path)
-    assert [step for step, _ in history.rows()] == [10, 20]
-    draft = tmp_path / "draft"
-    draft.write_text(HEAD + "".join(ROWS[:2]))  # back to the checkpoint at 10
-    draft.replace(path)
-    assert list(history.rows()) == []
-    path.write_text(HEAD + "".join(ROWS))
-    (first, second) = history.rows()
-    assert first == (20, {"val/loss": 2.5}) and second[0] == 30
 
 
 def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> None:

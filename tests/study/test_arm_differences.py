@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
+from swapformer.results.arms import ArmDifference
 from swapformer.study import arm_differences
-from swapformer.study.arm_differences import composition_lines, find_differences
+from swapformer.study.arm_differences import find_differences
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.compose import compose
 from swapformer.study.expand import expand
+from swapformer.study.messages import composition_lines
 from swapformer.study.plan import Plan
 from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import load, parse, shipped
@@ -30,33 +32,33 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def entries(plan: Plan) -> dict[str, Any]:
-    return {entry["arm"]: entry for entry in find_differences(plan)}
+def entries(plan: Plan) -> dict[str, ArmDifference]:
+    return {each.arm: each for each in find_differences(plan)}
 
 
-def test_the_baseline_differs_in_nothing(entries: dict[str, Any]) -> None:
-    assert (entries["base"]["changes"], entries["base"]["shapes"], entries["base"]["beyond"]) == ([], [], [])
+def test_the_baseline_differs_in_nothing(entries: dict[str, ArmDifference]) -> None:
+    assert (entries["base"].changes, entries["base"].shapes, entries["base"].beyond) == ((), (), ())
 
 
-def test_a_swapped_part_changes_its_own_leaves_alone(entries: dict[str, Any]) -> None:
-    changes = {key: (before, after) for key, before, after in entries["alibi"]["changes"]}
+def test_a_swapped_part_changes_its_own_leaves_alone(entries: dict[str, ArmDifference]) -> None:
+    changes = {key: (before, after) for key, before, after in entries["alibi"].changes}
     assert changes["model.position._target_"] == ("Rotary", "ALiBi")
     assert all(key.startswith("model.position.") for key in changes)
-    assert entries["alibi"]["beyond"] == []
+    assert entries["alibi"].beyond == ()
 
 
-def test_what_the_axis_does_not_say_is_flagged(plan: Plan, entries: dict[str, Any]) -> None:
+def test_what_the_axis_does_not_say_is_flagged(plan: Plan, entries: dict[str, ArmDifference]) -> None:
     """All arms that set anything have model/position in common, so that is the axis; dropout is more."""
-    assert entries["more"]["beyond"] == ["model.dropout"]
+    assert entries["more"].beyond == ("model.dropout",)
     (said,) = [line for line in composition_lines(plan, list(entries.values())) if line.startswith("more")]
     assert said.startswith("more differs in more than model/position: model.dropout; name what is compared on purpose")
 
 
-def test_shapes_of_several_layers_are_counted_together(entries: dict[str, Any]) -> None:
+def test_shapes_of_several_layers_are_counted_together(entries: dict[str, ArmDifference]) -> None:
     """T5 has one table of 32 buckets for 4 heads, shared by the layers; ALiBi has no parameter at all."""
-    assert entries["alibi"]["shapes"] == []
-    ((name, before, after, count),) = entries["more"]["shapes"]
-    assert "position" in name.lower() and (before, after, count) == (None, [32, 4], 1)
+    assert entries["alibi"].shapes == ()
+    (found,) = entries["more"].shapes
+    assert "position" in found.name.lower() and (found.before, found.after, found.count) == (None, (32, 4), 1)
 
 
 def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: Plan) -> None:

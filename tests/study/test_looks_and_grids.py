@@ -15,7 +15,8 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.run_study import StudyResult, power_line, run_study
+from swapformer.study.messages import power_line
+from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 
 
@@ -127,7 +128,7 @@ class TestGrids:
 
     def test_tune_each_arm_in_each_condition(self, crossed: StudyResult) -> None:
         assert len(crossed.plan.chosen) == 2 * 4
-        assert {choice.setting for choice in crossed.plan.chosen.values()} == {("best=1",)}
+        assert [choice.values for choice in crossed.plan.chosen.values()] == [{"best": "1"}] * 8
 
     def test_judge_each_condition_in_one_family_and_say_where_a_verdict_holds(self, crossed: StudyResult) -> None:
         everywhere = crossed.report.claims[0]
@@ -162,7 +163,7 @@ def test_means_over_survivors_are_named_with_their_condition(tmp_path: Path) -> 
 def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> None:
     """Ten steps at 100 times the fake's cost: 12 for each of 4 units of width, and 100 for each symbol."""
     entries = find_differences(plan(tmp_path, seeds=1, grid={"task.symbols": [0, 3]}))
-    assert {entry["condition"]: entry["flops"] for entry in entries} == {
+    assert {each.condition: each.flops for each in entries} == {
         "task.symbols=0": 10 * 100 * 48, "task.symbols=3": 10 * 100 * 348
     }  # fmt: skip
 
@@ -185,10 +186,10 @@ def test_a_baseline_that_cannot_be_built_somewhere_stops_the_study(tmp_path: Pat
 
 
 def test_the_manifest_names_conditions_and_looks(tmp_path: Path) -> None:
-    from swapformer.study.manifest import manifest
+    from swapformer.study.manifest import make_manifest
 
-    found = manifest(
+    found = make_manifest(
         plan(tmp_path, claims=[worse("h4", 0)], seeds={"looks": [2, 3]}, grid={"k": ["a", "b"]}), fakes.PROVENANCE
     )
-    assert json.loads(json.dumps(found))["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
-    assert found["looks"] == [2, 3] and found["cells"][0]["condition"] == "k=a" and len(found["cells"]) == 12
+    assert json.loads(found.to_json())["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
+    assert found.looks == (2, 3) and found.cells[0].condition == "k=a" and len(found.cells) == 12

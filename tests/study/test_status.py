@@ -12,7 +12,7 @@ import pytest
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import members
-from swapformer.study.status import newest_step, study_status
+from swapformer.study.status import study_status
 from swapformer.tools.status import main as status
 from swapformer.tools.trials import main as trials
 
@@ -115,22 +115,6 @@ def test_what_has_stopped_without_a_result_is_shown_with_reason_and_attempts(
     assert lines[trial("a", 0)].endswith("mine/a  it ran into the time limit of 5 minutes")
     assert lines[trial("b", 0)].endswith("mine/b  attempt 3  signal SIGKILL")
     assert lines[trial("a", 1)].endswith("mine/a")
-
-
-@pytest.mark.parametrize(
-    ("history", "step"),
-    [
-        ("", 0),
-        ("step,name,value\n", 0),
-        ("step,name,value\n10,train/loss,1.0", 0),
-        ("step,name,value\n10,train/loss,1.0\n2", 10),
-        ("step,name,value\n" + "".join(f"{n},train/loss,1.0\n" for n in range(10, 9010, 10)), 9000),
-    ],
-)
-def test_the_newest_step_is_that_of_the_last_whole_row(tmp_path: Path, history: str, step: int) -> None:
-    (tmp_path / "metrics.csv").write_text(history)
-    assert newest_step(tmp_path / "metrics.csv") == step
-    assert newest_step(tmp_path / "none.csv") == 0
 
 
 def test_a_store_without_a_study_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

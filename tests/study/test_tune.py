@@ -13,16 +13,18 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results import record as records
+from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import tuning_lines
+from swapformer.results.tuning import Choice
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.plan import Choice, Place
+from swapformer.study.messages import tuning_lines
+from swapformer.study.plan import Template
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
-from swapformer.study.tune import Tried, choose
+from swapformer.study.tune import SettingResult, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
 LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
@@ -46,7 +48,7 @@ def launch(store: Store) -> Launch:
     return start
 
 
-def tuned(planned: Plan, store: Store) -> Mapping[Place, Choice]:
+def tuned(planned: Plan, store: Store) -> Mapping[ArmCondition, Choice]:
     """What is chosen after the tuning trials alone."""
     launch_missing(planned.tuning_trials, store, launch(store))
     return choose(planned, store)
@@ -71,8 +73,8 @@ def whole(place: Path) -> StudyResult:
 class TestAWholeStudy:
     def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: StudyResult) -> None:
         """The fake training's loss is the distance to each arm's best rate, in decades."""
-        chosen = {arm: choice.setting for (arm, _), choice in whole.plan.chosen.items()}
-        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",), "lost": ("lr=1e-4",)}
+        chosen = {arm: choice.values["lr"] for (arm, _), choice in whole.plan.chosen.items()}
+        assert chosen == {"base": "1e-2", "other": "1e-3", "wild": "1e-1", "lost": "1e-4"}
         assert {cell.trial.config["lr"] for cell in whole.plan.cells if cell.arm == "other"} == {1e-3}
         means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm in ARMS}
         assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
@@ -126,11 +128,15 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     arms = {"base": ["best=1e-2"], "frail": ["best=1e-1", "stable=5e-3"], "lost": ["best=1e-2", "stable=1e-9"]}
     planned = plan(tmp_path, arms=arms)
     chosen = tuned(planned, store)
-    assert chosen["frail", ""] == Choice(("lr=1e-3",))
-    assert chosen["lost", ""] == Choice(("lr=1e-4",), diverged=True), "all alike: the first of the file"
+    assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
+    assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
     assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [0, 1, 2], (
         "still reported"
     )
+
+
+def result(setting: str, values: tuple[float, ...], lost: int, missing: int) -> SettingResult:
+    return SettingResult(Template("a", "", (setting,), (), {}), values, lost, missing)
 
 
 @pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
@@ -138,17 +144,17 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     direction: str, better: float, worse: float
 ) -> None:
     """The mean over the survivors would flatter it."""
-    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
-    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
-    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
+    whole, poor = (result("lr=1", (value, value), 0, 0) for value in (better, worse))
+    lossy = result("lr=2", (better,), 1, 0)
+    gone = result("lr=3", (), 2, 0)
     ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
     assert ranked == [whole, poor, lossy, gone]
 
 
 def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
     """A mean of 4 against one of 3, though most of the first one's values are better."""
-    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
-    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    uneven = result("lr=1", (1.0, 1.0, 10.0), 0, 0)
+    even = result("lr=2", (3.0, 3.0, 3.0), 0, 0)
     assert min([uneven, even], key=lambda each: each.rank("lower")) is even
     assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
 
@@ -156,15 +162,16 @@ def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
     """1e-3 and 1e-1 are both a decade off."""
     tied = {"base": ["best=1e-2"], "other": ["best=1e-3"]}
-    for values, expected in ((["1e-1", "1e-3"], "lr=1e-1"), (["1e-3", "1e-1"], "lr=1e-3")):
+    for values, expected in ((["1e-1", "1e-3"], "1e-1"), (["1e-3", "1e-1"], "1e-3")):
         chosen = tuned(plan(tmp_path, arms=tied, tune={"lr": values, "seeds": 2}), store)
-        assert chosen["base", ""].setting == (expected,)
+        assert chosen["base", ""].values == {"lr": expected}
 
 
 def test_all_combinations_of_several_keys_are_tried(tmp_path: Path, store: Store) -> None:
     planned = plan(tmp_path, tune={"lr": LR[:2], "kind": ["a", "b"], "seeds": 1})
     assert len(planned.tuning_trials) == 3 * 4
-    assert tuned(planned, store)["base", ""] == Choice(("lr=1e-3", "kind=a"), ("lr",)), "words have no edge"
+    choice = Choice("base", "", {"lr": "1e-3", "kind": "a"}, ("lr",))
+    assert tuned(planned, store)["base", ""] == choice, "words have no edge"
 
 
 def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: Store) -> None:
@@ -198,7 +205,7 @@ def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(
     planned = expand(parse(raw, "tuned"), (), Picky(tmp_path / "journal", tmp_path / "runs"))
     assert planned.refused == {(("other", ""), ("lr=1e-2",)): "1e-3 is all it can have"}
     found = answered(planned, store)
-    assert found.plan.chosen["other", ""] == Choice(("lr=1e-3",))
+    assert found.plan.chosen["other", ""] == Choice("other", "", {"lr": "1e-3"})
     assert "arm other cannot have lr=1e-2, which is not tried: 1e-3 is all it can have" in caplog.messages
     assert "arm other is left with one setting, so nothing is tuned" in caplog.messages
     (caveat,) = [caveat for caveat in found.report.caveats if "nothing was chosen" in caveat]

@@ -14,7 +14,6 @@ import pytest
 from study import fakes
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.results.trial_files import environment_class
 from swapformer.study.config.compose import check, compose
 from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
@@ -145,5 +144,5 @@ def test_devices_and_strategy_are_another_trial_and_another_environment_class() 
     assert "devices" not in one.environment
     assert [dict(each.environment)["strategy"] for each in (ddp, fsdp)] == ["ddp", "fsdp"]
     assert trial(*TWO, "trainer.heartbeat=7").id == ddp.id
-    assert environment_class({"environment": one.environment}).startswith("cpu · torch")
-    assert environment_class({"environment": ddp.environment}).startswith("2 × cpu · ddp · torch")
+    classes = [Record(each.id, "finished", environment=dict(each.environment)).environment_class for each in (one, ddp)]
+    assert classes[0].startswith("cpu · torch") and classes[1].startswith("2 × cpu · ddp · torch")

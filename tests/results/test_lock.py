@@ -1,7 +1,8 @@
-"""The claim on a trial: held by one process, free when it ends, and heard of on other hosts."""
+"""The lock on a trial: held by one process, free when it ends, and known to other hosts by its heartbeat."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.results import lock as claims
+from report.store import Store as Study
+from swapformer.report.records import read
+from swapformer.results import lock as locks
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.tools.status import main as status
 
 ID = "0123456789abcdef"
 
@@ -27,7 +31,7 @@ def store(tmp_path: Path) -> Store:
     return found
 
 
-def test_a_trial_can_be_claimed_once_at_a_time(store: Store) -> None:
+def test_a_trial_can_be_locked_once_at_a_time(store: Store) -> None:
     with store.lock(ID) as first, store.lock(ID) as second:
         assert first and not second
     with store.lock(ID) as third:
@@ -42,7 +46,7 @@ def _hold(runs_dir: Path, pipe: Connection) -> None:
         time.sleep(60)
 
 
-def test_sigkill_releases_the_claim_and_running_becomes_killed(store: Store) -> None:
+def test_sigkill_releases_the_lock_and_running_becomes_killed(store: Store) -> None:
     ours, theirs = multiprocessing.Pipe()
     holder = multiprocessing.get_context("spawn").Process(target=_hold, args=(store.runs_dir, theirs))
     holder.start()
@@ -68,27 +72,47 @@ def _heartbeat(store: Store, host: str, age: float) -> None:
     (store.directory(ID) / "lock").touch()
 
 
-def test_a_heartbeat_from_the_future_is_no_claim(store: Store) -> None:
-    _heartbeat(store, "elsewhere:1", age=-86400)
-    assert not store.locked(ID)
-    with store.lock(ID) as mine:
-        assert mine
+@pytest.mark.parametrize(("age", "held"), [(-86400, False), (-5, True), (5, True), (90, False), (300, False)])
+def test_the_lock_the_status_and_the_report_agree_on_whether_another_host_runs_a_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], age: float, held: bool
+) -> None:
+    """A heartbeat counts while its own time is within 60 s of now; its file was written just now in every case."""
+    study = Study(tmp_path, {"a": [], "b": ["x=1"]}, "a", ["val/loss"], seeds=range(1))
+    folder = study.write_trial("a", 0, {}, "running", machine={"host": "elsewhere"})
+    study.write_manifest()
+    (folder / "lock").touch()
+    (folder / "heartbeat").write_text(json.dumps({"host": "elsewhere:1", "pid": 1, "time": time.time() - age}))
+    assert locks.is_locked(folder) is held
+    assert status([f"runs_dir={study.runs}", study.name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["arms"]["a"] == {"running" if held else "killed": 1}
+    assert read(study.study, study.runs).cells["status"][0] == ("running" if held else "killed")
+    with Store(study.runs).lock(folder.name) as mine:
+        assert mine is not held
 
 
-def test_a_lock_that_was_moved_away_before_it_was_taken_is_not_the_claim(
+def test_asking_whether_a_trial_is_locked_leaves_it_free(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("x")
+    assert not locks.is_locked(tmp_path)
+    with (tmp_path / "lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert locks.is_locked(tmp_path)
+    assert (tmp_path / "lock").read_text() == "x"
+
+
+def test_a_lock_that_was_moved_away_before_it_was_taken_is_not_the_lock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What prune does to a trial while another process has opened the lock's file, and not locked it yet."""
-    lock, folder = claims._lock, store.directory(ID)
+    flock, folder = locks._flock, store.directory(ID)
     taken: list[int] = []
 
     def late(descriptor: int, kind: int, tries: int = 1) -> bool:
         if not taken:
             os.replace(folder, store.trials / ".pruned-x")
         taken.append(os.fstat(descriptor).st_ino)
-        return lock(descriptor, kind, tries)
+        return flock(descriptor, kind, tries)
 
-    monkeypatch.setattr(claims, "_lock", late)
+    monkeypatch.setattr(locks, "_flock", late)
     with store.lock(ID) as first:
         assert first and len(taken) == 2
         assert os.stat(folder / "lock").st_ino == taken[1]
@@ -105,7 +129,7 @@ def test_a_holder_that_moves_its_folder_away_leaves_the_next_one_its_heartbeat(s
     heir.__exit__(None, None, None)
 
 
-def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(store: Store) -> None:
+def test_a_fresh_heartbeat_of_another_host_locks_although_the_kernel_lock_is_free(store: Store) -> None:
     _heartbeat(store, "elsewhere:1", age=5)
     assert store.locked(ID)
     with store.lock(ID) as mine:
@@ -113,8 +137,8 @@ def test_a_fresh_heartbeat_of_another_host_is_a_claim_although_the_lock_is_free(
     assert (store.directory(ID) / "heartbeat").exists()
 
 
-@pytest.mark.parametrize(("host", "age"), [("elsewhere:1", claims.STALE + 1), (claims.host(), 0)])
-def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_claim(store: Store, host: str, age: float) -> None:
+@pytest.mark.parametrize(("host", "age"), [("elsewhere:1", locks.STALE + 1), (locks.host(), 0)])
+def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_lock(store: Store, host: str, age: float) -> None:
     _heartbeat(store, host, age)
     assert not store.locked(ID)
     with store.lock(ID) as mine:
@@ -122,7 +146,7 @@ def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_claim(store: Stor
 
 
 def test_the_holder_keeps_its_heart_beating(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.01)
+    monkeypatch.setattr(locks, "BEAT", 0.01)
     with store.lock(ID):
         first = json.loads((store.directory(ID) / "heartbeat").read_text())["time"]
         deadline = time.monotonic() + 5

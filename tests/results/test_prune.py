@@ -1,4 +1,4 @@
-"""Room is made without touching what runs, and configs are compared leaf by leaf."""
+"""Room is made in a store without touching what runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.results.config import ABSENT, differences, leaves, says
 from swapformer.results.prune import find_waste, remove
 from swapformer.results.record import Record
 from swapformer.results.store import Store
@@ -56,48 +55,3 @@ def test_a_trial_that_a_process_runs_is_not_touched(store: Store, whole: bool) -
         assert [waste.record.id for waste in find_waste(Store(store.runs_dir), store.records(), whole)] == [IDS[1]]
         assert not remove(Store(store.runs_dir), before[0]), "taken up since it was found"
     assert (store.directory(IDS[0]) / "checkpoints" / "last.ckpt").exists()
-
-
-def test_two_configs_differ_in_leaves() -> None:
-    one = {"model": {"d_model": 64, "layers": [{"at": 0}], "bias": True}, "seed": 0, "tags": []}
-    other = {"model": {"d_model": 64, "layers": [{"at": 1}, {"at": 2}], "bias": 1}, "seed": 0, "tags": {}}
-    assert differences(one, other) == {
-        "model.layers.0.at": (0, 1),
-        "model.bias": (True, 1),
-        "tags": ([], {}),
-        "model.layers.1.at": (ABSENT, 2),
-    }
-    assert differences(one, one) == {}
-    assert dict(leaves(one)) == {
-        "model.d_model": 64, "model.layers.0.at": 0, "model.bias": True, "seed": 0, "tags": [],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("ALiBi", True),
-        ("num_heads: 4", True),
-        ("model.num_heads=4", True),
-        ("model.num_heads=2", False),
-        ("num_heads=4", False),
-        ("model.bias=true", True),
-        ("model.bias=1", False),
-        ("Rotary", False),
-        ("optim.lr=0.01", True),
-        ("optim.lr=1e-2", True),
-        ("optim.lr=.01", True),
-        ("optim.lr=0.1", False),
-        ("optim.eps=1e-8", True),
-        ("optim.betas.1=0.95", True),
-        ("optim.betas.1=[", False),
-        ("note=a text", True),
-        ("none=null", True),
-    ],
-)
-def test_a_config_is_searched_for_a_text_or_a_leaf(tmp_path: Path, text: str, found: bool) -> None:
-    optim = "optim:\n  lr: 0.01\n  eps: 1e-8\n  betas:\n  - 0.9\n  - 0.95\n"
-    model = "model:\n  position:\n    _target_: x.ALiBi\n  num_heads: 4\n  bias: true\n"
-    (tmp_path / "config.yaml").write_text(f"{model}{optim}note: a\n  text\nnone: null\n")
-    assert says(tmp_path, text) is found
-    assert not says(tmp_path / "nowhere", text)

@@ -1,4 +1,4 @@
-"""The store: atomic, claimed, and not to be fooled by what a crash leaves."""
+"""The store: atomic, locked, and not to be fooled by what a crash leaves."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from swapformer.results.schema import RECORD_VERSION
 
 from swapformer.errors import UsageError
 from swapformer.results import files
-from swapformer.results import lock as claims
-from swapformer.results.record import Record, parse
+from swapformer.results import lock as locks
+from swapformer.results.record import SCHEMA_VERSION, Record, parse
 from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
@@ -33,7 +32,7 @@ def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
     record = Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}, notes=("a probe failed",), attempts=2)
     store.write(record)
     assert store.read(ID) == record
-    assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == RECORD_VERSION
+    assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == SCHEMA_VERSION
 
 
 def test_numbers_that_are_not_finite_are_left_out_of_the_record(store: Store) -> None:
@@ -70,6 +69,8 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
         b'{"schema_version": 1, "id": "fedcba9876543210", "status": "finished"}',
         b'{"schema_version": 1, "id": "0123456789abcdef", "status": "done"}',
         b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "metrics": {"val/loss": "1"}}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "finished"}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "parameters": 3}',
     ],
 )
 def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: bytes) -> None:
@@ -120,7 +121,7 @@ def test_writers_with_the_same_number_of_process_do_not_share_a_temporary_file(
     files.write_atomic(path, "ours")
     assert path.read_text() == "ours"
     assert len(set(seen)) == 2
-    monkeypatch.setattr(claims, "BEAT", 0.01)
+    monkeypatch.setattr(locks, "BEAT", 0.01)
     for holders in (1, 2):
         with store.lock(ID):
             deadline = time.monotonic() + 5
@@ -194,7 +195,14 @@ def test_a_record_of_the_version_before_is_read_as_one_of_today_and_written_as_s
     """Version 1 kept the machine among what trials must share to be compared; its file is what version 1 wrote."""
     shared = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
     machine = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux", "host": "elsewhere"}
-    old = {"schema_version": 1, "id": ID, "status": "finished", "seed": 3, "environment": {**shared, **machine}}
+    old = {
+        "schema_version": 1,
+        "id": ID,
+        "status": "finished",
+        "seed": 3,
+        "metrics": {},
+        "environment": {**shared, **machine},
+    }
     path = store.directory(ID) / "record.json"
     path.write_text(json.dumps(old))
     record = store.read(ID)
@@ -202,10 +210,10 @@ def test_a_record_of_the_version_before_is_read_as_one_of_today_and_written_as_s
     assert (record.status, record.seed, record.environment, record.machine) == ("finished", 3, shared, machine)
     assert json.loads(path.read_text()) == old, "reading writes nothing"
     store.write(record)
-    assert json.loads(path.read_text())["schema_version"] == RECORD_VERSION
+    assert json.loads(path.read_text())["schema_version"] == SCHEMA_VERSION
     assert store.read(ID) == record
 
 
 def test_unknown_fields_of_a_record_are_ignored() -> None:
-    text = b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "later": 1}'
+    text = b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "metrics": {}, "later": 1}'
     assert parse(text, ID).status == "finished"
