@@ -81,6 +81,12 @@ OUTSIDE = {
 }
 """What these rooms may import of other packages, the standard library aside."""
 
+REPORT = (
+    *("number_format", "setting_differences", "records", "tuning"),
+    *("statistics", "figures", "versus", "page", "build"),
+)
+"""The modules and wings of `report`: each may import itself and what stands left of it."""
+
 
 @cache
 def tree(path: Path) -> ast.Module:
@@ -148,6 +154,15 @@ def circles(graph: Mapping[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
+def wings(path: Path) -> set[str]:
+    """The modules and wings of the report that a file imports."""
+    found = {name.split(".")[2] for name in imports(path) if name.startswith("swapformer.report.")}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module == "swapformer.report":
+            found |= {alias.name for alias in node.names}
+    return found
+
+
 class TestImports:
     @pytest.mark.parametrize("room", ROOMS)
     def test_run_one_way(self, room: str) -> None:
@@ -168,6 +183,15 @@ class TestImports:
 
     def test_a_circle_would_be_found(self) -> None:
         assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == ["b", "c"]
+
+    def test_of_the_reports_wings_run_one_way(self) -> None:
+        """Statistics know no figure and no page, and figures no page."""
+        for path in sources("report"):
+            own = path.relative_to(PACKAGE / "report").parts[0].removesuffix(".py")
+            if own == "__init__":
+                continue
+            known = set(REPORT[: REPORT.index(own) + 1])
+            assert wings(path) <= known, f"{path.relative_to(PACKAGE)} imports {sorted(wings(path) - known)}"
 
     @pytest.mark.parametrize("room", OUTSIDE)
     def test_bring_in_only_what_the_room_is_made_of(self, room: str) -> None:
@@ -250,8 +274,8 @@ HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
 """What is handed to a slot's parts beside the sizes and the parts that they use."""
 
 NOT_CHOSEN = {
-    "swapformer.model.pattern.Both": "what `a & b` makes",
-    "swapformer.model.pattern.Either": "what `a | b` makes",
+    "swapformer.model.pattern.Intersection": "what `a & b` makes",
+    "swapformer.model.pattern.Union": "what `a | b` makes",
 }
 """Classes of a slot that are made by other parts and so have no YAML."""
 
@@ -305,7 +329,10 @@ class TestParts:
     def test_a_yaml_names_a_class_of_its_slot_and_holds_exactly_its_settings(
         self, slot: str, option: str, node: dict[str, Any]
     ) -> None:
-        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused."""
+        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused.
+
+        What an option chooses in other slots by `defaults` (`@_global_.`) is none of its settings.
+        """
         module, _, name = node["_target_"].rpartition(".")
         assert module == f"swapformer.model.{slot}"
         assert (node["_partial_"], node["_convert_"]) == (True, "all")
@@ -320,11 +347,17 @@ class TestParts:
             for entry in node.get("defaults", ())
             if entry != "_self_"
             for key in entry
-            if not key.startswith("override ")
+            if not key.startswith("override ") and "@_global_." not in key
         }
         assert chosen == set(getattr(part, "combines", ()))
         assert {key for key in node if not key.startswith("_") and key != "defaults"} | chosen == settings
         assert {key for key in node if key.startswith("_")} == {"_target_", "_partial_", "_convert_"}
+
+    def test_a_yaml_of_a_list_of_parts_stands_under_its_own_name(self) -> None:
+        """Hydra puts an extension where the first line of its file says; layers and checks go by the file's name."""
+        files = sorted((conf_dir() / "model" / "extension").glob("*.yaml"))
+        found = {path.stem: path.read_text(encoding="utf-8").splitlines()[0] for path in files}
+        assert found == {name: f"# @package model.extension.{name}" for name in found}
 
     @pytest.mark.parametrize(("slot", "option"), every_part())
     def test_settings_are_plain_typed_values(self, slot: str, option: str) -> None:
@@ -472,9 +505,7 @@ def test_public_names_have_docstrings(room: str) -> None:
 ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
     "oracles": "other people's code computes the same",
-    "model/test_attention_options.py": "options of attention by their formulas",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
-    "model/test_heads.py": "losses on heads",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_linear_attention.py": "linear attention",
     "model/test_position_parts.py": "position encodings within a model",
@@ -544,22 +575,49 @@ ELSEWHERE = re.compile(r"runs/|results/|my_|conf/model/position/clipped\.yaml|(?
 def named_paths(text: str) -> set[str]:
     """Paths that a page names: the targets of its links, and its words in backticks that look like one."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    links = {link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link}
     words = {word for word in re.findall(r"`([^`\s]+)`", prose) if PLACES.match(word) and not ELSEWHERE.match(word)}
-    return links | words
+    return links(prose) | words
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def links(text: str) -> set[str]:
+    """The targets of a page's links within the repository."""
+    return {link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link}
+
+
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+
+def missing_paths(page: Path, text: str) -> list[str]:
+    """The paths that a page names and that do not exist.
+
+    `NN_name` and `<…>` stand for any name; a link begins at the page's folder, and a room of the package may be named
+    without the way to it.
+    """
+    patterns = {name: re.sub(r"NN_name|<[^>]*>", "*", name).rstrip("/") for name in named_paths(text)}
+    starts = (ROOT, PACKAGE)
+    return sorted(
+        name
+        for name, pattern in patterns.items()
+        if not (page.parent / pattern).exists() and not any(next(start.glob(pattern), None) for start in starts)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_paths_that_a_page_names_exist(page: str) -> None:
-    """`NN_name` and `<…>` stand for any name; a room of the package may be named without the way to it."""
-    missing = []
-    found = named_paths((ROOT / page).read_text(encoding="utf-8"))
-    for name in sorted(found):
-        pattern = re.sub(r"NN_name|<[^>]*>", "*", name).rstrip("/")
-        if not any(next(start.glob(pattern), None) for start in (ROOT, PACKAGE)):
-            missing.append(name)
-    assert len(found) > 8, "the pattern finds what a page names"
-    assert missing == []
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert missing_paths(ROOT / page, text) == []
+    wrong = f"{text}\nsee [it](guides/nowhere.md) and `src/swapformer/nowhere.py`\n"
+    assert missing_paths(ROOT / page, wrong) == ["guides/nowhere.md", "src/swapformer/nowhere.py"]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, rest = set(), [ROOT / "README.md"]
+    while rest:
+        page = rest.pop().resolve()
+        if page.suffix == ".md" and page not in seen:
+            seen.add(page)
+            rest += [page.parent / link for link in links(page.read_text(encoding="utf-8"))]
+    assert {str(path.relative_to(ROOT)) for path in seen} >= set(PAGES)
 
 
 def test_no_file_names_a_place_outside_the_repository() -> None:

@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 
 from swapformer.console import Failed, guarded
 from swapformer.errors import UsageError, suggest
-from swapformer.mirror.follow import Target
-from swapformer.mirror.process import mirrored
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir
 from swapformer.results import record as records
 from swapformer.results.store import Store
@@ -71,7 +71,7 @@ def _train(composed: DictConfig) -> float:
         for missing in trials:
             execute(missing, store, current_provenance())
 
-    with mirrored([] if _started_by_study() else [(Target(trial.id), resolved)], store):
+    with mirror_trials([] if _started_by_study() else [(Target(trial.id), resolved)], store):
         launch_missing([trial], store, launch)
     value = objective(trial, store)
     _print_result(trial, store, reused)

@@ -190,7 +190,7 @@ REFUSED = {
     "trainer.devices=2 trainer.strategy=fsdp optim=adafactor": "Adafactor needs whole weights",
     "trainer.devices=2 trainer.strategy=fsdp optim=muon": "MuonAdamW needs whole weights",
     "trainer.gradient_checkpointing=true model/residual=reversible": "keeps no activations",
-    "trainer.gradient_checkpointing=true model.attention.value_residual=0.5": "are not at hand",
+    "trainer.gradient_checkpointing=true model/extension=[value_residual]": "are not at hand",
     "trainer.compile=true model/residual=reversible": "brings a backward of its own",
 }
 

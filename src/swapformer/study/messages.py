@@ -64,7 +64,7 @@ def _chosen(choice: Choice, setting: Setting) -> str:
 def power_line(spec: Spec) -> str:
     """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
     from swapformer.report.statistics.claims import parse as parse_claims
-    from swapformer.report.statistics.power import plan as power_plan
+    from swapformer.report.statistics.power import power_plan
     from swapformer.report.statistics.verdicts import ALPHA
 
     claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)

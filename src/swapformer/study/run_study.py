@@ -105,10 +105,10 @@ def run_study(
         differences = find_differences(plan)
         _say(tuning_lines(plan), quiet)
     from swapformer.report.build import build
-    from swapformer.report.statistics.sequential import undecided
+    from swapformer.report.statistics.sequential import undecided_arms
 
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
-        arms = undecided(folder, store.runs_dir) if turn else None
+        arms = undecided_arms(folder, store.runs_dir) if turn else None
         if arms is not None and not arms:
             break
         plan = plan.with_seeds_at_look(seeds, arms)

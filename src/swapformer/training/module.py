@@ -16,10 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import Batch, EvaluationSet, Places, Task
