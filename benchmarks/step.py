@@ -20,6 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 from benchmarks.measurement import Ratio, compare, in_turn
 from swapformer.errors import UsageError
 from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir
 from swapformer.results.record import RUNNING, Record
 from swapformer.results.store import Store

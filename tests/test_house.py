@@ -216,7 +216,7 @@ class TestImports:
     @pytest.mark.parametrize("room", ["report", "results"])
     def test_of_the_report_and_of_stored_files_bring_no_torch(self, room: str) -> None:
         """Measured in a process of its own, since what it imports could import torch in turn."""
-        heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb'}"
+        heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb', 'matplotlib.pyplot'}"
         if room == "results":  # it is in every trial's process, so that it brings no pandas before a history is read
             heavy = f"{heavy} | {{'pandas'}}"
         names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sources(room)]

@@ -1,4 +1,4 @@
-"""Which split a synthetic item belongs to: decided by its content alone, so the splits can never share an item.
+"""The splits of synthetic items, decided by their content alone, so that no item is in two of them.
 
 The 63-bit hash of an item is compared with two thresholds: below the first validation, below the second test, else
 training. Where the items of one length can be listed, the thresholds are order statistics of their hashes, so the
@@ -23,9 +23,9 @@ FEWEST = 4
 """Each split must have at least this many items of each length."""
 
 
-def _shift(x: Tensor, places: int) -> Tensor:
+def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right of int64 (torch's own one copies the sign)."""
-    return (x >> places) & ((1 << (64 - places)) - 1)
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _signed(word: int) -> int:
@@ -41,15 +41,16 @@ def _mix(x: Tensor) -> Tensor:
 
 
 class ContentSplit:
-    """Splits items [N,P,W]: P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler.
+    """Assigns items [N,P,W] to splits by their content.
 
-    `longest`: the longest length of an item; `shares`: of the splits.
+    An item is P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler. `longest`: the
+    longest length of an item; `shares`: of the splits.
     """
 
     def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:
         self.alphabet, self.shares = alphabet, shares
-        places = torch.arange(width).unsqueeze(1) << 32
-        table = _mix(places + torch.arange(1, alphabet + 2))
+        positions = torch.arange(width).unsqueeze(1) << 32
+        table = _mix(positions + torch.arange(1, alphabet + 2))
         table[:, alphabet] = 0
         self._table = table.flatten()
         self._offsets = torch.arange(width) * (alphabet + 1)
@@ -57,7 +58,7 @@ class ContentSplit:
         self._thresholds = bound.long().repeat(longest + 1, 1)
 
     def hash(self, content: Tensor) -> Tensor:
-        """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per place and symbol), mixed and added up."""
+        """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per position and symbol), mixed and summed."""
         words = self._table[content + self._offsets[: content.shape[2]]].sum(2)
         return _mix(words).sum(1) & 0x7FFF_FFFF_FFFF_FFFF
 

@@ -1,4 +1,4 @@
-"""What counting alone achieves on a text: the least that a model of it must beat."""
+"""Losses that counting n-grams achieves on a text: the least that a model of it must beat."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AT_ONCE = 1 << 22
 """Tokens that are counted at a time."""
 
 
-class Counts:
-    """How often tokens, and tokens beside each other, stand in the training text of a task.
+class NgramCounts:
+    """Counts of tokens and of pairs of neighbours in the training text of a task.
 
     `unigram` [V]: p(w) = (c(w) + 1) / (N + V). A neighbour's distribution is interpolated with it as by Witten and Bell
     (1991): p(w | v) = (c(v, w) + T(v) · p(w)) / (c(v) + T(v)), T(v) being how many different tokens follow v.
@@ -66,15 +66,15 @@ class Counts:
         return found
 
 
-class Baselines:
+class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
-    `unigram`: the same for every place. `bigram`: after the token before. `both`, where what comes after is seen too:
+    `unigram`: the same for every position. `bigram`: after the token before. `both`, where later tokens are seen too:
     p(w | before) · p(after | w). A neighbour that is hidden or special tells nothing.
     """
 
     def __init__(self, task: TextTask) -> None:
-        self.task, self._counts = task, Counts(task)
+        self.task, self._counts = task, NgramCounts(task)
         self.kinds = ("unigram", "bigram") if task.predicts_next else ("unigram", "bigram", "both")
         self._rows: dict[tuple[str, int], Tensor] = {}
 
@@ -83,14 +83,14 @@ class Baselines:
         size = self._counts.size
         found = torch.zeros(*batch.targets.shape, size)
         everywhere = self._row("unigram", 0)
-        for row, place in (batch.targets != IGNORE).nonzero().tolist():
+        for row, position in (batch.targets != IGNORE).nonzero().tolist():
             ids = batch.inputs[row]
-            before = int(ids[place]) if self.task.predicts_next else int(ids[place - 1]) if place else 0
-            after = int(ids[place + 1]) if place + 1 < len(ids) else 0
+            before = int(ids[position]) if self.task.predicts_next else int(ids[position - 1]) if position else 0
+            after = int(ids[position + 1]) if position + 1 < len(ids) else 0
             known = kind != "unigram" and before >= self._counts.special
-            found[row, place] = self._row("following", before) if known else everywhere
+            found[row, position] = self._row("following", before) if known else everywhere
             if kind == "both" and after >= self._counts.special:
-                found[row, place] += self._row("leading_to", after)
+                found[row, position] += self._row("leading_to", after)
         return found
 
     def _row(self, what: Literal["unigram", "following", "leading_to"], token: int) -> Tensor:
@@ -102,7 +102,7 @@ class Baselines:
 
 def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapping[str, Mapping[str, float]]:
     """The task's own metrics of each baseline, over at most `batches` batches of the evaluation set like training."""
-    answers = Baselines(task)
+    answers = NgramBaselines(task)
     metrics = {kind: task.metrics() for kind in answers.kinds}
     evaluation = task.evaluation(split)[0]
     for index in range(batches if evaluation.batches is None else min(batches, evaluation.batches)):

@@ -1,23 +1,23 @@
-"""Synthetic tasks of questions with one right answer each."""
+"""The base of synthetic tasks that ask a question with one right answer."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from swapformer.interface import Interface
-from swapformer.task.base import Batch, Places, Split, presence
-from swapformer.task.layout import Written, close_gaps, column, padding_or_none
-from swapformer.task.split import SHARES
+from swapformer.task.base import Batch, Sequences
+from swapformer.task.layout import ItemLayout, close_gaps, column, padding_or_none
+from swapformer.task.settings import boolean
 from swapformer.task.synthetic import Synthetic
 
 
-class Answering(Synthetic):
-    """`question separator answer <end>`: the answer and its end are predicted.
+class QuestionTask(Synthetic):
+    """Base of tasks `question separator answer <end>`: the answer and its end are predicted.
 
     `separator_token`: the id of the token between them; `end_token`: of the end, None where answers have one token and
     need none. `as_source`: the question is a sequence of its own for an encoder, and the decoder predicts the answer
@@ -27,23 +27,12 @@ class Answering(Synthetic):
     separator_token: int
     as_source: bool
 
-    def __init__(
-        self,
-        *,
-        as_source: bool,
-        lengths: tuple[int, int],
-        eval_lengths: Sequence[int],
-        batch_size: int,
-        alphabet: int,
-        shares: Mapping[Split, float] = SHARES,
-    ) -> None:
-        self.as_source = presence("as_source", as_source)
+    def __init__(self, *, as_source: bool, **sizes: Any) -> None:
+        self.as_source = boolean("as_source", as_source)
         self.start_token = self.separator_token if as_source else None
-        super().__init__(
-            lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, alphabet=alphabet, shares=shares
-        )
+        super().__init__(**sizes)
         if self.as_source:
-            self.max_length = max(self.max_length, self.question_at(max(*lengths, *self.eval_lengths)))
+            self.max_length = max(self.max_length, self.question_at(max(*self.lengths, *self.eval_lengths)))
 
     @property
     def interface(self) -> Interface:
@@ -69,7 +58,7 @@ class Answering(Synthetic):
         asked = 0 if self.as_source else self.question_at(length)
         return asked + self.answer_at(length) + (self.end_token is not None)
 
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         rows = len(content)
         before = [column(rows, self.separator_token)]
         if not self.as_source:
@@ -79,7 +68,7 @@ class Answering(Synthetic):
             after.append(column(rows, self.end_token))
         tokens = torch.cat([*before, *after], dim=1)
         asked = sum(piece.shape[1] for piece in before)
-        return Written(tokens, (torch.arange(tokens.shape[1]) >= asked).expand_as(tokens))
+        return ItemLayout(tokens, (torch.arange(tokens.shape[1]) >= asked).expand_as(tokens))
 
     def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:
         batch = super().collate(content, lengths, longest)
@@ -87,4 +76,4 @@ class Answering(Synthetic):
             return batch
         question, filler = self.question(content, lengths), self.splits.alphabet
         inputs = close_gaps(question != filler, question, filler).contiguous()
-        return replace(batch, source=Places(inputs=inputs, padding=padding_or_none(inputs == filler)))
+        return replace(batch, source=Sequences(inputs=inputs, padding=padding_or_none(inputs == filler)))

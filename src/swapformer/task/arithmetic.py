@@ -1,4 +1,4 @@
-"""Adding whole numbers, plain or with the answer's digits reversed (Lee et al. 2023, arXiv:2307.03381)."""
+"""Tasks on whole numbers: addition (Lee et al. 2023, arXiv:2307.03381) and modular addition (Power et al. 2022)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.answering import Answering
-from swapformer.task.base import presence, whole_number
+from swapformer.task.content_split import LISTED, SHARES
 from swapformer.task.layout import column
-from swapformer.task.lengths import evaluation_lengths
-from swapformer.task.split import LISTED, SHARES
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import boolean, evaluation_lengths, share, whole_number
 
 _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
 
-class Addition(Answering):
-    """`128+67=195<end>`, or `128+67=591<end>` where `reversed`: then each digit depends on places already seen.
+class Addition(QuestionTask):
+    """Add two whole numbers: `128+67=195<end>`.
+
+    `reversed`: the answer is written from its last digit, `128+67=591<end>`; then each digit depends on digits already
+    seen (Lee et al. 2023, arXiv:2307.03381).
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
     `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits; 2x is twice `digits`. `zero_padded`:
@@ -36,7 +38,6 @@ class Addition(Answering):
 
     tokens = (*"0123456789", "<pad>", "+", "=", "<end>")
     separator = ""
-    vocab_size = len(tokens)
     separator_token, end_token = _EQUALS, _END
     one_stream_each = True  # published numbers come from these batches
 
@@ -52,17 +53,11 @@ class Addition(Answering):
         as_source: bool = False,
     ) -> None:
         self.digits = whole_number("digits", digits, 1)
-        self.reversed = presence("reversed", reversed)
-        self.zero_padded = presence("zero_padded", zero_padded)
+        self.reversed = boolean("reversed", reversed)
+        self.zero_padded = boolean("zero_padded", zero_padded)
         self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
         self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
-        super().__init__(
-            lengths=(1, self.digits),
-            eval_lengths=self.eval_digits,
-            batch_size=batch_size,
-            alphabet=10,
-            as_source=as_source,
-        )
+        super().__init__(lengths=(1, digits), eval_lengths=self.eval_digits, batch_size=batch_size, as_source=as_source)
         self._pool: Tensor | None = None
         if self.train_samples is not None:
             shares = self._balance(self.train_samples)
@@ -89,7 +84,7 @@ class Addition(Answering):
         return _split_pairs(pairs.unsqueeze(1) // 100 ** torch.arange(length) % 100)
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
-        # Both operands' digits of a place are one number below 100, little-endian; the highest place has one digit ≠ 0.
+        # Both operands' digits at a position are one number below 100, little-endian; the highest has one digit ≠ 0.
         pairs = torch.randint(100, (len(lengths), longest), generator=generator)
         highest = torch.randint(1, 100, (len(lengths), 1), generator=generator)
         top = (lengths - 1).unsqueeze(1)
@@ -143,7 +138,7 @@ class Addition(Answering):
 
 
 def _split_pairs(pairs: Tensor) -> Tensor:
-    """Two operands [N,2,W] of their places' pairs of digits [N,W]."""
+    """Two operands [N,2,W] of their pairs of digits [N,W]."""
     return torch.stack([pairs // 10, pairs % 10], dim=1)
 
 
@@ -154,14 +149,60 @@ def _operands(content: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _significant(number: Tensor) -> Tensor:
-    """[N] how many digits of little-endian numbers [N,W] are written: up to the last that is not 0, at least one."""
+    """The number of digits [N] of little-endian numbers [N,W]: up to the last that is not 0, at least one."""
     return ((number != 0) * torch.arange(1, number.shape[1] + 1)).amax(1).clamp(min=1)
 
 
 def _add(first: Tensor, second: Tensor) -> Tensor:
-    """Sums [N,W+1] of little-endian [N,W]: a carry was made at the last place below that does not add up to 9."""
+    """Sums [N,W+1] of little-endian [N,W]: a carry was made at the last position below that does not add up to 9."""
     sums = first + second
     decider = torch.where(sums != 9, torch.arange(sums.shape[1]), -1).cummax(1).values
     carry = (decider >= 0) & (sums.gather(1, decider.clamp(min=0)) >= 10)
     zero = sums.new_zeros(len(sums), 1)
     return (torch.cat([sums, zero], 1) + torch.cat([zero, carry], 1)) % 10
+
+
+class ModularAddition(QuestionTask):
+    """Add two numbers modulo p: `a + b = c`, every number one token (Power et al. 2022, arXiv:2201.02177: grokking).
+
+    `modulus`: p. `fraction`: of the table's p² sums are for training; validation and test have half of the rest each.
+    Unlike in the paper, a + b and b + a are always in the same split. `as_source`: a + b is the source of an
+    encoder-decoder.
+    UsageError: a number out of range, or a split with too few sums.
+    """
+
+    remedy = "raise task.modulus, or take another task.fraction"
+    end_token = None
+
+    def __init__(
+        self, *, modulus: int = 97, fraction: float = 0.5, batch_size: int = 128, as_source: bool = False
+    ) -> None:
+        self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
+        self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
+        self._plus, self.separator_token = modulus + 1, modulus + 2
+        held = (1 - self.fraction) / 2
+        super().__init__(
+            lengths=(1, 1),
+            eval_lengths=(),
+            batch_size=batch_size,
+            as_source=as_source,
+            shares={"train": self.fraction, "val": held, "test": held},
+        )
+
+    def question_at(self, length: int) -> int:
+        return 3
+
+    def answer_at(self, length: int) -> int:
+        return 1
+
+    def list_items(self, length: int) -> Tensor:
+        return torch.cartesian_prod(*[torch.arange(self.modulus)] * 2).unsqueeze(2)
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        return torch.randint(self.modulus, (len(lengths), 2, 1), generator=generator)
+
+    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return torch.cat([content[:, 0], column(len(content), self._plus), content[:, 1]], dim=1)
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.sum(1) % self.modulus
