@@ -45,7 +45,7 @@ class TrialLauncher(Launcher):
         from swapformer.results.store import Store
         from swapformer.study.config.compose import check, compose
         from swapformer.study.expand import make_trial
-        from swapformer.study.launch.missing_trials import run
+        from swapformer.study.launch.missing_trials import launch_missing
 
         configs = [compose([*self.search_path, *overrides]) for overrides in job_overrides]
         for resolved in configs:
@@ -53,7 +53,7 @@ class TrialLauncher(Launcher):
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
         with mirror_trials([(Target(trial.id), trial.config) for trial in trials], store):
-            run(trials, store, self.make_launcher(store), retries=self.retries)
+            launch_missing(trials, store, self.make_launcher(store), retries=self.retries)
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 
     def make_launcher(self, store: "Store", tick: "Launch | None" = None) -> "Launch":

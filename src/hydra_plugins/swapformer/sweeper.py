@@ -42,13 +42,13 @@ class StudySweeper(BasicSweeper):
         from swapformer.results.store import Store
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
-        from swapformer.study.run_study import answer
+        from swapformer.study.run_study import run_study
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
         with mirror_trials(study_targets(plan), store):
-            found = answer(
+            found = run_study(
                 plan,
                 store,
                 current_provenance(),

@@ -54,7 +54,7 @@ def make_destination(node: Config) -> Destination:
 def study_targets(plan: Plan) -> list[tuple[Target, Config]]:
     """The trials that a study may come to report, as `mirror_trials` takes them."""
     name = plan.spec.name
-    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.conceivable]
+    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.possible_cells]
 
 
 @contextmanager

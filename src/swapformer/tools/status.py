@@ -1,4 +1,4 @@
-"""`swapformer status`: where a study stands, also while it runs."""
+"""`swapformer status`: prints the progress of a study, also while it runs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import asdict
 from swapformer.errors import UsageError
 from swapformer.results.record import MISSING, STATUSES
 from swapformer.study.launch.progress import human
-from swapformer.study.status import Standing, standing
-from swapformer.tools.lookup import apart, store_of, studies, study_folder
+from swapformer.study.status import StudyStatus, study_status
+from swapformer.tools.command_line import add_common, names_and_overrides, store_of, studies, study_folder
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the state of one study, or of all that were run here; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
-    names, overrides = apart(options.arguments)
+    names, overrides = names_and_overrides(options.arguments)
     store = store_of(overrides)
     if len(names) > 1:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
     chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
-    found = [standing(folder, store) for folder in chosen]
+    found = [study_status(folder, store) for folder in chosen]
     if not found:
         print(f"swapformer: no study in {store.studies}", file=sys.stderr)
     if options.json:
@@ -46,19 +46,17 @@ def parser() -> argparse.ArgumentParser:
         "that was run here.",
     )
     made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
-    made.add_argument("--json", action="store_true", help="print JSON for scripts")
-    made.add_argument("--debug", action="store_true", help="show tracebacks")
-    return made
+    return add_common(made)
 
 
-def _summary(state: Standing) -> str:
+def _summary(state: StudyStatus) -> str:
     total = sum(state.counts.values())
     shown = ", ".join(f"{count} {status}" for status in _order(state) if (count := state.counts[status]))
     left = "" if state.left is None else f", about {human(state.left)} left"
     return f"{state.study}: {total} trials: {shown}{left}"
 
 
-def _details(state: Standing) -> Iterator[str]:
+def _details(state: StudyStatus) -> Iterator[str]:
     yield _summary(state)
     yield ""
     order = _order(state)
@@ -83,8 +81,8 @@ def _details(state: Standing) -> Iterator[str]:
         yield f"{lost.trial}  {lost.arm:{width}}  seed {lost.seed}  {lost.status}{attempts}: {lost.reason}"
 
 
-def _order(state: Standing) -> list[str]:
-    """The statuses that occur, those that are asked about most always among them."""
+def _order(state: StudyStatus) -> list[str]:
+    """The statuses to show: finished, running and missing always, others where they occur."""
     always = ("finished", "running", MISSING)
     order = dict.fromkeys(("finished", *STATUSES, MISSING))
     return [status for status in order if status in always or state.counts[status]]
