@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
 from configs import accepted
@@ -35,6 +34,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE
