@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
+from configs import accepted
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.attention import MultiHead
@@ -241,7 +243,8 @@ def test_what_cannot_work_is_refused_at_composition(overrides: list[str], messag
 @pytest.mark.parametrize("change", ["extension: []", "extension.value_residual.share: 0.0"])
 def test_layers_without_a_share_may_differ(change: str) -> None:
     """The sparse form of the paper: some layers have a share, the others any shape."""
-    check(compose(["task=copy", SHARED, "model.num_layers=3", f"model.layers=[{{at: 1, {change}, num_heads: 2}}]"]))
+    layers = f"model.layers=[{{at: 1, {change}, num_heads: 2}}]"
+    assert accepted("task=copy", SHARED, "model.num_layers=3", layers)["model"]["layers"][1]["num_heads"] == 2
 
 
 CLASS = '''

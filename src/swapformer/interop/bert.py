@@ -24,7 +24,7 @@ def _with_next(config: Config) -> Mapping[str, Readout]:
     return {**symbols(config), NEXT: Readout(2, "classes", "sequence")}
 
 
-def _classes(per: Literal["place", "sequence"]) -> Callable[[Config], Mapping[str, Readout]]:
+def _classes(per: Literal["position", "sequence"]) -> Callable[[Config], Mapping[str, Readout]]:
     def readouts(config: Config) -> Mapping[str, Readout]:
         return {MAIN: Readout(len(config.get("id2label") or range(2)), "classes", per)}
 
@@ -75,7 +75,7 @@ BERT = Format(
         Variant("BertForMaskedLM", tuple(_SYMBOLS)),
         Variant("BertForSequenceClassification", (*_POOLER, *module("classifier", "head")),
                 _classes("sequence"), _labels),
-        Variant("BertForTokenClassification", tuple(module("classifier", "head")), _classes("place"), _labels),
+        Variant("BertForTokenClassification", tuple(module("classifier", "head")), _classes("position"), _labels),
         Variant("BertModel", tuple(_POOLER), _with_next),
         Variant("BertModel", ()),
     ),

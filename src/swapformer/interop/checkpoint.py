@@ -23,7 +23,7 @@ from swapformer.interop.rules import Shapes, Weights, for_layers, read, write
 from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.training.assemble import build_plan, factory
-from swapformer.training.parameter_selection import readout
+from swapformer.training.parameter_selection import readout_parameters
 
 FORMATS = {format.name: format for format in (GPT2, BERT, LLAMA)}
 """The formats by name."""
@@ -75,7 +75,7 @@ def load(directory: Path) -> Checkpoint:
     unknown = format.unknown(config)
     notes = (f"keys of config.json that were not read: {', '.join(unknown)}",) if unknown else ()
     weights = read(rules, theirs, shapes)
-    readout_names = frozenset(name for name in readout(model) if name in weights)
+    readout_names = frozenset(name for name in readout_parameters(model) if name in weights)
     return Checkpoint(variant.architecture, tuple(overrides), interface, weights, readout_names, notes)
 
 

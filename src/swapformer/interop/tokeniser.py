@@ -14,7 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
-from swapformer.task.tokeniser import BPE, END, Learned, Tokeniser, WordPiece
+from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, WordPiece
 
 FILE = "tokenizer.json"
 
@@ -84,7 +84,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     spec["model"]["vocab"] = ours
     model = json.dumps({**spec, "added_tokens": [], "post_processor": None}, ensure_ascii=False)
     words = [_spelling(names.get(number, f"<unused{number}>"), spec) for number in rest]
-    learned = Learned(
+    learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
         sizes=(*[0] * len(special), *(len(word.removeprefix("##").encode()) for word in words)),
         special=len(special),
@@ -95,7 +95,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     if kind == "WordPiece":
         settings = {**settings, "lowercase": bool((spec.get("normalizer") or {}).get("lowercase"))}
     held = {
-        "tokeniser": owner.known_as(),
+        "tokeniser": owner.qualified_name(),
         "settings": {"vocab_size": size, "special": [], **settings},
         "learned": asdict(learned),
     }
@@ -113,7 +113,7 @@ def _spelling(piece: str, spec: Mapping[str, Any]) -> str:
 def their_tokeniser(text: str) -> dict[str, Any] | None:
     """The tokenizer.json for a trial's tokeniser, special tokens first; None for a kind that Hugging Face lacks."""
     held = json.loads(text)
-    if held["tokeniser"] not in {owner.known_as() for owner, _ in _KINDS.values()}:
+    if held["tokeniser"] not in {owner.qualified_name() for owner, _ in _KINDS.values()}:
         return None
     learned = held["learned"]
     spec: dict[str, Any] = json.loads(learned["model"])

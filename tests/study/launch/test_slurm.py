@@ -255,6 +255,7 @@ def test_a_machine_without_slurm_is_told_apart(store: Store, monkeypatch: pytest
         launcher(store)
 
 
+@pytest.mark.evidence
 def test_a_study_of_real_trainings_is_launched_from_the_command_line(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

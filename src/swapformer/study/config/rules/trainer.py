@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.training.parallel import STRATEGIES
+from swapformer.training.trainer import STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
