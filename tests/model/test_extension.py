@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
 from configs import accepted
