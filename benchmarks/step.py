@@ -19,8 +19,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.measurement import Ratio, compare, in_turn
 from swapformer.errors import UsageError
-from swapformer.mirror.follow import Target
-from swapformer.mirror.process import mirrored
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir
 from swapformer.results.record import RUNNING, Record
 from swapformer.results.store import Store
@@ -183,7 +183,7 @@ def _running(store: Store, config: Config) -> Iterator[None]:
         UsageError: if the mirror did not show it.
     """
     store.prepare()
-    with mirrored([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
+    with mirror_trials([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
         store.write(Record(_TRIAL, RUNNING, attempts=1))
         if config["logger"]:
             _wait_for(Path(store.runs_dir) / "mirror" / "wandb")

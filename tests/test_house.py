@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -30,21 +30,46 @@ PACKAGE = Path(swapformer.__file__).parent
 STANDARD = frozenset(sys.stdlib_module_names)
 
 ROOMS = {
+    "errors": set[str](),
+    "paths": set[str](),
+    "random": set[str](),
+    "interface": set[str](),
+    "console": {"errors"},
+    "targets": {"errors"},
+    "catalogue": {"paths"},
+    "options": {"paths"},
     "results": {"errors"},
     "model": {"random", "interface"},
     "task": {"random", "errors", "interface", "targets", "results"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "targets", "results"},
-    "probes": {"model", "task", "training", "interface", "targets"},
+    "probes": {"model", "task", "training", "interface", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "options", "targets"},
     "report": {"errors", "results"},
     "mirror": {"study", "report", "errors", "paths", "targets", "results"},
     "study": {
         *("model", "task", "training", "probes", "report", "results"),
-        *("interface", "errors", "paths", "console", "options", "targets"),
+        *("interface", "errors", "paths", "console", "options", "catalogue", "targets"),
     },
     "interop": {"model", "task", "training", "study", "errors", "interface", "paths", "results"},
+    "tools": {
+        *("model", "task", "training", "study", "report", "results", "conformance", "interop", "mirror", "random"),
+        *("catalogue", "console", "errors", "interface", "options", "paths", "targets", "__version__"),
+    },
+    "train": {"study", "results", "mirror", "catalogue", "console", "errors", "paths"},
+    "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
+    "hydra_plugins": {"cli", "train", "study", "results", "mirror"},
+    "benchmarks": {
+        *("tools", "study", "mirror", "results", "training", "model", "task"),
+        *("console", "errors", "paths", "targets"),
+    },
 }
-"""What each room may import of swapformer beside itself: from left to right, and never back."""
+"""What each room may import of swapformer beside itself: from left to right, and never back.
+
+A room is a folder or a module of swapformer, or one of the packages beside it: Hydra's plugins and the benchmarks.
+"""
+
+BESIDE = {"hydra_plugins": ROOT / "src" / "hydra_plugins", "benchmarks": ROOT / "benchmarks"}
+"""The rooms outside the package."""
 
 OUTSIDE = {
     "model": {"torch", "entmax"},
@@ -56,6 +81,12 @@ OUTSIDE = {
 }
 """What these rooms may import of other packages, the standard library aside."""
 
+REPORT = (
+    *("number_format", "setting_differences", "records", "tuning"),
+    *("statistics", "figures", "versus", "page", "build"),
+)
+"""The modules and wings of `report`: each may import itself and what stands left of it."""
+
 
 @cache
 def tree(path: Path) -> ast.Module:
@@ -63,7 +94,8 @@ def tree(path: Path) -> ast.Module:
 
 
 def sources(room: str) -> list[Path]:
-    found = sorted((PACKAGE / room).rglob("*.py"))
+    module = PACKAGE / f"{room}.py"
+    found = [module] if module.is_file() else sorted(BESIDE.get(room, PACKAGE / room).rglob("*.py"))
     assert found, f"the room {room} is empty"
     return found
 
@@ -81,17 +113,85 @@ def imports(path: Path) -> Iterator[str]:
                 yield node.module
 
 
+def room_of(module: str) -> str | None:
+    """The room that a module lies in; None for modules of others, and for the package itself."""
+    first, *rest = module.split(".")
+    return first if first in BESIDE else rest[0] if first == "swapformer" and rest else None
+
+
+def modules() -> dict[str, Path]:
+    """Every module of every room by its full name."""
+    bases = (PACKAGE.parent, *(folder.parent for folder in BESIDE.values()))
+    tops = (PACKAGE, *BESIDE.values())
+    return {
+        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): path
+        for base, top in zip(bases, tops, strict=True)
+        for path in sorted(top.rglob("*.py"))
+    }
+
+
+def imported_modules(path: Path, known: Collection[str]) -> set[str]:
+    """Those of the known modules that a file imports anywhere in it, also for types alone."""
+    found = set(imports(path))
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= below
+            if below <= set(known):
+                found.discard(str(node.module))
+    return found & set(known)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[str]:
+    """The modules that are left when those which import none of the rest, or are imported by none, are taken away."""
+    left = set(graph)
+    while left:
+        imported = set().union(*(graph[name] - {name} for name in left))
+        ends = {name for name in left if name not in imported or not graph[name] & left - {name}}
+        if not ends:
+            break
+        left -= ends
+    return sorted(left)
+
+
+def wings(path: Path) -> set[str]:
+    """The modules and wings of the report that a file imports."""
+    found = {name.split(".")[2] for name in imports(path) if name.startswith("swapformer.report.")}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module == "swapformer.report":
+            found |= {alias.name for alias in node.names}
+    return found
+
+
 class TestImports:
     @pytest.mark.parametrize("room", ROOMS)
     def test_run_one_way(self, room: str) -> None:
-        allowed = ROOMS[room] | {room}
-        wrong = [
-            f"{path.relative_to(PACKAGE)} imports {name}"
-            for path in sources(room)
-            for name in imports(path)
-            if name.split(".")[0] == "swapformer" and name.split(".")[1] not in allowed
-        ]
+        allowed = {*ROOMS[room], room, None}
+        wrong = [f"{path.name} imports {name}" for path in sources(room) for name in imports(path)
+                 if room_of(name) not in allowed]  # fmt: skip
         assert not wrong, "\n".join(wrong)
+
+    def test_are_ruled_for_every_file(self) -> None:
+        ruled = {path for room in ROOMS for path in sources(room)}
+        assert set(modules().values()) - ruled == {PACKAGE / "__init__.py"}
+
+    def test_make_no_circle_of_modules(self) -> None:
+        known = modules()
+        graph = {name: imported_modules(path, known) for name, path in known.items()}
+        assert sum(map(len, graph.values())) > 1000, "imports are found"
+        assert circles(graph) == []
+
+    def test_a_circle_would_be_found(self) -> None:
+        assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == ["b", "c"]
+
+    def test_of_the_reports_wings_run_one_way(self) -> None:
+        """Statistics know no figure and no page, and figures no page."""
+        for path in sources("report"):
+            own = path.relative_to(PACKAGE / "report").parts[0].removesuffix(".py")
+            if own == "__init__":
+                continue
+            known = set(REPORT[: REPORT.index(own) + 1])
+            assert wings(path) <= known, f"{path.relative_to(PACKAGE)} imports {sorted(wings(path) - known)}"
 
     @pytest.mark.parametrize("room", OUTSIDE)
     def test_bring_in_only_what_the_room_is_made_of(self, room: str) -> None:
@@ -113,20 +213,69 @@ class TestImports:
             assert ready, f"{sorted(rest)} import each other"
             done |= ready
 
-    def test_of_the_report_bring_no_torch(self) -> None:
+    @pytest.mark.parametrize("room", ["report", "results"])
+    def test_of_the_report_and_of_stored_files_bring_no_torch(self, room: str) -> None:
         """Measured in a process of its own, since what it imports could import torch in turn."""
-        heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb'}"
-        code = f"import sys, swapformer.report.build; print(sorted({heavy} & set(sys.modules)))"
+        heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'wandb', 'matplotlib.pyplot'}"
+        if room == "results":  # it is in every trial's process, so that it brings no pandas before a history is read
+            heavy = f"{heavy} | {{'pandas'}}"
+        names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sources(room)]
+        code = f"import sys, {', '.join(names)}; print(sorted(({heavy}) & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]"
+
+
+STORED = {
+    *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
+}
+"""The files and folders of trials and studies whose names only the room results/ holds."""
+
+OTHER_MEANINGS = {
+    ("study/config/identity.py", "heartbeat"): "the setting trainer.heartbeat",
+    ("study/config/rules/compatibility.py", "heartbeat"): "the setting trainer.heartbeat",
+    ("training/torchrun.py", "heartbeat"): "the setting trainer.heartbeat",
+}
+"""Where a stored file's name is another word: file, word, and what it means there."""
+
+
+def stored_names(path: Path) -> Iterator[str]:
+    """The stored files that a module names: as a part of a path, or with its extension within any text."""
+    shown = {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}  # docstrings
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in shown:
+            words = re.findall(r"[\w.-]+", node.value)
+            plain = not re.search(r"\s", node.value)
+            yield from (word for word in words if word in STORED and (plain or "." in word))
+
+
+class TestStoredFiles:
+    def test_are_named_in_one_room_alone(self) -> None:
+        paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "results"]
+        found = {(str(path.relative_to(PACKAGE)), name) for path in paths for name in stored_names(path)}
+        assert found == OTHER_MEANINGS.keys()
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            'folder / "record.json"',
+            'path = f"{folder}/metrics.csv"',
+            'folder.glob("*/heartbeat")',
+            'x = "lock"',
+            'raise ValueError("trial {} has no config.yaml that can be read")',
+            'folder.joinpath("artifacts", name)',
+        ],
+    )
+    def test_the_rule_against_names_of_stored_files_can_fail(self, line: str, tmp_path: Path) -> None:
+        (tmp_path / "module.py").write_text(f'"""Reads record.json."""\n{line}\n')
+        assert len(list(stored_names(tmp_path / "module.py"))) == 1
 
 
 HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
 """What is handed to a slot's parts beside the sizes and the parts that they use."""
 
 NOT_CHOSEN = {
-    "swapformer.model.pattern.Both": "what `a & b` makes",
-    "swapformer.model.pattern.Either": "what `a | b` makes",
+    "swapformer.model.pattern.Intersection": "what `a & b` makes",
+    "swapformer.model.pattern.Union": "what `a | b` makes",
 }
 """Classes of a slot that are made by other parts and so have no YAML."""
 
@@ -180,7 +329,10 @@ class TestParts:
     def test_a_yaml_names_a_class_of_its_slot_and_holds_exactly_its_settings(
         self, slot: str, option: str, node: dict[str, Any]
     ) -> None:
-        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused."""
+        """A setting that the YAML leaves out could not be set; one that the class does not take would be refused.
+
+        What an option chooses in other slots by `defaults` (`@_global_.`) is none of its settings.
+        """
         module, _, name = node["_target_"].rpartition(".")
         assert module == f"swapformer.model.{slot}"
         assert (node["_partial_"], node["_convert_"]) == (True, "all")
@@ -195,11 +347,17 @@ class TestParts:
             for entry in node.get("defaults", ())
             if entry != "_self_"
             for key in entry
-            if not key.startswith("override ")
+            if not key.startswith("override ") and "@_global_." not in key
         }
         assert chosen == set(getattr(part, "combines", ()))
         assert {key for key in node if not key.startswith("_") and key != "defaults"} | chosen == settings
         assert {key for key in node if key.startswith("_")} == {"_target_", "_partial_", "_convert_"}
+
+    def test_a_yaml_of_a_list_of_parts_stands_under_its_own_name(self) -> None:
+        """Hydra puts an extension where the first line of its file says; layers and checks go by the file's name."""
+        files = sorted((conf_dir() / "model" / "extension").glob("*.yaml"))
+        found = {path.stem: path.read_text(encoding="utf-8").splitlines()[0] for path in files}
+        assert found == {name: f"# @package model.extension.{name}" for name in found}
 
     @pytest.mark.parametrize(("slot", "option"), every_part())
     def test_settings_are_plain_typed_values(self, slot: str, option: str) -> None:
@@ -347,19 +505,14 @@ def test_public_names_have_docstrings(room: str) -> None:
 ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
     "oracles": "other people's code computes the same",
-    "model/test_attention_options.py": "options of attention by their formulas",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
-    "model/test_heads.py": "losses on heads",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_linear_attention.py": "linear attention",
     "model/test_position_parts.py": "position encodings within a model",
     "model/test_recurrent.py": "recurrent mixers",
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
-    "study/test_claim.py": "the lock of a trial",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
-    "study/test_prune.py": "trials that are removed",
-    "study/test_store.py": "the store of trials",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_labels.py": "every label of every synthetic task",

@@ -12,13 +12,13 @@ import yaml
 
 from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.mirror.process import destination
+from swapformer.mirror.process import make_destination
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE, find, require_known, targets
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 HARM = "import pathlib\npathlib.Path(__file__).with_name('harmed').touch()\nclass Mine:\n    pass\n"
 
@@ -57,7 +57,7 @@ def test_neither_can_a_trial_of_somebody_elses_nor_a_logger(harmful: Path, tmp_p
         with pytest.raises(UsageError, match=r"harmful\.Mine"):
             use()
     with pytest.raises(UsageError, match=r"harmful\.Mine"):
-        destination({"_target_": "harmful.Mine"})
+        make_destination({"_target_": "harmful.Mine"})
     assert not harmful.exists()
 
 
@@ -105,7 +105,7 @@ def test_what_the_user_names_is_allowed_and_nothing_that_only_begins_like_it(
         "swapformer.study.launch.remote_job.Job",
         "swapformer.training.torchrun.main",
         "swapformer.probes.replay",
-        "swapformer.mirror.process.destination",
+        "swapformer.mirror.process.make_destination",
         "swapformer.model.pattern.function.states",
         "torch.nn.functional.relu",
         "torch.nn.init.normal_",
@@ -158,7 +158,7 @@ def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPa
 
 def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a Destination here, but torch\.nn\.Linear is none"):
-        destination({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1})
+        make_destination({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1})
     config = compose(["task=copy"])
     config["task"] = config["schedule"]
     with pytest.raises(UsageError, match="a Task here"):

@@ -15,7 +15,7 @@ from benchmarks.measurement import Figure
 from benchmarks.reliability.tiny_trials import differing, none_of, silence, trials, undisturbed
 from swapformer.results.record import FAILED, Record
 from swapformer.results.store import Store
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial, execute
 
@@ -47,7 +47,7 @@ def measure_clock(seeds: int) -> list[Figure]:
         (store.directory(beating.id) / "heartbeat").write_text(pulse, encoding="utf-8")
         kept = [failed.id] if store.locked(beating.id) else []
         with _random_clock(random.Random(0)):
-            run(wanted, store, launch)
+            launch_missing(wanted, store, launch)
             claims = [trial for trial in wanted if store.locked(trial.id)]
         return [
             none_of(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), ""),

@@ -14,7 +14,7 @@ from benchmarks.measurement import Figure
 from swapformer.results.files import TEMPORARY
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial
 
@@ -43,7 +43,7 @@ def trials(count: int, *overrides: str) -> list[Trial]:
 
 def launch(wanted: Sequence[Trial], store: Store) -> None:
     """Run what the store lacks, each trial in a process of its own, as a study does."""
-    run(wanted, store, LocalLauncher(store, current_provenance()))
+    launch_missing(wanted, store, LocalLauncher(store, current_provenance()))
 
 
 def result(store: Store, trial: str) -> TrialResult | None:

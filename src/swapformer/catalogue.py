@@ -1,4 +1,4 @@
-"""What there is to choose from, read from YAML files and the sources' docstrings: nothing is imported."""
+"""Catalogue of groups, options and studies, read from YAML files and the docstrings of sources: nothing is imported."""
 
 from __future__ import annotations
 
@@ -21,12 +21,21 @@ def catalogue(own: Path | None = None) -> dict[str, dict[str, str]]:
         own: a configuration directory of the user's own, whose options are listed too.
     """
     found: dict[str, dict[str, str]] = {}
-    for root in (conf_dir(), own):
-        for path in sorted(root.rglob("*.yaml")) if root is not None else ():
-            group = path.parent.relative_to(root).as_posix()  # type: ignore[arg-type]
-            if group != "." and not group.startswith("hydra"):
-                found.setdefault(group, {})[path.stem] = describe(path)
+    for root in (conf_dir(), *([own] if own is not None else [])):
+        for group, files in option_files(root).items():
+            found.setdefault(group, {}).update({name: describe(path) for name, path in files.items()})
     found["studies"] = {path.parent.name: _question(path) for path in sorted(experiments_dir().glob("*/study.yaml"))}
+    return found
+
+
+@lru_cache
+def option_files(root: Path) -> Mapping[str, Mapping[str, Path]]:
+    """Group → option → its file, for every group below a configuration directory but Hydra's own."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(root.rglob("*.yaml")):
+        group = path.parent.relative_to(root).as_posix()
+        if group != "." and not group.startswith("hydra"):
+            found.setdefault(group, {})[path.stem] = path
     return found
 
 
@@ -48,7 +57,7 @@ def describe(path: Path) -> str:
 
 def train_help() -> str:
     """The help of `swapformer train`: groups with their options, then the keys of the primary configuration."""
-    groups = {group: options for group, options in catalogue().items() if group != "studies"}
+    groups = option_files(conf_dir())
     width = max(len(group) for group in groups)
     lines = [
         "usage: swapformer train [GROUP=OPTION …] [KEY=VALUE …] [-m] [--cfg job] [--debug]",
@@ -71,7 +80,8 @@ def spelled(group: str) -> str:
     chosen = _chosen(_primary())
     parent, _, _ = group.rpartition("/")
     if parent in chosen:  # options of a task choose from groups of their own
-        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / parent).glob("*.yaml"))
+        files = option_files(conf_dir())[parent].values()
+        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in files)
         chosen |= {f"{parent}/{found}" for option in options for found in _chosen(option or {})}
     return group if group in chosen else f"+{group}"
 
@@ -108,7 +118,7 @@ def _primary() -> dict[str, Any]:
 
 
 def default_runs_dir() -> str:
-    """The store's place when nothing else is said."""
+    """The folder of the store where none is given."""
     return str(_primary()["runs_dir"])
 
 
@@ -131,8 +141,8 @@ def _sources(module: str) -> tuple[Path, ...]:
         spec = find_spec(package)  # the top package only: find_spec would import the parents of a submodule
     except (ImportError, ValueError):
         return ()
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        path = Path(place, *rest.split(".")) if rest else Path(place)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder, *rest.split(".")) if rest else Path(folder)
         if path.with_suffix(".py").is_file():
             return (path.with_suffix(".py"),)
         if path.is_dir():

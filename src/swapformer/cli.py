@@ -1,4 +1,4 @@
-"""The `swapformer` command. Imports are late: help must come at once, and torch takes seconds."""
+"""The `swapformer` command line. Imports are late: help must come at once, and torch takes seconds."""
 
 from __future__ import annotations
 
@@ -164,18 +164,18 @@ def _study(options: argparse.Namespace) -> None:
     if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
         _through_hydra(options, own, extra)
         return
-    from swapformer.mirror.process import cells_of, mirrored
+    from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
-    from swapformer.study.run_study import answer
+    from swapformer.study.run_study import run_study
     from swapformer.study.spec import load, with_seeds
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
-    with mirrored(cells_of(plan), store):
-        found = answer(
+    with mirror_trials(study_targets(plan), store):
+        found = run_study(
             plan,
             store,
             provenance,

@@ -1,4 +1,4 @@
-"""How commands end: one clear line instead of a traceback, and the exit status."""
+"""Runs commands: an error becomes one line instead of a traceback, and an exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from swapformer.errors import UsageError, suggest
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
-GOES_ON = "the same command goes on from here"
+RESUMES = "the same command goes on from here"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -22,7 +22,7 @@ class Failed(Exception):
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """What argparse takes as the `type` of an option that counts something."""
+    """The `type` of an option of argparse that is a whole number of at least `least`."""
 
     def count(text: str) -> int:
         if not text.lstrip("+-").isdecimal() or int(text) < least:
@@ -34,7 +34,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 @dataclass(frozen=True)
 class OneOf:
-    """What argparse takes as the `type` of an argument that is one of some words; completion offers them.
+    """The `type` of an argument of argparse that is one of some words; completion offers them.
 
     Unlike `choices` it also fits an argument that may be left out or stand several times, and says what is meant.
     """
@@ -64,7 +64,7 @@ def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
         print(f"swapformer: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print(f"swapformer: interrupted; {GOES_ON}", file=sys.stderr)
+        print(f"swapformer: interrupted; {RESUMES}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; Python would complain again when it flushes at exit.
@@ -73,6 +73,6 @@ def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     except OSError as error:
         if debug or error.errno not in _NO_ROOM:
             raise
-        place = error.filename or "a file"
-        print(f"swapformer: {place} cannot be written: {error.strerror}; {GOES_ON} with room for it", file=sys.stderr)
+        path = error.filename or "a file"
+        print(f"swapformer: {path} cannot be written: {error.strerror}; {RESUMES} with room for it", file=sys.stderr)
         return FAILED

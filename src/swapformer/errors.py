@@ -1,4 +1,4 @@
-"""The one error that means “the user asked for something that cannot be done”."""
+"""The error of wrong use: the user asked for something that cannot be done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task puts into a model and what it asks of it: the one thing that tasks and models both know."""
+"""Interface between tasks and models: the inputs that a task gives a model, and the answers that it asks for."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Readout:
         kind: symbols of the vocabulary, classes (both learned by cross-entropy, targets int64, IGNORE where there is
             none) or values (learned by squared error, targets float32 with one more axis [size], NaN where there is
             none).
-        per: whether there is an answer for each place [B, T] or for each sequence [B].
+        per: whether there is an answer for each position [B, T] or for each sequence [B].
     """
 
     size: int
     kind: Literal["symbols", "classes", "values"] = "symbols"
-    per: Literal["place", "sequence"] = "place"
+    per: Literal["position", "sequence"] = "position"
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into a model and what comes out.
+    """The inputs and the answers of a model.
 
     Attributes:
         vocab_size: symbols of inputs and of a source; 0 where inputs are values.
-        channels: numbers at each place where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
+        channels: numbers at each position where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
         segments: values of the tag `segment`, which are embedded; 0 where there is none.
         source: whether a sequence of its own is read before answering, which needs an encoder-decoder.
         readouts: the answers by name; MAIN is always among them.

@@ -1,4 +1,4 @@
-"""The options of the model's slots as their YAML files state them, read without Hydra."""
+"""Options of the model's slots as their YAML files state them, read without Hydra."""
 
 from __future__ import annotations
 

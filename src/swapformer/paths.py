@@ -1,6 +1,4 @@
-"""Where things lie: the configuration and the studies, at the top of a checkout or inside the installed package; and
-where a process that is started finds its modules.
-"""
+"""Paths of the configuration and of the studies, in a checkout or in the installed package, and of Python's modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random streams that depend on what they are for, and on nothing else."""
+"""Random streams, each seeded by a key that says what it is for, and by nothing else."""
 
 from __future__ import annotations
 

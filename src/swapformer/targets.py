@@ -1,7 +1,8 @@
-"""Which classes a configuration may name, and the making of what it names: it may come from anywhere.
+"""Looks up the classes that configurations name in `_target_`, and makes objects of them.
 
-Naming a class runs its package, and making one runs its code. So a name is looked up here and nowhere else: the place
-where it is found and the place where it was defined both lie in packages that swapformer or the user allows.
+A configuration may come from anywhere. Naming a class runs its package, and making one runs its code. So a name is
+looked up here and nowhere else: the module where it is found and the one that defines it both lie in packages that
+swapformer or the user allows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Node = Mapping[str, Any]
 
 
 def allowed() -> str:
-    """What the user allows besides, for processes that do not have this one's environment."""
+    """The packages that the user allows besides, for processes that do not have this one's environment."""
     return os.environ.get(VARIABLE, "")
 
 
@@ -73,7 +74,7 @@ def require_known(node: object) -> None:
 
 
 def require_known_folder(path: str) -> None:
-    """Refuse a place of Hydra's search path that is a package which nobody has allowed: to look there imports it."""
+    """Refuse an entry of Hydra's search path that is a package which nobody has allowed: to look there imports it."""
     scheme, _, package = path.partition("://")
     name = package.replace("/", ".").strip(".")
     if scheme == "pkg" and not _within(name, (*OURS, *_users(allowed()))):
@@ -84,7 +85,7 @@ def require_known_folder(path: str) -> None:
 
 
 def make(node: Node, kind: type) -> Any:
-    """What Hydra's `instantiate` makes of a node that names a `kind`, or of a function of the user's.
+    """The object that Hydra's `instantiate` makes of a node that names a `kind`, or of a function of the user's.
 
     Raises:
         UsageError: for a name that is not allowed, or of another kind.
@@ -110,7 +111,7 @@ def find(name: str) -> Any:
     users = _users(allowed())
     packages = (*OURS, *LIBRARIES, *users)
     if not _within(name, packages):
-        raise _strange(name, name)
+        raise _not_allowed(name, name)
     module, within = _module(name)
     found: Any = module
     for depth, word in enumerate(within):
@@ -124,7 +125,7 @@ def find(name: str) -> Any:
         raise _no_class(name)
     home = f"{found.__module__}.{found.__qualname__}"
     if not _within(home, packages):
-        raise _strange(name, home)
+        raise _not_allowed(name, home)
     if not _within(home, users) and not _is_ours_to_make(found, home):
         raise _no_class(name)
     return found
@@ -183,7 +184,7 @@ def _entries(node: object) -> Iterator[tuple[str, object]]:
         yield from _entries(value)
 
 
-def _strange(name: str, home: str) -> UsageError:
+def _not_allowed(name: str, home: str) -> UsageError:
     where = "" if home == name else f", which is {home}"
     package = home.split(".")[0]
     advice = "" if package in _HOMES else f"; if you trust it: {VARIABLE}={package} before the command"

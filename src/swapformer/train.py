@@ -1,4 +1,4 @@
-"""One config → one trial, in this process, through the store. `python -m swapformer.train -m …` sweeps."""
+"""Trains one configuration as one trial in this process, through the store; with `-m` Hydra sweeps over many."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from omegaconf import DictConfig
 
 from swapformer.console import Failed, guarded
 from swapformer.errors import UsageError, suggest
-from swapformer.mirror.follow import Target
-from swapformer.mirror.process import mirrored
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir
 from swapformer.results import record as records
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial, execute
 
@@ -29,24 +29,10 @@ FLAGS = (
     *("-cn", "--config-name", "-cp", "--config-path", "-i", "--info", "-sc", "--shell-completion", "--hydra-help"),
     *("--version", "--experimental-rerun", "-h", "--help", "--debug"),
 )
-"""Hydra's own options, and the three that are ours."""
-_WITH_VALUE = frozenset(
-    {
-        "-c",
-        "--cfg",
-        "-p",
-        "--package",
-        "-cd",
-        "--config-dir",
-        "-cn",
-        "--config-name",
-        "-cp",
-        "--config-path",
-        "-i",
-        "--info",
-    }
-)
-"""Those that take a value."""
+"""The options of the command: Hydra's own, and `-h`, `--help` and `--debug`, which are ours."""
+_WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path",
+               "-i", "--info")  # fmt: skip
+"""The options that take a value."""
 
 
 class TrialFailed(Failed):
@@ -85,14 +71,14 @@ def _train(composed: DictConfig) -> float:
         for missing in trials:
             execute(missing, store, current_provenance())
 
-    with mirrored([] if _of_a_study() else [(Target(trial.id), resolved)], store):
-        run([trial], store, launch)
+    with mirror_trials([] if _started_by_study() else [(Target(trial.id), resolved)], store):
+        launch_missing([trial], store, launch)
     value = objective(trial, store)
-    _say(trial, store, reused)
+    _print_result(trial, store, reused)
     return value
 
 
-def _of_a_study() -> bool:
+def _started_by_study() -> bool:
     """Whether our sweeper has started this job: then it mirrors all of them itself."""
     hydra_config = HydraConfig.get()
     return hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
@@ -126,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sweep(overrides: Sequence[str]) -> None:
-    """What `-m OVERRIDES` does, errors raised."""
+    """Sweep as `-m OVERRIDES` does, but let errors pass through."""
     _hydra(["-m", *overrides])
 
 
@@ -135,7 +121,7 @@ def _hydra(arguments: Sequence[str]) -> None:
         if argument.startswith("-") and argument.partition("=")[0] not in FLAGS:
             raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
     sys.argv[1:] = _options_first(arguments)
-    with _hydra_raises(), explained([argument for argument in arguments if not argument.startswith("-")]):
+    with _raised_errors(), explained([argument for argument in arguments if not argument.startswith("-")]):
         train()
         if _raised:
             raise _raised.pop()
@@ -155,7 +141,7 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
     return [*options, *overrides]
 
 
-def _say(trial: Trial, store: Store, reused: bool) -> None:
+def _print_result(trial: Trial, store: Store, reused: bool) -> None:
     record = store.read(trial.id)
     assert record is not None, "objective has read it"
     shown = {name: value for name, value in record.metrics.items() if name.startswith("val/") and "@" not in name}
@@ -167,7 +153,7 @@ def _say(trial: Trial, store: Store, reused: bool) -> None:
 
 
 @contextmanager
-def _hydra_raises() -> Iterator[None]:
+def _raised_errors() -> Iterator[None]:
     """Let Hydra raise its errors instead of printing them and exiting with status 1."""
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.attention import Attention, MultiHead
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.extension import Extension
 from swapformer.model.ffn import FFN
 from swapformer.model.init import Init
 from swapformer.model.kernel import AttentionPlan, Kernel, Reference
@@ -716,3 +717,72 @@ class CountsAll(Normaliser):
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits.sigmoid() / logits.shape[-1]
+
+
+class FutureGate(Extension):
+    """Gates the heads by the mean of all positions."""
+
+    def output(self, heads: Tensor, x: Tensor) -> Tensor:
+        return heads * x.mean(dim=(1, 2), keepdim=True).sigmoid()
+
+
+class SilentConvolution(Extension):
+    """Adds to each value half of the one before, and does not say that it sees the order, nor that it has no cache."""
+
+    def values(self, v: Tensor, context: Context) -> Tensor:
+        return v + 0.5 * nn.functional.pad(v[..., :-1, :], (0, 0, 1, 0))
+
+
+class KeepsValues(Extension):
+    """Mixes in the values of the batch before, instead of those of the first layer."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.before: Tensor | float = 0.0
+
+    def values(self, v: Tensor, context: Context) -> Tensor:
+        mixed, self.before = v + self.before, v.detach().mean()
+        return mixed
+
+
+class SilentSharing(Extension):
+    """Mixes in the first layer's values, and does not say that layers must have values of one shape."""
+
+    def values(self, v: Tensor, context: Context) -> Tensor:
+        return v + 0.5 * context.once("silent sharing", lambda: v)
+
+
+class UnstatedPenalty(Extension):
+    """Has a loss, and does not say so."""
+
+    def loss(self, heads: Tensor, weights: Callable[[], Tensor], context: Context, *, crosses: bool) -> Tensor:
+        return heads.square().mean()
+
+
+class GuidanceOfNothing(Extension):
+    """Guides heads by a loss that is always zero."""
+
+    has_auxiliary_loss = True
+    training_only = True
+
+    def loss(self, heads: Tensor, weights: Callable[[], Tensor], context: Context, *, crosses: bool) -> Tensor:
+        return 0.0 * weights().sum()
+
+
+class TrainsAndActs(Extension):
+    """Says that it acts on the training alone, and yet changes the heads' outputs."""
+
+    training_only = True
+
+    def heads(self, heads: Tensor) -> Tensor:
+        return 2 * heads
+
+
+class MasksTheFirst(Extension):
+    """Masks the first head, whichever it is told to."""
+
+    def __init__(self, dims: Dims, *, head: int) -> None:
+        if not 0 <= head < dims.num_heads:
+            raise ValueError(f"`head` must be one of {dims.num_heads} heads, but it is {head}.")
+
+    def heads(self, heads: Tensor) -> Tensor:
+        return torch.cat([torch.zeros_like(heads[:, :1]), heads[:, 1:]], dim=1)

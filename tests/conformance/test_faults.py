@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from swapformer.conformance import LAWS, examine
+from swapformer.options import filled
 from swapformer.targets import VARIABLE
 
 FAULTS = [
@@ -18,7 +19,7 @@ FAULTS = [
     ("position", "SetByPlace", {}, "is_a_part"),
     ("activation", "LeftUnset", {}, "is_a_part"),
     ("activation", "Raises", {}, "runs"),
-    ("ffn", "WrongShape", {}, "builds"),
+    ("ffn", "WrongShape", {}, "logits_are_finite"),
     ("norm", "FutureNorm", {}, "causality"),
     ("norm", "FutureNorm", {}, "facts_hold"),
     ("pattern", "LeakyPattern", {}, "causality"),
@@ -29,25 +30,25 @@ FAULTS = [
     ("pattern", "HiddenAnchor", {}, "shift_invariance"),
     ("pattern", "FalseAnchor", {}, "shift_invariance"),
     ("attention", "SecretlyOrdered", {}, "permutation_equivariance"),
-    ("activation", "FirstOfBatch", {}, "rows_are_apart"),
-    ("position", "SeesPadding", {}, "padding_is_invisible"),
-    ("ffn", "CountsPadding", {}, "padding_is_invisible"),
-    ("normaliser", "BlindNaN", {}, "padding_is_invisible"),
-    ("position", "SeesDocuments", {}, "documents_are_apart"),
-    ("ffn", "RemembersPadding", {}, "calls_are_apart"),
+    ("activation", "FirstOfBatch", {}, "rows_are_independent"),
+    ("position", "SeesPadding", {}, "padding_is_ignored"),
+    ("ffn", "CountsPadding", {}, "padding_is_ignored"),
+    ("normaliser", "BlindNaN", {}, "padding_is_ignored"),
+    ("position", "SeesDocuments", {}, "documents_are_independent"),
+    ("ffn", "RemembersPadding", {}, "calls_are_independent"),
     ("attention", "ForgetsTheLast", {}, "cache_changes_nothing"),
-    ("kernel", "ForgetsBorders", {}, "blocks_are_enough"),
-    ("pattern", "FurtherThanStated", {}, "blocks_are_enough"),
-    ("position", "FromTheFirstKey", {}, "blocks_are_enough"),
-    ("position", "CountsBetween", {}, "blocks_are_enough"),
-    ("normaliser", "CountsAll", {}, "blocks_are_enough"),
-    ("position", "SharedTable", {"base": 7.0}, "instances_are_apart"),
-    ("activation", "AlwaysDropout", {}, "evaluation_is_exact"),
-    ("ffn", "GlobalRandom", {}, "reproducible"),
-    ("activation", "PythonsDice", {}, "reseeding"),
-    ("norm", "CoarseNorm", {}, "half_the_digits"),
+    ("kernel", "ForgetsBorders", {}, "blocks_equal_the_whole"),
+    ("pattern", "FurtherThanStated", {}, "blocks_equal_the_whole"),
+    ("position", "FromTheFirstKey", {}, "blocks_equal_the_whole"),
+    ("position", "CountsBetween", {}, "blocks_equal_the_whole"),
+    ("normaliser", "CountsAll", {}, "blocks_equal_the_whole"),
+    ("position", "SharedTable", {"base": 7.0}, "instances_are_independent"),
+    ("activation", "AlwaysDropout", {}, "evaluation_is_deterministic"),
+    ("ffn", "GlobalRandom", {}, "builds_are_reproducible"),
+    ("activation", "PythonsDice", {}, "training_steps_are_repeatable"),
+    ("norm", "CoarseNorm", {}, "low_precision_is_near"),
     ("ffn", "OneDtype", {}, "autocast_is_near"),
-    ("ffn", "UnusedParameter", {}, "gradients_everywhere"),
+    ("ffn", "UnusedParameter", {}, "every_parameter_has_a_gradient"),
     ("activation", "HalfGradient", {}, "gradients_are_derivatives"),
     ("kernel", "IgnoresBias", {}, "kernel_equals_reference"),
     ("kernel", "ScalesTwice", {}, "kernel_equals_reference"),
@@ -62,6 +63,14 @@ FAULTS = [
     ("attention", "Boundless", {}, "facts_hold"),
     ("attention", "ShowsTheFuture", {}, "facts_hold"),
     ("attention", "HidesItsSign", {}, "facts_hold"),
+    ("extension", "FutureGate", {}, "causality"),
+    ("extension", "SilentConvolution", {}, "permutation_equivariance"),
+    ("extension", "KeepsValues", {}, "calls_are_apart"),
+    ("extension", "SilentSharing", {}, "facts_hold"),
+    ("extension", "UnstatedPenalty", {}, "facts_hold"),
+    ("extension", "GuidanceOfNothing", {}, "does_something"),
+    ("extension", "TrainsAndActs", {}, "facts_hold"),
+    ("extension", "MasksTheFirst", {"head": 1}, "no_dead_knob"),
     ("ffn", "SilentLoss", {}, "facts_hold"),
     ("init", "FalseHead", {}, "facts_hold"),
     ("residual", "Forgets", {}, "facts_hold"),
@@ -69,13 +78,13 @@ FAULTS = [
     ("norm", "OnlyScales", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
     ("kernel", "DeadWord", {"backend": "math"}, "no_dead_knob"),
-    ("activation", "FallsThrough", {"kind": "soft"}, "words_are_known"),
-    ("activation", "UndeclaredWords", {"kind": "soft"}, "words_are_known"),
+    ("activation", "FallsThrough", {"kind": "soft"}, "choices_are_declared"),
+    ("activation", "UndeclaredWords", {"kind": "soft"}, "choices_are_declared"),
 ]
 
 NEVER_ALONE = {
-    "builds": "what is not finite, or has another shape, fails wherever it is run",
-    "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_are_enough`",
+    "logits_are_finite": "what is not finite, or has another shape, fails wherever it is run",
+    "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_equal_the_whole`",
     "causality": "what leaks with positions in order leaks with shuffled ones too: `encodings_see_positions`",
 }
 """Laws without a fault that breaks nothing else, and why there is none."""
@@ -83,7 +92,8 @@ NEVER_ALONE = {
 
 def with_fault(base: dict[str, Any], slot: str, fault: str, settings: dict[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(base)
-    config["model"][slot] = {"_target_": f"faults.{fault}", "_partial_": True, "_convert_": "all", **settings}
+    node = {"_target_": f"faults.{fault}", "_partial_": True, "_convert_": "all", **settings}
+    config["model"][slot] = filled(slot, "fault", node)
     return config
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mirror.readback import Curves
-from swapformer.mirror import Destination, Page, Run
-from swapformer.mirror.base import Findings, Say
+from swapformer.mirror import Destination, Run, RunInfo
+from swapformer.mirror.base import ReportProblem, StudyResults
 from swapformer.results.record import Record
 
 
@@ -17,7 +17,7 @@ class Memory(Destination):
 
     def __init__(self, *, failing: int = 0, hang: float = 0.0, patience: float = 1.0, diary: str | None = None) -> None:
         self.failing, self.hang, self.patience, self.diary = failing, hang, patience, diary
-        self.pages: list[Page] = []
+        self.pages: list[RunInfo] = []
         self.curves: Curves = {}
         self.pieces = 0
         self.endings: list[tuple[str, dict[str, float], list[str]]] = []
@@ -29,15 +29,15 @@ class Memory(Destination):
     def require(self) -> None:
         return
 
-    def open(self, page: Page, folder: Path, say: Say) -> Run:
+    def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
         time.sleep(self.hang)
-        self.pages.append(page)
+        self.pages.append(info)
         if self.diary is not None:
             with Path(self.diary).open("a", encoding="utf-8") as file:
-                file.write(f"{page.study}/{page.arm} with {page.condition}\n")
+                file.write(f"{info.study}/{info.arm} with {info.condition}\n")
         return _MemoryRun(self)
 
-    def show(self, findings: Findings, folder: Path, say: Say) -> None:
+    def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
         return
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from report.store import Store
 from swapformer.errors import UsageError
 from swapformer.mirror import dashboard, workspace
-from swapformer.mirror.findings import findings
+from swapformer.mirror.study_results import study_results
 from swapformer.report.build import build
 
 
@@ -41,7 +41,7 @@ def test_it_shows_every_metric_of_the_study_each_claim_and_what_it_cost(store: S
 
 def test_what_a_study_came_to_is_what_its_report_says(store: Store) -> None:
     report = build(store.study, store.runs).as_dict()
-    found = findings(store.study, store.runs)
+    found = study_results(store.study, store.runs)
     assert [row["verdict"] for row in found.verdicts] == [v["outcome"] for v in report["verdicts"]] == ["supported"]
     assert [row["val/loss"] for row in found.arms] == [arm["metrics"]["val/loss"]["mean"] for arm in report["arms"]]
     assert found.counts == report["trials"] and found.report == store.study / "report" / "report.html"

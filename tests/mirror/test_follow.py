@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from swapformer.results.history_tail import History
 
 from mirror.destinations import Memory
 from mirror.readback import curves_of
-from swapformer.mirror.follow import Follower, Target
-from swapformer.mirror.process import mirrored
+from swapformer.mirror.follower import Follower, Target
+from swapformer.mirror.process import mirror_trials
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
@@ -35,52 +34,26 @@ def follower(store: Store, place: Memory, said: list[str]) -> Follower:
     return Follower([Target(ID)], store, place, store.runs_dir / "mirror", said.append)
 
 
-@pytest.mark.parametrize("cut", [0, 4, 9])
-def test_each_row_is_given_once_whole_and_in_order_however_the_file_grows(tmp_path: Path, cut: int) -> None:
-    path, text = tmp_path / "metrics.csv", HEAD + "".join(ROWS[:4])
-    history, given = History(path), []
-    for end in range(0, len(text) + 1, 7) if cut == 0 else (len(text) - cut, len(text)):
-        path.write_text(text[:end])
-        given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
-    path.write_text(text)
-    given += [(step, name, value) for step, values in history.rows() for name, value in values.items()]
-    assert given == [(10, "train/loss", 3.0), (10, "val/loss", 3.5), (20, "train/loss", 2.0), (20, "val/loss", 2.5)]
-
-
-def test_rows_that_a_resumed_trial_measures_again_are_not_given_again(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text(HEAD + "".join(ROWS[:3]))
-    history = History(path)
-    assert [step for step, _ in history.rows()] == [10, 20]
-    draft = tmp_path / "draft"
-    draft.write_text(HEAD + "".join(ROWS[:2]))  # back to the checkpoint at 10
-    draft.replace(path)
-    assert list(history.rows()) == []
-    path.write_text(HEAD + "".join(ROWS))
-    (first, second) = history.rows()
-    assert first == (20, {"val/loss": 2.5}) and second[0] == 30
-
-
 def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> None:
     place, said = Memory(), list[str]()
     path = store.directory(ID) / "metrics.csv"
     watching = follower(store, place, said)
-    watching.look()
+    watching.poll()
     assert place.pages == [], "it has not begun"
     with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         path.write_text(HEAD + ROWS[0])
-        watching.look()
+        watching.poll()
         assert place.curves == {(10, "train/loss"): 3.0} and place.endings == []
         path.write_text(HEAD + "".join(ROWS[:4]))
         (store.directory(ID) / "artifacts").mkdir()
         found = {"metrics": {"probe/x": 0.5}, "data": {"layers": [[[1.0, 0.0], [0.5, 1.0]]], "means": [0.5]}}
         (store.directory(ID) / "artifacts" / "similarity.json").write_text(json.dumps(found))
         store.write(Record(ID, "finished", attempts=1, ended="2030"))
-        watching.look()
+        watching.poll()
         assert place.endings == [], "its process may still write"
-    watching.look()
-    watching.look()
+    watching.poll()
+    watching.poll()
     assert place.endings == [("finished", {"probe/x": 0.5}, ["probe/similarity/layers/0"])]
     assert place.curves == curves_of(path) and place.pieces == len(place.curves) and said == []
 
@@ -92,7 +65,7 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
         place, said = Memory(failing=failing), list[str]()
         watching = follower(store, place, said)
         for _ in range(4):
-            watching.look()
+            watching.poll()
         assert len(place.endings) == endings and len(place.pages) == 2
         assert said == ["ConnectionError: gone"] * min(failing, 2)
         (store.runs_dir / "mirror" / f"{ID}.json").unlink()
@@ -103,11 +76,11 @@ def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
     with store.lock(ID):
         store.write(Record(ID, "running", attempts=1))
         one, other = follower(store, first, []), follower(store, second, [])
-        one.look()
-        other.look()
+        one.poll()
+        other.poll()
     assert (len(first.pages), len(second.pages)) == (1, 0)
     one.close()
-    other.look()
+    other.poll()
     assert len(second.pages) == 1, "the first has let go"
 
 
@@ -123,17 +96,17 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     tests = Path(__file__).parents[1]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "mirror")
-    monkeypatch.setattr("swapformer.mirror.process.destination", lambda node: Memory(patience=patience))
+    monkeypatch.setattr("swapformer.mirror.process.make_destination", lambda node: Memory(patience=patience))
     store.write(Record(ID, "finished", attempts=1))
     config = {"logger": {"_target_": "mirror.destinations.Memory", **settings}}
-    with caplog.at_level(logging.WARNING), mirrored([(Target(ID), config)], store):
+    with caplog.at_level(logging.WARNING), mirror_trials([(Target(ID), config)], store):
         started = time.monotonic()
     assert time.monotonic() - started < 30, "not the ten minutes that it hangs, and not ten times its patience and more"
     assert caplog.text.count("mirror:") == 1 and word in caplog.text
 
 
 def test_without_a_logger_no_process_is_started(store: Store) -> None:
-    with mirrored([(Target(ID), {"logger": {}}), (Target(ID), {})], store):
+    with mirror_trials([(Target(ID), {"logger": {}}), (Target(ID), {})], store):
         pass
     assert not (store.runs_dir / "mirror").exists()
 
@@ -156,9 +129,9 @@ def test_a_trial_of_a_study_is_shown_once_the_study_has_come_to_report_it(store:
     store.write(Record(ID, "finished", attempts=1))
     for cells in ([], [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}]):
         manifest(store, cells)
-        watching.look()
+        watching.poll()
         assert [(page.arm, page.condition) for page in place.pages] == [("h8", "size=nano")] * len(cells)
-    assert place.pages[0].places == ["heads/h8 with size=nano"] and said == []
+    assert place.pages[0].cells == ["heads/h8 with size=nano"] and said == []
 
 
 def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -170,16 +143,12 @@ def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     store.write(Record(ID, "finished", attempts=1))
     manifest(store, [{"arm": "h8", "seed": 0, "trial": ID, "condition": "size=nano"}])
     config = {"logger": {"_target_": "mirror.destinations.Memory", "diary": str(diary), "patience": 30.0}}
-    with mirrored([(Target(ID, "heads", "h8", "size=nano"), config)], store):
+    with mirror_trials([(Target(ID, "heads", "h8", "size=nano"), config)], store):
         pass
     return diary.read_text()
 
 
-def test_the_process_is_told_the_whole_of_what_it_shows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(store, monkeypatch) == "heads/h8 with size=nano\n"
-
-
-def test_files_of_the_working_directory_do_not_stand_for_pythons_modules(
+def test_the_process_is_told_the_whole_of_what_it_shows_and_takes_no_file_beside_it_for_a_module_of_python(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "here"

@@ -14,9 +14,9 @@ from mirror.readback import Held, curves_of, read_run
 from mirror.server import serving
 from swapformer.errors import UsageError
 from swapformer.mirror import WandB, wandb_runs
-from swapformer.mirror.base import Findings
-from swapformer.mirror.follow import Follower, Target
-from swapformer.mirror.process import destination, mirrored
+from swapformer.mirror.base import StudyResults
+from swapformer.mirror.follower import Follower, Target
+from swapformer.mirror.process import make_destination, mirror_trials
 from swapformer.results.manifest import SCHEMA_VERSION
 from swapformer.results.record import Record
 from swapformer.results.store import Store
@@ -65,7 +65,7 @@ def mirror(store: Store, where: WandB, *trials: str) -> list[str]:
     manifest(store, *(trials or (ID,)))
     targets = [Target(trial, "heads", "h8") for trial in trials or (ID,)]
     follower = Follower(targets, store, where, store.runs_dir / "mirror", said.append)
-    follower.look()
+    follower.poll()
     follower.close()
     return said
 
@@ -116,7 +116,7 @@ def test_what_the_environment_says_of_one_run_is_said_of_none(store: Store, monk
     monkeypatch.setenv("WANDB_RESUME", "must")
     write(store, "finished")
     follower = Follower([Target(ID)], store, place(), store.runs_dir / "mirror", print)
-    follower.look()
+    follower.poll()
     follower.close()
     began = offline(store).began
     assert began["run_id"] == ID and "another" not in str(began)
@@ -127,7 +127,7 @@ def test_the_run_of_a_study_replaces_its_earlier_ones_and_no_other_studys(store:
     names = ["heads_gpu", "a-study-heads", "heads", "heads 1", "heads-1", "h" * 101, "h" * 102, "heads", "heads"]
     where, folder = place(), store.runs_dir / "mirror"
     for name in names:
-        where.show(Findings(name, "", "", {"finished": 1}, [], [], []), folder, print)
+        where.show(StudyResults(name, "", "", {"finished": 1}, [], [], []), folder, print)
     where.close()
     left = [read_run(path).began["display_name"] for path in folder.glob("wandb/offline-run-*")]
     assert sorted(left) == sorted(set(names))
@@ -178,7 +178,7 @@ def test_a_server_that_drops_connections_in_the_middle_costs_nothing_but_a_word(
             server.dropping = True
             write(store, "finished")
         for _ in range(2):
-            follower.look()
+            follower.poll()
         follower.close()
     assert len(said) == 1 and "Timeout" in said[0]
     assert offline(store).curves == curves_of(store.directory(ID) / "metrics.csv"), "kept for wandb sync"
@@ -202,14 +202,12 @@ def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
     folder = tmp_path / "mirror"
     node = {"_target_": "swapformer.mirror.WandB", "project": "p", "entity": None, "tags": [], "patience": 5.0}
     config = {"logger": {**node, "mode": "offline"}}
-    with mirrored([(Target(ID), config)], Store(tmp_path)):
-        pass
-    assert capsys.readouterr().err == "", "nothing was run, so there is nothing to send"
+    assert place("offline").upload_hint(folder) is None, "nothing was run, so there is nothing to send"
     (folder / "wandb" / "offline-run-1").mkdir(parents=True)
-    with mirrored([(Target(ID), config)], Store(tmp_path)):
+    with mirror_trials([(Target(ID), config)], Store(tmp_path)):
         assert capsys.readouterr().err == ""
     assert f"swapformer: W&B runs are kept offline; to send them: wandb sync {folder}" in capsys.readouterr().err
-    assert place("online").kept(folder) is None
+    assert place("online").upload_hint(folder) is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +217,7 @@ def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
 def test_wrong_settings_are_one_clear_line(changes: dict[str, Any], complaint: str) -> None:
     node = {"_target_": "swapformer.mirror.WandB", "mode": "offline", "project": "p", "entity": None, "tags": []}
     with pytest.raises(UsageError, match=complaint):
-        destination({**node, "patience": 1.0, **changes})
+        make_destination({**node, "patience": 1.0, **changes})
 
 
 def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def attention(
         pattern=pattern or Causal(dims),
         kernel=kernel or Reference(dims),
         qk_norm=QKNorm(dims),
+        extension={},
         num_kv_heads=num_kv_heads,
     ).double()
     generator = torch.Generator().manual_seed(3)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import MLA
 from swapformer.model.cache import Cache
@@ -124,7 +125,7 @@ def test_a_window_of_places_is_all_that_is_kept() -> None:
         new = Tokens.of(1, start=place)
         context = Context(new, cache.extend(new), torch.float64, cache)
         outs.append(part(x[:, place : place + 1], context, ROPE))
-    kept = cache.kept(part)
+    kept = cache.get(part)
     assert (torch.cat(outs, dim=1) - whole).abs().max() <= 1e-12
     assert kept is not None and [tuple(each.shape) for each in kept] == [(2, 3, 5), (2, 3, TURNING)]
 
@@ -171,4 +172,4 @@ def test_what_it_cannot_take_is_refused_at_composition(overrides: list[str], mes
 
 @pytest.mark.parametrize("position", ["rope", "xpos", "alibi", "t5", "none", "learned", "sum"])
 def test_it_goes_with_positions_that_turn_add_a_bias_or_are_embedded(position: str) -> None:
-    check(compose(["task=copy", "model/attention=mla", f"model/position={position}"]))
+    accepted("task=copy", "model/attention=mla", f"model/position={position}")

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import Attention, GatedDeltaNet, Mamba2
-from swapformer.model.attention.recurrence import Steps, by_chunk, by_place
-from swapformer.model.attention.recurrent_state import Carry
+from swapformer.model.attention.recurrence import StateUpdates, by_chunk, by_step
+from swapformer.model.attention.recurrent_state import RecurrentState
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import origin_of
@@ -141,8 +142,8 @@ def test_chunks_equal_the_loop_with_gradients(length: int, corrects: bool) -> No
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
     fresh = torch.zeros(2, length, dtype=torch.bool)
     fresh[0, [place for place in (5, 40, 64, 130) if place < length]] = True
-    steps = Steps(*leaves[:4], leaves[4] if corrects else None, fresh)
-    found = [form(steps, leaves[5]) for form in (by_place, by_chunk)]
+    steps = StateUpdates(*leaves[:4], leaves[4] if corrects else None, fresh)
+    found = [form(steps, leaves[5]) for form in (by_step, by_chunk)]
     totals = [out.square().sum() + state.square().sum() for out, state in found]
     grads = [torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True) for total in totals]
     for slow, quick in zip(*found, strict=True):
@@ -159,7 +160,7 @@ def test_a_state_advanced_piece_by_piece_gives_the_whole(make: Any, position: Po
     x, document = noise(2, LENGTH, WIDTH), (torch.arange(LENGTH) >= 9).long()[None].expand(2, -1)
     padding = torch.arange(LENGTH)[None] < torch.tensor([[4], [0]])
     whole = part(x, context(Tokens.of(LENGTH, document=document, padding=padding)), position)
-    carry: Carry | None = None
+    carry: RecurrentState | None = None
     outs, begin = [], 0
     for end in (3, 4, 5, 9, 10, 12, LENGTH):
         own = slice(begin, end)
@@ -242,7 +243,7 @@ REFUSED = [
     (["model/attention=mamba2", "model.attention.num_groups=3"], "`num_groups` of mamba2 must divide `num_heads`"),
     (["model/attention=mamba2", "model.attention.state_dim=0"], "`state_dim` must be a whole number of at least 1"),
     (["model/attention=gated_delta", "model.attention.expand=1.5"], "`expand` must be a whole number of at least 1"),
-    (["model/attention=gated_delta", "model.attention.convolution=0"], "at least 1 place wide, but it is 0"),
+    (["model/attention=gated_delta", "model.attention.convolution=0"], "at least 1 position wide, but it is 0"),
     (["model/attention=gated_delta", "model.attention.step_min=0.5"], "`step_max` not below it, but they are 0.5 and"),
     (["model/attention=gated_delta", "model/qk_norm=l2"], "does not use a qk_norm"),
 ]
@@ -257,4 +258,4 @@ def test_what_a_recurrent_mixer_cannot_take_is_refused_at_composition(overrides:
 @pytest.mark.parametrize("attention", ["gated_delta", "mamba2"])
 @pytest.mark.parametrize("position", ["rope", "none", "learned"])
 def test_recurrent_mixers_go_with_positions_that_turn_or_are_embedded(attention: str, position: str) -> None:
-    check(compose(["task=copy", f"model/attention={attention}", f"model/position={position}"]))
+    accepted("task=copy", f"model/attention={attention}", f"model/position={position}")

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from casts import casts_lifted
 from swapformer.model.attention import MLA, Attention, GatedDeltaNet, Mamba2
-from swapformer.model.attention.recurrence import Steps, by_chunk, by_place
+from swapformer.model.attention.recurrence import StateUpdates, by_chunk, by_step
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel import Auto
@@ -245,7 +245,7 @@ def test_gated_delta_is_qwen3_nexts() -> None:
     assert worst <= 1e-10
 
 
-@pytest.mark.parametrize("form", [by_place, by_chunk])
+@pytest.mark.parametrize("form", [by_step, by_chunk])
 @pytest.mark.parametrize("name", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
 def test_the_rule_itself_is_qwen3_nexts_from_a_state_to_a_state(form: Any, name: str) -> None:
     from transformers.models.qwen3_next import modeling_qwen3_next as qwen
@@ -254,7 +254,7 @@ def test_the_rule_itself_is_qwen3_nexts_from_a_state_to_a_state(form: Any, name:
     q, k = (functional.normalize(y[..., :5], dim=-1) for y in (q, k))
     decay, strength = -noise(2, 3, LENGTH, name="decay").abs(), noise(2, 3, LENGTH, name="strength").sigmoid()
     start = noise(2, 3, 5, 7, name="state")
-    out, state = form(Steps(q * 5**-0.5, k, v, decay, strength), start)
+    out, state = form(StateUpdates(q * 5**-0.5, k, v, decay, strength), start)
     given = (y.transpose(1, 2) for y in (q, k, v, decay, strength))
     expected, end = getattr(qwen, name)(*given, initial_state=start, output_final_state=True)
     gap = max((out - expected.transpose(1, 2)).abs().max().item(), (state - end).abs().max().item())

@@ -41,7 +41,7 @@ def float64() -> Iterator[None]:
 
 def ours(pattern: Pattern, exponent: float = -0.5, width: float = 0.4) -> MultiHead:
     parts: dict[str, Any] = {"normaliser": Softmax(DIMS), "kernel": Reference(DIMS), "qk_norm": QKNorm(DIMS)}
-    part = MultiHead(DIMS, score=Dot(DIMS, exponent=exponent), pattern=pattern, **parts)
+    part = MultiHead(DIMS, score=Dot(DIMS, exponent=exponent), pattern=pattern, extension={}, **parts)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in part.parameters():

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from swapformer.results.schema import RECORD_VERSION
+
+from swapformer.results.record import SCHEMA_VERSION
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
 MACHINE = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux"}
@@ -69,7 +70,7 @@ class Store:
         directory = self.directory(arm, number)
         directory.mkdir(parents=True, exist_ok=True)
         content = {
-            "schema_version": RECORD_VERSION, "id": self.trial(arm, number),
+            "schema_version": SCHEMA_VERSION, "id": self.trial(arm, number),
             "status": status, "reason": None, "seed": seed,
             "metrics": dict(metrics), "standard_errors": dict.fromkeys(metrics, 0.004),
             "directions": self.directions,

@@ -8,13 +8,13 @@ import pytest
 
 from swapformer.report import number_format
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_list import families, reported
+from swapformer.report.figures.figure_data import length_families, reported_metrics
 
 
 def test_a_number_shows_as_many_digits_as_its_interval_bears() -> None:
-    assert number_format.number(1.23456, number_format.places_for(1.23456, 1.20, 1.27)) == "1.235"
-    assert number_format.number(1.23456, number_format.places_for(1.23456, 0.2, 2.3)) == "1.2"
-    assert number_format.number(123.456, number_format.places_for(123.456, 23.0, 223.0)) == "123"
+    assert number_format.number(1.23456, number_format.decimals_for(1.23456, 1.20, 1.27)) == "1.235"
+    assert number_format.number(1.23456, number_format.decimals_for(1.23456, 0.2, 2.3)) == "1.2"
+    assert number_format.number(123.456, number_format.decimals_for(123.456, 23.0, 223.0)) == "123"
 
 
 def test_signs_are_true_minus_signs_and_zero_has_none() -> None:
@@ -94,5 +94,10 @@ def test_long_names_wrap_at_separators_and_lose_no_character() -> None:
 
 def test_a_metric_by_length_brings_its_whole_family() -> None:
     recorded = ["val/acc", "val/acc@128", "val/acc@16", "val/loss", "test/acc@16"]
-    assert families(["val/acc@16"], recorded) == {"val/acc": {16: "val/acc@16", 128: "val/acc@128"}}
-    assert reported(["val/loss", "val/acc@16"], recorded) == ["val/loss", "val/acc@16", "val/acc", "val/acc@128"]
+    assert length_families(["val/acc@16"], recorded) == {"val/acc": {16: "val/acc@16", 128: "val/acc@128"}}
+    assert reported_metrics(["val/loss", "val/acc@16"], recorded) == [
+        "val/loss",
+        "val/acc@16",
+        "val/acc",
+        "val/acc@128",
+    ]

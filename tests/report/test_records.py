@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,9 @@ import pytest
 from report.store import ENVIRONMENT, Store
 from swapformer.errors import UsageError
 from swapformer.report.records import read
-from swapformer.results.trial_files import held
+
+ID = '{"schema_version": 1, "id": "0000000000000000"'
+"""How a record of the first arm's first trial begins."""
 
 
 @pytest.fixture
@@ -62,33 +61,16 @@ def test_running_means_that_someone_holds_the_lock(store: Store) -> None:
     assert statuses(store)["a", 0] == "killed"  # SIGKILL released it
 
 
-def test_looking_at_a_lock_leaves_it_free(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("x")
-    assert not held(tmp_path)
-    with (tmp_path / "lock").open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert held(tmp_path)
-    assert (tmp_path / "lock").read_text() == "x"
-
-
-def test_a_trial_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
-    record = {"machine": {"host": "elsewhere"}}
-    assert not held(tmp_path, record)
-    (tmp_path / "heartbeat").write_text("")
-    assert held(tmp_path, record)
-    os.utime(tmp_path / "heartbeat", (time.time() - 600,) * 2)
-    assert not held(tmp_path, record)
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         ('{"schema_version": 1, "id"', "cannot be read"),
-        ("[]", "expected a mapping, found list"),
-        ('{"schema_version": 99, "status": "finished"}', "schema_version is 99"),
-        ('{"schema_version": 1, "status": "done"}', "unknown status 'done'"),
-        ('{"schema_version": 1, "status": "finished", "seed": 7}', "seed 7"),
-        ('{"schema_version": 1, "status": "finished", "seed": 0}', "must hold `metrics`"),
+        ("[]", "not a JSON object with a schema_version"),
+        ('{"schema_version": 99, "status": "finished"}', "schema version 99"),
+        ('{"schema_version": 1, "status": "finished"}', "lacks"),
+        (f'{ID}, "status": "done"}}', "unknown status 'done'"),
+        (f'{ID}, "status": "finished", "metrics": {{}}, "seed": 7}}', "seed 7"),
+        (f'{ID}, "status": "finished", "seed": 0}}', "must hold `metrics`"),
         ("\x00\x00", "cannot be read"),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 
 from report.store import Store
 from swapformer.cli import main
-from swapformer.report.page.versus_page import plain, render
-from swapformer.report.versus import Pair, Versus, compare, side
+from swapformer.report.page.versus_page import render, versus_dict
+from swapformer.report.versus import ArmPair, Versus, compare, judge_study
 
 ARMS: dict[str, list[str]] = {"b": [], "a": ["model/ffn=glu"]}
 Changes = Sequence[tuple[str, str, str]]
@@ -37,10 +37,10 @@ def study(root: Path, name: str, **manifest: Any) -> Store:
 
 def versus(root: Path, one: Mapping[str, Any], two: Mapping[str, Any]) -> Versus:
     stores = [study(root, name, **manifest) for name, manifest in (("one", one), ("other", two))]
-    return compare(*(side(store.name, store.study, store.runs) for store in stores), {})
+    return compare(*(judge_study(store.name, store.study, store.runs) for store in stores), {})
 
 
-def of(found: Versus, arm: str) -> Pair:
+def of(found: Versus, arm: str) -> ArmPair:
     return next(pair for pair in found.pairs if pair.arm == arm)
 
 
@@ -56,7 +56,7 @@ def test_what_was_tuned_and_matched_otherwise_is_named_with_both_values(tmp_path
     assert (of(found, "b").alike, of(found, "a").alike) == (True, False)
     assert of(found, "a").metrics["val/loss"][2].n == 4, "what was tuned is part of the arm: it is paired and named"
     assert "model.ffn.width 42 against 171 (matched)" in render(found)
-    told = json.loads(json.dumps(plain(found)))["arms"][1]
+    told = json.loads(json.dumps(versus_dict(found)))["arms"][1]
     assert told["alike"] is False
     assert told["otherwise"][0] == {"key": "optim.lr", "a": "1e-3", "b": "3e-3", "how": "tuned"}
 
@@ -70,7 +70,7 @@ def test_a_study_that_leaves_a_setting_alone_has_its_baselines_value(tmp_path: P
             {"fairness": changed},
             {"fairness": [entry("b"), entry("a")], "shared_config": {"optim": {"lr": rate}}},
         )
-        assert [(each.key, each.a, each.b, each.how) for each in of(found, "a").otherwise] == expected
+        assert [(each.key, each.a, each.b, each.how) for each in of(found, "a").differences] == expected
 
 
 def test_a_baseline_is_known_by_what_another_arm_changes_in_the_same_condition(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_study_that_is_not_tuned_is_compared_by_its_settings(tmp_path: Path) -
 
 def test_an_arm_without_a_choice_yet_is_said_to_be_so(tmp_path: Path) -> None:
     found = versus(tmp_path, {"tuning": tuning({"b": "1", "a": "2"})}, {"tuning": tuning({"b": "1"})})
-    assert [each.text for each in of(found, "a").otherwise] == ["optim.lr 2 against not chosen yet (tuned)"]
+    assert [each.text for each in of(found, "a").differences] == ["optim.lr 2 against not chosen yet (tuned)"]
 
 
 def test_changes_are_compared_only_where_both_studies_tell_them(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_each_condition_is_compared_by_itself_and_lost_trials_are_named_in_their
                          for k in (1, 2) for arm in ARMS],
         }  # fmt: skip
         store.write_manifest()
-        sides.append(side(name, store.study, store.runs))
+        sides.append(judge_study(name, store.study, store.runs))
     found = compare(sides[0], sides[1], {})
     assert [pair.alike for pair in found.pairs] == [True, True, True, False]
     assert found.warnings[-1] == "a with k=2 was set otherwise: model.ffn.width 42 against 171 (matched)."

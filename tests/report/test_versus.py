@@ -16,8 +16,8 @@ from scipy import stats
 from report.browser import browsing, needed
 from report.store import ENVIRONMENT, Store
 from swapformer.cli import main
-from swapformer.report.page.versus_page import plain, render, show
-from swapformer.report.versus import Versus, compare, side
+from swapformer.report.page.versus_page import print_versus, render, versus_dict
+from swapformer.report.versus import Versus, compare, judge_study
 
 CLAIM = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}}
 
@@ -43,7 +43,7 @@ def study(root: Path, name: str, shift: float, extra: Mapping[str, float], seeds
 def versus(root: Path, config: Mapping[str, tuple[Any, Any]] | None = None, **record: Any) -> Versus:
     one = study(root, "one", 0.0, {"b": 0.1})
     two = study(root, "two", 0.05, {"b": -0.1}, **record)
-    return compare(side("one", one.study, one.runs), side("two", two.study, two.runs), config or {})
+    return compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), config or {})
 
 
 def test_trials_of_one_seed_are_paired_and_the_interval_is_scipys(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_arm_that_was_set_to_be_measured_otherwise_is_not_paired_either(tmp_p
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.manifest["arms"] = {"a": [], "b": ["model.bias=false", "eval.final_batches=16"]}
     two.write_manifest()
-    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
     assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
     assert "They measure on different things (eval.final_batches), so no trials are paired." in found.warnings
 
@@ -101,7 +101,7 @@ def test_an_arm_that_was_set_to_be_measured_otherwise_is_not_paired_either(tmp_p
 def test_a_few_trials_from_elsewhere_are_left_out_and_counted(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.write_trial("a", 3, {"val/loss": 9.0}, place=1003, environment=ENVIRONMENT | {"device": "cuda"})
-    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
     difference = found.pairs[0].metrics["val/loss"][2]
     assert difference.n == 5 and dict(difference.apart) == {"environment": 1}
     assert abs(difference.value - 0.1) < 0.05, "the value of 9 is not in it"
@@ -111,7 +111,7 @@ def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, one.arms, "a", ["val/loss"], range(6), name="copy", manifest=one.manifest)
     other.write_manifest()
-    found = compare(side("one", one.study, one.runs), side("copy", other.study, other.runs), {})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("copy", other.study, other.runs), {})
     difference = found.pairs[0].metrics["val/loss"][2]
     assert (difference.value, difference.same) == (0.0, 6) and "6 of 6 are the same trial" in difference.text
 
@@ -119,7 +119,7 @@ def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
 def test_divergence_is_named_since_survivors_flatter(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.write_trial("b", 3, {}, "diverged", place=1003)
-    found = compare(side("one", one.study, one.runs), side("two", two.study, two.runs), {})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
     assert found.warnings == ("In two, trials of b diverged: what is over the others flatters.",)
     assert found.pairs[1].metrics["val/loss"][2].n == 5
 
@@ -128,7 +128,7 @@ def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, {"a": [], "b": ["model.bias=true"], "c<i>": []}, "a", ["val/loss"], range(6), name="other")
     other.write(lambda arm, seed: {"val/loss": 1.0 + seed})
-    found = compare(side("one", one.study, one.runs), side("other", other.study, other.runs), {})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("other", other.study, other.runs), {})
     assert [pair.alike for pair in found.pairs] == [True, False] and found.only_b == ("c<i>",)
     assert "Of the same name, but set otherwise: b." in found.warnings
     page = render(found)
@@ -167,9 +167,9 @@ def test_wrong_names_are_refused(
 
 def test_the_terminal_says_why_there_is_no_difference(tmp_path: Path) -> None:
     out = io.StringIO()
-    show(versus(tmp_path, steps=1), Console(file=out, width=160))
+    print_versus(versus(tmp_path, steps=1), Console(file=out, width=160))
     assert "not paired: other budget" in out.getvalue() and "2\N{NARROW NO-BREAK SPACE}000 steps" in out.getvalue()
-    json.dumps(plain(versus(tmp_path, steps=1)), allow_nan=False)
+    json.dumps(versus_dict(versus(tmp_path, steps=1)), allow_nan=False)
 
 
 @needed

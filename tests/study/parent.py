@@ -9,8 +9,9 @@ from pathlib import Path
 from study import fakes
 from swapformer.console import guarded
 from swapformer.results.store import Store
-from swapformer.study.launch.launcher import Launch, run
+from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.ray import RayLauncher
 from swapformer.study.launch.slurm import SlurmLauncher
 
@@ -21,7 +22,7 @@ def main() -> None:
         fakes.trial(**{**entry, "journal": Path(entry["journal"])}) for entry in json.loads(Path(file).read_text())
     ]
     store = Store(runs_dir)
-    run(trials, store, launcher(store, int(slots), *kind))
+    launch_missing(trials, store, launcher(store, int(slots), *kind))
 
 
 def launcher(store: Store, slots: int, kind: str = "local") -> Launch:

@@ -13,7 +13,7 @@ from typing import Any
 
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.missing_trials import status
+from swapformer.study.launch.missing_trials import trial_status
 from swapformer.study.launch.trial import Trial
 
 HERE = Path(__file__).parent
@@ -47,4 +47,4 @@ def read(store: Store, trial: str) -> Record:
 
 
 def statuses(trials: Sequence[Trial], store: Store) -> list[str]:
-    return [status(trial, store) for trial in trials]
+    return [trial_status(trial, store) for trial in trials]

@@ -12,12 +12,13 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
+from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.manifest import write_manifest
+from swapformer.study.manifest import make_manifest
 from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import parse
 
@@ -114,7 +115,7 @@ def test_the_seed_cannot_be_overridden_for_all_arms(composer: fakes.Composer) ->
 
 def test_the_manifest_holds_what_the_report_needs(composer: fakes.Composer, tmp_path: Path) -> None:
     found, store = plan(composer), Store(tmp_path / "runs")
-    write_manifest(found, store, fakes.PROVENANCE)
+    write_manifest(store.studies / "heads", make_manifest(found, fakes.PROVENANCE))
     manifest = json.loads((store.studies / "heads" / "manifest.json").read_text())
     assert manifest["axis"] == {"key": "heads", "values": {"h1": 1, "h2": 2, "h4": 4}}
     assert manifest["cells"][4] == {"arm": "h2", "seed": 1, "trial": found.cells[4].trial.id}
@@ -133,7 +134,7 @@ def test_arms_of_several_keys_or_of_parts_have_no_axis_unless_one_is_named(compo
     ]:
         found = plan(composer, arms=arms, **axis)
         store = Store(composer.runs_dir)
-        write_manifest(found, store, fakes.PROVENANCE)
+        write_manifest(store.studies / "heads", make_manifest(found, fakes.PROVENANCE))
         assert json.loads((store.studies / "heads" / "manifest.json").read_text())["axis"] == expected
 
 
@@ -145,13 +146,13 @@ def test_new_arms_and_seeds_train_only_what_is_new(composer: fakes.Composer, tmp
             execute(trial, store, fakes.PROVENANCE, fakes.WORK)
 
     arms = {f"h{heads}": [f"heads={heads}"] for heads in (1, 2, 4, 8)}
-    run(plan(composer).trials, store, launch)
+    launch_missing(plan(composer).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 9
-    run(plan(composer, seeds=4).trials, store, launch)
+    launch_missing(plan(composer, seeds=4).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 12
-    run(plan(composer, seeds=4, arms=arms).trials, store, launch)
+    launch_missing(plan(composer, seeds=4, arms=arms).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 16
-    run(plan(composer, seeds=[0, 3], arms=arms).trials, store, launch)
+    launch_missing(plan(composer, seeds=[0, 3], arms=arms).trials, store, launch)
     assert len(fakes.runs(composer.journal)) == 16
 
 

@@ -1,4 +1,4 @@
-"""Sequential studies and grids from question to answer, with trials that take milliseconds."""
+"""Sequential studies and grids from question to run_study, with trials that take milliseconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import disclose
+from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.run_study import Answer, answer, decidable
+from swapformer.study.run_study import StudyResult, power_line, run_study
 from swapformer.study.spec import parse
 
 
@@ -24,21 +24,21 @@ def plan(place: Path, **changes: Any) -> Plan:
     return expand(parse(raw, "crossed"), (), fakes.Composer(place / "journal", place / "runs"))
 
 
-def answered(planned: Plan, place: Path) -> Answer:
+def answered(planned: Plan, place: Path) -> StudyResult:
     store = Store(place / "runs")
 
     def start(trials: Sequence[Trial]) -> None:
         for trial in trials:
             execute(trial, store, fakes.PROVENANCE, fakes.WORK)
 
-    return answer(planned, store, fakes.PROVENANCE, lambda progress: start, quiet=True)
+    return run_study(planned, store, fakes.PROVENANCE, lambda progress: start, quiet=True)
 
 
 def worse(arm: str, margin: float) -> dict[str, Any]:
     return {"text": arm, "worse": {"arm": arm, "than": "h1", "metric": "val/loss", "margin": margin}}
 
 
-def reached(found: Answer) -> dict[str, int]:
+def reached(found: StudyResult) -> dict[str, int]:
     """How many seeds each arm came to."""
     arms = [cell.arm for cell in found.plan.cells]
     return {arm: arms.count(arm) for arm in found.plan.spec.arms}
@@ -60,7 +60,7 @@ def looks_plan(looks_place: Path) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def looked(looks_plan: Plan, looks_place: Path) -> Answer:
+def looked(looks_plan: Plan, looks_place: Path) -> StudyResult:
     return answered(looks_plan, looks_place)
 
 
@@ -70,23 +70,25 @@ class TestLooks:
     def test_begin_with_the_first_seeds_alone(self, looks_plan: Plan) -> None:
         assert len(looks_plan.cells) == 3 * 4
 
-    def test_add_seeds_for_the_arms_of_undecided_claims_alone(self, looked: Answer) -> None:
+    def test_add_seeds_for_the_arms_of_undecided_claims_alone(self, looked: StudyResult) -> None:
         decided, undecided = looked.report.verdicts
         assert (decided.outcome, undecided.outcome) == ("supported", "undecided")
         assert decided.look in LOOKS[:2] and undecided.look == 10
         assert reached(looked) == {"h1": 10, "h2": 10, "h4": decided.look}
 
-    def test_are_judged_at_a_third_of_the_error(self, looked: Answer) -> None:
+    def test_are_judged_at_a_third_of_the_error(self, looked: StudyResult) -> None:
         first, second = looked.report.verdicts
         assert first.level in (pytest.approx(0.05 / 3 / 2), pytest.approx(0.05 / 3))
         assert second.level == pytest.approx(0.05 / 3), "the only claim that was left"
 
-    def test_say_how_many_trials_they_saved(self, looked: Answer) -> None:
+    def test_say_how_many_trials_they_saved(self, looked: StudyResult) -> None:
         spared = 3 * 10 - sum(reached(looked).values())
         assert looked.report.as_dict()["saved"] == spared > 0
         assert any(f"{spared} trials were not needed" in sentence for sentence in looked.report.as_dict()["design"])
 
-    def test_come_to_the_same_end_when_run_again(self, looked: Answer, looks_plan: Plan, looks_place: Path) -> None:
+    def test_come_to_the_same_end_when_run_again(
+        self, looked: StudyResult, looks_plan: Plan, looks_place: Path
+    ) -> None:
         trained = fakes.runs(looks_place / "journal")
         again = answered(looks_plan, looks_place)
         assert fakes.runs(looks_place / "journal") == trained
@@ -102,7 +104,7 @@ class TestLooks:
 
 
 @pytest.fixture(scope="module")
-def crossed(tmp_path_factory: pytest.TempPathFactory) -> Answer:
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     """Heads matter with a wide spread and not with a narrow one; h7 cannot be built."""
     place = tmp_path_factory.mktemp("grid")
     planned = plan(
@@ -114,7 +116,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Answer:
 
 
 class TestGrids:
-    def test_cross_every_arm_with_every_condition_and_seed(self, crossed: Answer) -> None:
+    def test_cross_every_arm_with_every_condition_and_seed(self, crossed: StudyResult) -> None:
         assert len(crossed.plan.cells) == 2 * 4 * 10
         conditions = [
             "spread=1, kind=a", "spread=1, kind=b", "spread=0.01, kind=a", "spread=0.01, kind=b",
@@ -123,11 +125,11 @@ class TestGrids:
         assert set(crossed.plan.impossible) == {("h7", condition) for condition in conditions}
         assert {cell.trial.config["spread"] for cell in crossed.plan.cells if "spread=1," in cell.condition} == {1}
 
-    def test_tune_each_arm_in_each_condition(self, crossed: Answer) -> None:
+    def test_tune_each_arm_in_each_condition(self, crossed: StudyResult) -> None:
         assert len(crossed.plan.chosen) == 2 * 4
-        assert {choice.setting for choice in crossed.plan.chosen.values()} == {("best=1",)}
+        assert [choice.values for choice in crossed.plan.chosen.values()] == [{"best": "1"}] * 8
 
-    def test_judge_each_condition_in_one_family_and_say_where_a_verdict_holds(self, crossed: Answer) -> None:
+    def test_judge_each_condition_in_one_family_and_say_where_a_verdict_holds(self, crossed: StudyResult) -> None:
         everywhere = crossed.report.claims[0]
         assert everywhere.outcome == "depends"
         assert [verdict.outcome for verdict in everywhere.verdicts.values()] == ["supported"] * 2 + ["refuted"] * 2
@@ -135,7 +137,7 @@ class TestGrids:
         assert min(verdict.level for verdict in crossed.report.verdicts) == pytest.approx(0.05 / 8)
         assert crossed.report.claims[1].outcome == "undecided"
 
-    def test_have_tables_and_figures_of_each_condition(self, crossed: Answer) -> None:
+    def test_have_tables_and_figures_of_each_condition(self, crossed: StudyResult) -> None:
         names = {path.name for path in crossed.report.files}
         assert {"grid_val_loss.svg", "spread_1_kind_a_axis_val_loss.svg"} <= names
         lines = (crossed.report.directory / "results.csv").read_text().splitlines()
@@ -159,8 +161,8 @@ def test_means_over_survivors_are_named_with_their_condition(tmp_path: Path) -> 
 
 def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> None:
     """Ten steps at 100 times the fake's cost: 12 for each of 4 units of width, and 100 for each symbol."""
-    entries = disclose(plan(tmp_path, seeds=1, grid={"task.symbols": [0, 3]}))
-    assert {entry["condition"]: entry["flops"] for entry in entries} == {
+    entries = find_differences(plan(tmp_path, seeds=1, grid={"task.symbols": [0, 3]}))
+    assert {each.condition: each.flops for each in entries} == {
         "task.symbols=0": 10 * 100 * 48, "task.symbols=3": 10 * 100 * 348
     }  # fmt: skip
 
@@ -168,7 +170,7 @@ def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> No
 def decided(seeds: int | dict[str, list[int]], **changes: Any) -> str:
     claims = [{**worse("h2", 0.0), "text": str(number)} for number in range(3)]
     arms = {"h1": ["heads=1"], "h2": ["heads=2"]}
-    return decidable(parse({"baseline": "h1", "arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
+    return power_line(parse({"baseline": "h1", "arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
 
 
 def test_what_seeds_could_decide_shares_the_error_among_looks_and_conditions() -> None:
@@ -183,10 +185,10 @@ def test_a_baseline_that_cannot_be_built_somewhere_stops_the_study(tmp_path: Pat
 
 
 def test_the_manifest_names_conditions_and_looks(tmp_path: Path) -> None:
-    from swapformer.study.manifest import manifest
+    from swapformer.study.manifest import make_manifest
 
-    found = manifest(
+    found = make_manifest(
         plan(tmp_path, claims=[worse("h4", 0)], seeds={"looks": [2, 3]}, grid={"k": ["a", "b"]}), fakes.PROVENANCE
     )
-    assert json.loads(json.dumps(found))["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
-    assert found["looks"] == [2, 3] and found["cells"][0]["condition"] == "k=a" and len(found["cells"]) == 12
+    assert json.loads(found.to_json())["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
+    assert found.looks == (2, 3) and found.cells[0].condition == "k=a" and len(found.cells) == 12

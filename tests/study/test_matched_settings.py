@@ -130,6 +130,6 @@ def test_a_real_width_that_is_tuned_cannot_be_matched_and_a_rate_can() -> None:
 
 def test_a_real_width_in_the_grid_is_matched_at_each_value() -> None:
     found = expand(parse({**GATED, "overrides": SMALL, "grid": {"model.d_model": [16, 64]}}, "real"))
-    costs = {each.place: compose.cost(each.config, "params") for each in found.templates}
+    costs = {each.arm_condition: compose.cost(each.config, "params") for each in found.templates}
     for condition in ("model.d_model=16", "model.d_model=64"):
         assert abs(costs["glu", condition] / costs["mlp", condition] - 1) < 0.05

@@ -11,14 +11,14 @@ import pytest
 
 from swapformer.console import FAILED, guarded
 from swapformer.results.files import write_atomic
-from swapformer.study.run_study import Answer, StudyFailed
+from swapformer.study.run_study import StudyFailed, StudyResult
 
 UNUSED: Any = None
 
 
 def complaint(**statuses: str) -> str:
     with pytest.raises(StudyFailed) as raised:
-        Answer(UNUSED, statuses, UNUSED).require_complete()
+        StudyResult(UNUSED, statuses, UNUSED).require_complete()
     return str(raised.value)
 
 

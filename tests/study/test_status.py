@@ -12,7 +12,7 @@ import pytest
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import members
-from swapformer.study.status import newest_step, standing
+from swapformer.study.status import study_status
 from swapformer.tools.status import main as status
 from swapformer.tools.trials import main as trials
 
@@ -50,7 +50,7 @@ def test_finished_running_and_missing_are_counted_by_arm_with_the_step_and_the_t
     write(store, "a", 1, "finished", seconds=50.0)
     write(store, "b", 0, "running", "step,name,value\n40,train/loss,2.5\n50,train/loss,2.4\n60,tra")
     with store.lock(trial("b", 0)):
-        found = standing(store.studies / "mine", store)
+        found = study_status(store.studies / "mine", store)
     assert found.arms == {"a": {"finished": 2}, "b": {"running": 1, "missing": 1}}
     assert found.impossible == {"c": "it cannot be"}
     (running,) = found.running
@@ -64,14 +64,14 @@ def test_before_any_trial_has_ended_its_own_speed_tells_the_time(store: Store) -
     ago = time.time() - 10
     os.utime(store.directory(trial("a", 0)) / "record.json", (ago, ago))
     with store.lock(trial("a", 0)):
-        found = standing(store.studies / "mine", store)
+        found = study_status(store.studies / "mine", store)
     assert found.running[0].left == pytest.approx(30, abs=1)
     assert found.left is None, "three more are missing, and nobody knows how long one takes"
 
 
 def test_a_record_that_says_running_without_a_process_is_killed(store: Store) -> None:
     write(store, "a", 0, "running")
-    found = standing(store.studies / "mine", store)
+    found = study_status(store.studies / "mine", store)
     assert found.arms["a"] == {"killed": 1, "missing": 1} and not found.running
 
 
@@ -84,7 +84,7 @@ def test_trials_that_settings_are_chosen_by_are_counted_and_belong_to_the_study(
     path.write_text(json.dumps({**json.loads(path.read_text()), "cells": [], "tuning": tuning}))
     store.directory("1" * 16).mkdir()
     store.write(Record("1" * 16, "failed", reason="no luck", seed=9, attempts=1))
-    found = standing(path.parent, store)
+    found = study_status(path.parent, store)
     assert found.tuning == {"failed": 1, "missing": 1} and found.arms == {"a": {"missing": 2}, "b": {"missing": 2}}
     assert found.counts == {"failed": 1, "missing": 5}
     assert [(lost.arm, lost.seed, lost.reason) for lost in found.stopped] == [("a tuning lr=1", 9, "no luck")]
@@ -115,22 +115,6 @@ def test_what_has_stopped_without_a_result_is_shown_with_reason_and_attempts(
     assert lines[trial("a", 0)].endswith("mine/a  it ran into the time limit of 5 minutes")
     assert lines[trial("b", 0)].endswith("mine/b  attempt 3  signal SIGKILL")
     assert lines[trial("a", 1)].endswith("mine/a")
-
-
-@pytest.mark.parametrize(
-    ("history", "step"),
-    [
-        ("", 0),
-        ("step,name,value\n", 0),
-        ("step,name,value\n10,train/loss,1.0", 0),
-        ("step,name,value\n10,train/loss,1.0\n2", 10),
-        ("step,name,value\n" + "".join(f"{n},train/loss,1.0\n" for n in range(10, 9010, 10)), 9000),
-    ],
-)
-def test_the_newest_step_is_that_of_the_last_whole_row(tmp_path: Path, history: str, step: int) -> None:
-    (tmp_path / "metrics.csv").write_text(history)
-    assert newest_step(tmp_path / "metrics.csv") == step
-    assert newest_step(tmp_path / "none.csv") == 0
 
 
 def test_a_store_without_a_study_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,15 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results import record as records
+from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import settled
+from swapformer.results.tuning import Choice
+from swapformer.study.arm_differences import tuning_lines
 from swapformer.study.expand import Plan, expand
-from swapformer.study.launch.launcher import Launch, run
+from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.plan import Choice, Place
-from swapformer.study.run_study import Answer, answer
+from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 from swapformer.study.tune import Tried, choose
 
@@ -45,14 +47,14 @@ def launch(store: Store) -> Launch:
     return start
 
 
-def tuned(planned: Plan, store: Store) -> Mapping[Place, Choice]:
+def tuned(planned: Plan, store: Store) -> Mapping[ArmCondition, Choice]:
     """What is chosen after the tuning trials alone."""
-    run(planned.tuning_trials, store, launch(store))
+    launch_missing(planned.tuning_trials, store, launch(store))
     return choose(planned, store)
 
 
-def answered(planned: Plan, store: Store) -> Answer:
-    return answer(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True)
+def answered(planned: Plan, store: Store) -> StudyResult:
+    return run_study(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +63,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path) -> Answer:
+def whole(place: Path) -> StudyResult:
     """Five arms from question to answer; of the last two, every tuning trial fails, and every trial diverges."""
     arms = {**ARMS, "broken": ["best=1e-3", "behaviour=fail"], "lost": ["best=1e-3", "stable=1e-9"]}
     return answered(plan(place, arms=arms), Store(place / "runs"))
 
 
 class TestAWholeStudy:
-    def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: Answer) -> None:
+    def test_reports_each_arm_with_the_setting_that_is_best_for_it(self, whole: StudyResult) -> None:
         """The fake training's loss is the distance to each arm's best rate, in decades."""
-        chosen = {arm: choice.setting for (arm, _), choice in whole.plan.chosen.items()}
-        assert chosen == {"base": ("lr=1e-2",), "other": ("lr=1e-3",), "wild": ("lr=1e-1",), "lost": ("lr=1e-4",)}
+        chosen = {arm: choice.values["lr"] for (arm, _), choice in whole.plan.chosen.items()}
+        assert chosen == {"base": "1e-2", "other": "1e-3", "wild": "1e-1", "lost": "1e-4"}
         assert {cell.trial.config["lr"] for cell in whole.plan.cells if cell.arm == "other"} == {1e-3}
         means = {row.arm: row.summaries["val/loss"].mean for row in whole.report.rows if row.arm in ARMS}
         assert means == dict.fromkeys(ARMS, 2.0), "1 + the mean of the seeds 0, 1, 2"
 
-    def test_never_reports_tuning_seeds(self, whole: Answer, place: Path) -> None:
+    def test_never_reports_tuning_seeds(self, whole: StudyResult, place: Path) -> None:
         store = Store(place / "runs")
         manifest = json.loads((store.studies / "tuned" / "manifest.json").read_text())
         tried = {trial for tried in manifest["tuning"]["tried"] for trial in tried["trials"]}
@@ -85,33 +87,33 @@ class TestAWholeStudy:
         assert set(whole.report.records.cells["seed"]) == {0, 1, 2}
         assert {store.find(trial).seed for trial in tried} == {1_000_000, 1_000_001}
 
-    def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: Answer) -> None:
+    def test_flags_an_optimum_at_the_edge_of_the_grid(self, whole: StudyResult) -> None:
         edges = {arm: choice.edges for (arm, _), choice in whole.plan.chosen.items()}
         assert edges == {"base": (), "other": (), "wild": ("lr",), "lost": ()}
         assert any("wild: the chosen lr=1e-1 lies at the edge" in caveat for caveat in whole.report.caveats)
 
-    def test_says_where_every_setting_diverged_and_gives_no_advice_about_edges(self, whole: Answer) -> None:
+    def test_says_where_every_setting_diverged_and_gives_no_advice_about_edges(self, whole: StudyResult) -> None:
         assert {arm for (arm, _), choice in whole.plan.chosen.items() if choice.diverged} == {"lost"}
         line = "lost: every setting that was tried diverged; lr=1e-4 is only the first; put other values into `tune`"
         said = [caveat for caveat in whole.report.caveats if caveat.startswith("lost: ")]
         assert said == [f"{line}."]
-        assert list(settled(whole.plan))[2:] == ["wild: lr=1e-1 (at the edge of what was tried)",
+        assert list(tuning_lines(whole.plan))[2:] == ["wild: lr=1e-1 (at the edge of what was tried)",
                                                  "broken: not tuned, trials are missing", line]  # fmt: skip
         page = (whole.report.directory / "report.html").read_text()
         assert page.count("every setting diverged") == page.count("at the edge</span>") == 1
         tuning = {each["arm"]: each for each in whole.report.as_dict()["tuning"]}
         assert tuning["lost"]["diverged"] is True and tuning["wild"]["diverged"] is False
 
-    def test_draws_the_sensitivity_of_every_arm(self, whole: Answer) -> None:
+    def test_draws_the_sensitivity_of_every_arm(self, whole: StudyResult) -> None:
         svg = (whole.report.directory / "tuning_lr.svg").read_text()
         text = "".join(ET.fromstring(svg[svg.index("<svg") :]).itertext())
         assert all(name in text for name in (*ARMS, "1e-4", "1e-1"))
 
-    def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: Answer) -> None:
+    def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: StudyResult) -> None:
         assert len(whole.failed) == 8 and set(whole.failed.values()) == {records.FAILED}
         assert whole.report.records.count("missing", "broken") == 3
 
-    def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: Answer, place: Path) -> None:
+    def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: StudyResult, place: Path) -> None:
         trained = fakes.runs(place / "journal")
         planned = plan(place)
         assert tuned(planned, Store(place / "runs")) == {
@@ -125,9 +127,15 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     arms = {"base": ["best=1e-2"], "frail": ["best=1e-1", "stable=5e-3"], "lost": ["best=1e-2", "stable=1e-9"]}
     planned = plan(tmp_path, arms=arms)
     chosen = tuned(planned, store)
-    assert chosen["frail", ""] == Choice(("lr=1e-3",))
-    assert chosen["lost", ""] == Choice(("lr=1e-4",), diverged=True), "all alike: the first of the file"
-    assert [cell.seed for cell in planned.settled(chosen).cells if cell.arm == "lost"] == [0, 1, 2], "still reported"
+    assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
+    assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
+    assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [
+        0,
+        1,
+        2,
+    ], (  # still reported
+        "still reported"
+    )
 
 
 @pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
@@ -153,15 +161,16 @@ def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
 def test_of_equal_settings_the_first_of_the_file_is_taken(tmp_path: Path, store: Store) -> None:
     """1e-3 and 1e-1 are both a decade off."""
     tied = {"base": ["best=1e-2"], "other": ["best=1e-3"]}
-    for values, expected in ((["1e-1", "1e-3"], "lr=1e-1"), (["1e-3", "1e-1"], "lr=1e-3")):
+    for values, expected in ((["1e-1", "1e-3"], "1e-1"), (["1e-3", "1e-1"], "1e-3")):
         chosen = tuned(plan(tmp_path, arms=tied, tune={"lr": values, "seeds": 2}), store)
-        assert chosen["base", ""].setting == (expected,)
+        assert chosen["base", ""].values == {"lr": expected}
 
 
 def test_all_combinations_of_several_keys_are_tried(tmp_path: Path, store: Store) -> None:
     planned = plan(tmp_path, tune={"lr": LR[:2], "kind": ["a", "b"], "seeds": 1})
     assert len(planned.tuning_trials) == 3 * 4
-    assert tuned(planned, store)["base", ""] == Choice(("lr=1e-3", "kind=a"), ("lr",)), "words have no edge"
+    choice = Choice("base", "", {"lr": "1e-3", "kind": "a"}, ("lr",))
+    assert tuned(planned, store)["base", ""] == choice, "words have no edge"
 
 
 def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: Store) -> None:
@@ -172,7 +181,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: S
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        answer(planned, store, fakes.PROVENANCE, lambda progress: stops, quiet=True)
+        run_study(planned, store, fakes.PROVENANCE, lambda progress: stops, quiet=True)
     assert choose(planned, store) == {}, "no arm has all its results yet"
     assert len(tuned(planned, store)) == 3
     done = fakes.runs(tmp_path / "journal")
@@ -195,7 +204,7 @@ def test_settings_that_an_arm_cannot_have_are_left_out_with_the_reason(
     planned = expand(parse(raw, "tuned"), (), Picky(tmp_path / "journal", tmp_path / "runs"))
     assert planned.refused == {(("other", ""), ("lr=1e-2",)): "1e-3 is all it can have"}
     found = answered(planned, store)
-    assert found.plan.chosen["other", ""] == Choice(("lr=1e-3",))
+    assert found.plan.chosen["other", ""] == Choice("other", "", {"lr": "1e-3"})
     assert "arm other cannot have lr=1e-2, which is not tried: 1e-3 is all it can have" in caplog.messages
     assert "arm other is left with one setting, so nothing is tuned" in caplog.messages
     (caveat,) = [caveat for caveat in found.report.caveats if "nothing was chosen" in caveat]

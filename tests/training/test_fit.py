@@ -21,7 +21,7 @@ from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 
 TINY = [
     "task=copy",
@@ -86,13 +86,13 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, hook: str) -> None:
 @pytest.mark.parametrize(
     ("step", "hook"),
     [
-        (3, "on_train_batch_end"),
-        (5, "on_train_batch_end"),
+        pytest.param(3, "on_train_batch_end", marks=pytest.mark.evidence),
+        pytest.param(5, "on_train_batch_end", marks=pytest.mark.evidence),
         (12, "on_validation_end"),
         (13, "on_train_batch_end"),
-        (18, "on_validation_end"),
-        (22, "on_train_batch_end"),
-        (23, "on_train_batch_end"),
+        pytest.param(18, "on_validation_end", marks=pytest.mark.evidence),
+        pytest.param(22, "on_train_batch_end", marks=pytest.mark.evidence),
+        pytest.param(23, "on_train_batch_end", marks=pytest.mark.evidence),
         (23, "on_validation_batch_end"),
     ],
 )
@@ -132,7 +132,7 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
     assert equal(weights(tmp_path), weights(whole[0]))
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.evidence), 3])
 def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Path) -> None:
     """Lengths vary within a batch, so a mean of the parts' means is another loss: transformers had it so until 2024."""
     plain = ["model.dropout=0", "trainer.precision=64-true"]
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: py
     assert "the training loss is nan at step 1" in str(outcome.reason)
 
 
-@pytest.mark.parametrize("step", [21, 22, 23])
+@pytest.mark.parametrize("step", [pytest.param(21, marks=pytest.mark.evidence), 23])
 def test_a_loss_that_breaks_in_the_last_steps_is_not_a_finished_trial(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,13 +196,13 @@ def test_a_loss_that_breaks_in_the_last_steps_is_not_a_finished_trial(
 
 def test_a_metric_that_is_not_finite_is_named_in_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss above 709 overflows exp: the trial has finished, and its perplexity is infinite."""
-    original = Trial.on_validation_epoch_end
+    original = TrialModule.on_validation_epoch_end
 
-    def overflowing(self: Trial) -> None:
+    def overflowing(self: TrialModule) -> None:
         original(self)
         self.results["val/perplexity"] = math.inf
 
-    monkeypatch.setattr(Trial, "on_validation_epoch_end", overflowing)
+    monkeypatch.setattr(TrialModule, "on_validation_epoch_end", overflowing)
     outcome = fit(tiny(), tmp_path)
     assert outcome.status == "finished"
     assert outcome.notes == ("val/perplexity is inf: it counts as lost",)

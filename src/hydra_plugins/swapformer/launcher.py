@@ -40,20 +40,20 @@ class TrialLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """For sweepers of others: run the jobs and return each one's first metric, or the reason why it has none."""
-        from swapformer.mirror.follow import Target
-        from swapformer.mirror.process import mirrored
+        from swapformer.mirror.follower import Target
+        from swapformer.mirror.process import mirror_trials
         from swapformer.results.store import Store
         from swapformer.study.config.compose import check, compose
         from swapformer.study.expand import make_trial
-        from swapformer.study.launch.missing_trials import run
+        from swapformer.study.launch.missing_trials import launch_missing
 
         configs = [compose([*self.search_path, *overrides]) for overrides in job_overrides]
         for resolved in configs:
             check(resolved)
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
-        with mirrored([(Target(trial.id), trial.config) for trial in trials], store):
-            run(trials, store, self.make_launcher(store), retries=self.retries)
+        with mirror_trials([(Target(trial.id), trial.config) for trial in trials], store):
+            launch_missing(trials, store, self.make_launcher(store), retries=self.retries)
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 
     def make_launcher(self, store: "Store", tick: "Launch | None" = None) -> "Launch":

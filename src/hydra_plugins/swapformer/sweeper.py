@@ -38,17 +38,17 @@ class StudySweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
         from swapformer.cli import show
-        from swapformer.mirror.process import cells_of, mirrored
+        from swapformer.mirror.process import mirror_trials, study_targets
         from swapformer.results.store import Store
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
-        from swapformer.study.run_study import answer
+        from swapformer.study.run_study import run_study
 
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
-        with mirrored(cells_of(plan), store):
-            found = answer(
+        with mirror_trials(study_targets(plan), store):
+            found = run_study(
                 plan,
                 store,
                 current_provenance(),

@@ -1,28 +1,28 @@
-"""What a mirror shows, and what a place to show it must be able to do."""
+"""The interface of a mirror's destination: the runs that it shows, and what it is told about trials and studies."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swapformer.results.record import Record
 
-Say = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 """Takes a problem, in words. It is logged once and changes nothing."""
 
 
 @dataclass(frozen=True)
-class Page:
-    """A trial as it is known when its run is opened.
+class RunInfo:
+    """What is known of a trial when its run is opened.
 
     Attributes:
         study: the study that asks for it; empty for a trial on its own.
         arm: its arm there.
         condition: the condition of the study's grid; empty where there is none.
-        places: all of `study/arm` that the trial answers, as far as the store's manifests say.
+        cells: all of `study/arm` that the trial answers, as far as the store's manifests say.
         config: resolved.
     """
 
@@ -30,17 +30,16 @@ class Page:
     study: str
     arm: str
     condition: str
-    places: Sequence[str]
+    cells: Sequence[str]
     config: Mapping[str, Any]
     record: Record
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What a study came to, as tables: lists of rows that are mappings of plain values.
+class StudyResults:
+    """The results of a study as tables: lists of rows that are mappings of plain values.
 
-    Attributes:
-        report: the page, or None where none was written.
+    `report` is the page, or None where none was written.
     """
 
     study: str
@@ -51,11 +50,10 @@ class Findings:
     arms: Sequence[Mapping[str, Any]]
     costs: Sequence[Mapping[str, Any]]
     report: Path | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Run(ABC):
-    """One trial in one place, open for writing."""
+    """One trial at one destination, open for writing."""
 
     first_step: int = 0
     """Rows before this step are there already."""
@@ -70,7 +68,7 @@ class Run(ABC):
 
         Args:
             numbers: what its probes measured.
-            pictures: what they saw, as image files.
+            pictures: heat maps of its probes' matrices, as image files.
         """
 
     @abstractmethod
@@ -79,7 +77,7 @@ class Run(ABC):
 
 
 class Destination(ABC):
-    """Somewhere that trials are shown. A subclass takes plain settings and checks them; only `open` reaches out."""
+    """A service that shows trials. A subclass takes plain settings and checks them; only `open` reaches out."""
 
     patience: float
     """Seconds that an answer may take."""
@@ -87,29 +85,29 @@ class Destination(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What tells this place from others: a trial is shown once in each."""
+        """The identity of this destination: a trial is shown once in each."""
 
     @abstractmethod
     def require(self) -> None:
         """Raise UsageError if what it needs is not installed."""
 
-    def kept(self, folder: Path) -> str | None:
-        """What the user may want to do with files that the place leaves in `folder`, in a sentence; None: nothing."""
+    def upload_hint(self, folder: Path) -> str | None:
+        """What the user may do with files that the destination leaves in `folder`, in a sentence; None: nothing."""
         return None
 
     @abstractmethod
-    def open(self, page: Page, folder: Path, say: Say) -> Run:
+    def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
         """The run of a trial: begun, or continued where an earlier attempt of the trial has begun it.
 
         Args:
-            folder: where the place may keep files of its own.
-            say: for what went wrong and was worked around.
+            folder: where the destination may keep files of its own.
+            report_problem: for what went wrong and was worked around.
         """
 
     @abstractmethod
-    def show(self, findings: Findings, folder: Path, say: Say) -> None:
-        """Show what a study came to."""
+    def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
+        """Show the results of a study."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the place itself, when all runs are closed."""
+        """Let go of the destination itself, when all runs are closed."""

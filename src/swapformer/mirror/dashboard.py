@@ -1,4 +1,4 @@
-"""What a study's dashboard shows: made from the manifest and the records that its report is made from."""
+"""The dashboard of a study: its sections and panels, from the manifest and the records of its report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from swapformer.report.figures.figure_list import families, reported
+from swapformer.report.figures.figure_data import length_families, reported_metrics
 from swapformer.report.page.wording import claim_text
 from swapformer.report.records import read
 from swapformer.report.statistics.claims import parse
@@ -39,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """The runs of one study, and what is shown of them. `logger` is what the study was run with."""
+    """The dashboard of one study; `logger` is the option that the study was run with."""
 
     study: str
     question: str
@@ -52,8 +52,8 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
     records = read(folder, runs_dir)
     manifest = records.manifest
     recorded = list(dict.fromkeys(records.metrics["metric"]))
-    lengths = families(manifest.metrics, recorded)
-    measured = [name for name in reported(manifest.metrics, recorded) if not name.startswith("probe/")]
+    lengths = length_families(manifest.metrics, recorded)
+    measured = [name for name in reported_metrics(manifest.metrics, recorded) if not name.startswith("probe/")]
     probes = [name for name in dict.fromkeys([*manifest.metrics, *recorded]) if name.startswith("probe/")]
     curves = [name for name in manifest.metrics if "@" not in name and not name.startswith(("probe/", "test/"))]
     sections = (
@@ -87,7 +87,7 @@ def _tables(*names: str) -> tuple[Panel, ...]:
 
 
 def _pictures(manifest: Manifest, probes: list[str]) -> tuple[Panel, ...]:
-    """What the probes saw, where there are any."""
+    """A panel of the probes' heat maps, where there are any."""
     names = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()]
     return (Panel("media", "What the probes saw", tuple(names)),) if names and probes else ()
 

@@ -1,4 +1,4 @@
-"""The mirror's process, seen from the command that starts it: started, and waited for at the end, but not for long."""
+"""Starts the mirror's process for a command, and waits for it at the end, but not for long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.mirror.base import Destination
-from swapformer.mirror.follow import Target
+from swapformer.mirror.follower import Target
 from swapformer.paths import python_environment
 from swapformer.results.store import Store
 from swapformer.study.plan import Plan
@@ -30,8 +30,8 @@ DONE = b"."
 Config = Mapping[str, Any]
 
 
-def destination(node: Config) -> Destination:
-    """The place that a `logger` node names.
+def make_destination(node: Config) -> Destination:
+    """The destination that a `logger` node names.
 
     Raises:
         UsageError: if a setting is wrong, or a package is missing.
@@ -42,26 +42,26 @@ def destination(node: Config) -> Destination:
     from swapformer.targets import make
 
     try:
-        place: Destination = make(node, Destination)
+        destination: Destination = make(node, Destination)
     except InstantiationException as error:
         if isinstance(error.__cause__, ValueError):
             raise UsageError(str(error.__cause__)) from error
         raise
-    place.require()
-    return place
+    destination.require()
+    return destination
 
 
-def cells_of(plan: Plan) -> list[tuple[Target, Config]]:
-    """The trials that a study may come to report, as `mirrored` takes them."""
+def study_targets(plan: Plan) -> list[tuple[Target, Config]]:
+    """The trials that a study may come to report, as `mirror_trials` takes them."""
     name = plan.spec.name
-    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.conceivable]
+    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.possible_cells]
 
 
 @contextmanager
-def mirrored(targets: Sequence[tuple[Target, Config]], store: Store, quiet: bool = False) -> Iterator[None]:
+def mirror_trials(targets: Sequence[tuple[Target, Config]], store: Store, quiet: bool = False) -> Iterator[None]:
     """Mirror each target as the `logger` of its config says, while the block runs; without one nothing happens.
 
-    At the end it says, unless `quiet`, what the user may want to do with files that the places have left.
+    At the end it says, unless `quiet`, what the user may want to do with files that the destinations have left.
 
     Raises:
         UsageError: before the block, if a logger's settings are wrong or its package is missing.
@@ -70,46 +70,35 @@ def mirrored(targets: Sequence[tuple[Target, Config]], store: Store, quiet: bool
     for target, config in targets:
         if node := config.get("logger"):
             chosen.setdefault(json.dumps(node), []).append(target)
-    places = {text: destination(json.loads(text)) for text in chosen}
+    destinations = {text: make_destination(json.loads(text)) for text in chosen}
+    folder = mirror_folder(store)
     with ExitStack() as stack:
-        stack.callback(_tell, [] if quiet else list(places.values()), folder_of(store))
+        stack.callback(_print_hints, [] if quiet else list(destinations.values()), folder)
         for text, wanted in chosen.items():
-            stack.enter_context(_running(json.loads(text), wanted, store, places[text].patience))
+            process = _start(json.loads(text), wanted, store)
+            if process is not None:
+                stack.callback(_end, process, destinations[text].patience, folder)
         yield
 
 
-@contextmanager
-def _running(node: Config, targets: Sequence[Target], store: Store, patience: float) -> Iterator[None]:
-    process = _start(node, targets, store)
-    try:
-        yield
-    finally:
-        if process is not None:
-            _end(process, patience, folder_of(store))
-
-
-def _tell(places: Sequence[Destination], folder: Path) -> None:
-    """Say where the places have left something, once their processes have ended."""
-    for line in dict.fromkeys(place.kept(folder) for place in places):
+def _print_hints(destinations: Sequence[Destination], folder: Path) -> None:
+    """Print what the user may do with files that destinations have left, once their processes have ended."""
+    for line in dict.fromkeys(each.upload_hint(folder) for each in destinations):
         if line is not None:
             print(f"swapformer: {line}", file=sys.stderr)
 
 
-def folder_of(store: Store) -> Path:
-    """Where mirrors keep their marks, their log, and the files of the places."""
+def mirror_folder(store: Store) -> Path:
+    """The folder where mirrors keep the states of trials, their log, and the files of destinations."""
     return store.runs_dir / "mirror"
 
 
 def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.Popen[bytes] | None:
     """The process, in a session of its own, so that a Ctrl-C leaves it to finish; None where it cannot be started."""
     try:
-        folder = folder_of(store)
+        folder = mirror_folder(store)
         folder.mkdir(parents=True, exist_ok=True)
-        order = {
-            "runs_dir": str(store.runs_dir),
-            "logger": node,
-            "targets": [asdict(target) for target in targets],
-        }
+        order = {"runs_dir": str(store.runs_dir), "logger": node, "targets": [asdict(target) for target in targets]}
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".order-", delete=False, encoding="utf-8") as file:
             json.dump(order, file)
         with (folder / "log.txt").open("ab") as errors:
@@ -132,7 +121,7 @@ def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> Non
     with suppress(OSError):
         process.stdin.close()
     said = b""
-    while select.select([process.stdout], [], [], 2 * patience + 5)[0]:  # it may wait for a server in two places
+    while select.select([process.stdout], [], [], 2 * patience + 5)[0]:  # it may wait for a server in two ways
         piece = os.read(process.stdout.fileno(), 65536)
         if not piece:
             break

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
-from swapformer.mirror.base import Destination, Findings, Page, Run, Say
+from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults
+from swapformer.results.arms import arm_name
 from swapformer.results.record import Record
 
 EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
@@ -60,36 +61,38 @@ class WandB(Destination):
         if find_spec("wandb") is None:
             raise UsageError("logger=wandb needs the package wandb, which is not installed: pip install wandb")
 
-    def kept(self, folder: Path) -> str | None:
+    def upload_hint(self, folder: Path) -> str | None:
         runs = "wandb/offline-run-*"
         if self.mode == "online" or not any(folder.glob(runs)):
             return None
         return f"W&B runs are kept offline; to send them: wandb sync {folder}/{runs}"
 
-    def open(self, page: Page, folder: Path, say: Say) -> Run:
-        config = {**page.config, "swapformer": _origin(page)}
+    def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
+        config = {**info.config, "swapformer": _origin(info)}
         config.pop("logger", None)
-        again = page.record.attempts > 1
+        again = info.record.attempts > 1
         run = self._init(
-            folder, say, again, id=page.trial, name=f"{page.arm} seed {page.record.seed}".strip(),
-            group=page.study or None, job_type=page.arm or None, config=config,
-            tags=_tags(page.study, page.arm, page.condition, *self.tags),
+            folder, report_problem, again, id=info.trial, name=f"{info.arm} seed {info.record.seed}".strip(),
+            group=info.study or None, job_type=info.arm or None, config=config,
+            tags=_tags(info.study, info.arm, info.condition, *self.tags),
         )  # fmt: skip
         return _WandBRun(run, again, self)
 
-    def show(self, findings: Findings, folder: Path, say: Say) -> None:
+    def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
         run = self._init(
-            folder, say, False, id=study_run(findings.study), name=findings.study, group=findings.study,
-            job_type="study", config={"swapformer": {"study": findings.study, "baseline": findings.baseline}},
-            tags=_tags(findings.study, *self.tags), notes=findings.question,
+            folder, report_problem, False, id=study_run(results.study), name=results.study, group=results.study,
+            job_type="study", config={"swapformer": {"study": results.study, "baseline": results.baseline}},
+            tags=_tags(results.study, *self.tags), notes=results.question,
         )  # fmt: skip
-        tables = {"verdicts": findings.verdicts, "arms": findings.arms, "cost": findings.costs}
+        tables = {"verdicts": results.verdicts, "arms": results.arms, "cost": results.costs}
         shown: dict[str, Any] = {name: _table(rows) for name, rows in tables.items() if rows}
-        if findings.report is not None:
-            shown["report"] = _wandb().Html(findings.report.read_text(encoding="utf-8"), inject=False)
+        if results.report is not None:
+            shown["report"] = _wandb().Html(results.report.read_text(encoding="utf-8"), inject=False)
         run.log(shown)
-        run.summary.update({f"trials/{status}": count for status, count in findings.counts.items()})
-        run.summary.update({_verdict_key(row): row["verdict"] for row in findings.verdicts})
+        run.summary.update({f"trials/{status}": count for status, count in results.counts.items()})
+        run.summary.update(
+            {f"verdict/{arm_name(row['claim'], row.get('condition', ''))}": row["verdict"] for row in results.verdicts}
+        )
         self.end(run, 0)
 
     def end(self, run: Any, status: int) -> None:
@@ -103,8 +106,8 @@ class WandB(Destination):
     def close(self) -> None:
         _wandb().teardown()
 
-    def _init(self, folder: Path, say: Say, again: bool, **facts: Any) -> Any:
-        """A run; offline where the server does not answer."""
+    def _init(self, folder: Path, report_problem: ReportProblem, again: bool, **facts: Any) -> Any:
+        """Starts a run; offline where the server does not answer."""
         if self._reachable:
             try:
                 return self._start("online", folder, resume="allow" if again else None, **facts)
@@ -112,10 +115,10 @@ class WandB(Destination):
                 self._reachable = False
                 self.close()  # its service takes the id to be in use for as long as it lives
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                say(f"W&B cannot be reached ({reason}); runs are kept offline: wandb sync {folder}/wandb/offline-run-*")
-        for earlier in folder.glob(
-            f"wandb/offline-run-*/run-{facts['id']}.wandb"
-        ):  # the folder's name ends in anything
+                report_problem(
+                    f"W&B cannot be reached ({reason}); runs are kept offline: wandb sync {folder}/wandb/offline-run-*"
+                )
+        for earlier in folder.glob(f"wandb/offline-run-*/run-{facts['id']}.wandb"):  # folders end in any letters
             shutil.rmtree(earlier.parent, ignore_errors=True)  # what it holds is in the new one
         return self._start("offline", folder, **facts)
 
@@ -135,8 +138,8 @@ class WandB(Destination):
 
 
 class _WandBRun(Run):
-    def __init__(self, run: Any, again: bool, place: WandB) -> None:
-        self._run, self._place = run, place
+    def __init__(self, run: Any, again: bool, destination: WandB) -> None:
+        self._run, self._destination = run, destination
         if again and not run.offline:
             self.first_step = run.starting_step
 
@@ -145,10 +148,10 @@ class _WandBRun(Run):
 
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         # W&B keeps the newest row back, in case more comes for its step; sent after the summary, it would put the
-        # history's values in the place of the final ones. What is logged without a step sends it first.
+        # history's values where the final ones belong. What is logged without a step sends it first.
         self._run.log({name: _wandb().Image(str(path)) for name, path in pictures.items()}, commit=True)
         self._run.summary.update({**_summary(record), **numbers})
-        self._place.end(self._run, EXIT.get(record.status, 1))
+        self._destination.end(self._run, EXIT.get(record.status, 1))
 
     def abandon(self) -> None:
         try:
@@ -162,18 +165,13 @@ def _wandb() -> Any:
 
 
 def study_run(study: str) -> str:
-    """The id of the run that shows what a study came to: its name where an id can hold that, else made from it."""
+    """The id of a study's own run, which shows its results: its name, or made from it where an id is stricter."""
     held = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:_NAME]
     return f"study-{held}" if held == study else f"study-{held}-{sha256(study.encode()).hexdigest()[:8]}"
 
 
-def _verdict_key(row: Mapping[str, Any]) -> str:
-    """`verdict/<claim>`, with the condition of a grid."""
-    return f"verdict/{row['claim']}" + (f" with {row['condition']}" if row.get("condition") else "")
-
-
 def _summary(record: Record) -> dict[str, Any]:
-    """What a trial ended with, and what it cost."""
+    """The status, metrics and costs that a trial ended with."""
     speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
     return {
         "status": record.status,
@@ -188,14 +186,14 @@ def _summary(record: Record) -> dict[str, Any]:
     }
 
 
-def _origin(page: Page) -> dict[str, Any]:
-    record = page.record
+def _origin(info: RunInfo) -> dict[str, Any]:
+    record = info.record
     return {
-        "trial": page.trial,
-        "study": page.study,
-        "arm": page.arm,
-        "condition": page.condition,
-        "places": list(page.places),
+        "trial": info.trial,
+        "study": info.study,
+        "arm": info.arm,
+        "condition": info.condition,
+        "cells": list(info.cells),
         "commit": record.git.get("commit"),
         "command": record.command,
         "environment": dict(record.environment),

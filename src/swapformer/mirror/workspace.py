@@ -1,4 +1,4 @@
-"""A dashboard as a workspace of Weights & Biases, in the words of `wandb-workspaces`."""
+"""Builds a dashboard as a workspace of Weights & Biases, with the package `wandb-workspaces`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build(shown: Dashboard, project: str, entity: str | None) -> Any:
 
 
 def to_json(workspace: Any) -> str:
-    """What is sent when the workspace is saved."""
+    """The JSON that is sent when the workspace is saved."""
     spec = workspace._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
     return json.dumps(json.loads(spec), indent=1) + "\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from swapformer.interface import Interface
 from swapformer.model.attention import Attention
-from swapformer.model.block import Block
+from swapformer.model.block import Block, Sublayer
 from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension
 from swapformer.model.ffn import FFN
@@ -18,7 +18,6 @@ from swapformer.model.pattern import Full, Pattern
 from swapformer.model.placement import Placement
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
-from swapformer.model.sublayer import Sublayer
 
 Factory = Callable[..., Any]
 
@@ -91,11 +90,11 @@ class LayerPlan:
         return self._user(self._slots["attention"], self.pattern())
 
     def cross_attention(self) -> Attention:
-        """Attention to a source, every place of which may be seen."""
+        """Attention to a source, all of which may be seen."""
         return self._user(self._slots["attention"], Full(self.dims))
 
     def can_cache(self) -> bool:
-        """Whether what the layer makes of a place stays as it is when others follow."""
+        """Whether the layer's output for a token stays as it is when others follow."""
         return self.attention().caches and self.pattern().causal and not self.position().depends_on_length
 
     def ffn(self) -> FFN:
@@ -145,7 +144,7 @@ class ModelPlan:
         dims: sizes of the model.
         layers: one plan for each layer, first to last.
         interface: what goes in and what comes out.
-        depth: makes what says how many of the layers a place goes through.
+        depth: makes the part that says how many of the layers a token goes through.
         encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
     """
 

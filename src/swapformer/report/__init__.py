@@ -1,1 +1,4 @@
-"""Records → statistics, verdicts, tables, figures and one page. Start at `build.build`; claims at `claims.parse`."""
+"""Reports of studies: from records to statistics, verdicts, figures, tables and one page.
+
+Start at `build.build`. Imports run one way: `records`, `tuning` → `statistics` → `figures` → `page` → `build`.
+"""

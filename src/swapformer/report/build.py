@@ -1,4 +1,4 @@
-"""From a study's store to its report on disk."""
+"""Building a report: from a study's store to its page, tables and figures on disk."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rich.text import Text
 
 from swapformer.errors import UsageError
 from swapformer.report import number_format
-from swapformer.report.condition_view import View, views
-from swapformer.report.figures import figure_list, svg
-from swapformer.report.page import caveats, study_page, tables, wording
+from swapformer.report.figures import svg
+from swapformer.report.figures.condition_view import View, condition_views
+from swapformer.report.figures.figure_data import reported_metrics
+from swapformer.report.page import study_page, tables, wording
+from swapformer.report.page.caveats import caveats, design_sentences
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import parse
-from swapformer.report.statistics.grid_verdict import Everywhere, everywhere
-from swapformer.report.statistics.sequential import judge_all, saved
+from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
+from swapformer.report.statistics.sequential import judge_all, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
+from swapformer.results.arms import arm_name
 from swapformer.results.costs import read_costs
-from swapformer.results.manifest import Manifest
-
-_COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow", "depends": "magenta"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written: what it says, and where it lies.
+    """A report that was written: its content, and the files that hold it.
 
     `views` hold tables and verdicts of each condition of a grid (one, without a name, where there is none), `claims`
     the verdicts of each claim over all conditions.
@@ -42,7 +42,7 @@ class Report:
 
     records: Records
     views: tuple[View, ...]
-    claims: tuple[Everywhere, ...]
+    claims: tuple[GridVerdict, ...]
     caveats: tuple[str, ...]
     directory: Path
     files: tuple[Path, ...]
@@ -63,7 +63,11 @@ class Report:
         return bool(self.records.cells["status"].isin(["finished", "diverged"]).all())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for `--json`; nan and infinity become None."""
+        """The report as plain data for `--json`; nan and infinity become None."""
+
+        def at(view: View, plain: dict[str, Any]) -> dict[str, Any]:
+            return {"condition": view.condition, **plain} if view.condition else plain
+
         manifest = self.records.manifest
         counts = self.records.cells["status"].value_counts()
         return {
@@ -72,46 +76,43 @@ class Report:
             "baseline": manifest.baseline,
             "complete": self.complete,
             "trials": {str(status): int(n) for status, n in counts.items()},
-            "saved": saved(self.records, self.verdicts),
-            "verdicts": [_in(view, verdict_dict(verdict)) for view in self.views for verdict in view.verdicts],
-            "arms": [_in(view, row_dict(row, manifest.metrics)) for view in self.views for row in view.rows],
+            "saved": trials_saved(self.records, self.verdicts),
+            "verdicts": [at(view, verdict_dict(verdict)) for view in self.views for verdict in view.verdicts],
+            "arms": [at(view, row_dict(row, manifest.metrics)) for view in self.views for row in view.rows],
             "everywhere": [{"text": each.claim.text, "outcome": each.outcome} for each in self.claims],
             "tuning": [tuned_dict(tuned) for view in self.views for tuned in view.tuned],
             "fairness": [fairness_dict(each) for each in manifest.fairness],
-            "impossible": _impossible(manifest),
-            "design": caveats.design(self.records, self.views),
+            "impossible": {arm_name(*at): reason for at, reason in manifest.impossible_at.items()},
+            "design": design_sentences(self.records, self.views),
             "caveats": list(self.caveats),
             "problems": list(self.records.problems),
             "files": [str(path) for path in self.files],
         }
 
     def render(self, console: Console) -> None:
-        """Print verdicts and table to a terminal."""
+        """Print verdicts and tables to a terminal."""
         manifest = self.records.manifest
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
         for each in self.claims:
-            color = _COLORS[each.outcome]
-            console.print(
-                Text.assemble(
-                    (f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} ", f"bold {color}"), each.claim.text
-                )
-            )
+            mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
+            console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
             for condition, verdict in each.verdicts.items():
                 if condition:
-                    console.print(Text(f"  {verdict.outcome} with {condition}", style=_COLORS[verdict.outcome]))
-                for contrast in verdict.contrasts:
-                    console.print(Text(f"  {wording.contrast_text(contrast)}", style="dim"))
-                level = number_format.percent(1 - verdict.level) + (
-                    f", at {verdict.look} seeds" if verdict.look else ""
-                )
-                console.print(Text(f"  {wording.verdict_text(verdict)} ({level})", style="dim"))
+                    console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
+                level = number_format.percent(1 - verdict.level)
+                level += f", at {verdict.look} seeds" if verdict.look else ""
+                for text in (
+                    *map(wording.contrast_text, verdict.contrasts),
+                    f"{wording.verdict_text(verdict)} ({level})",
+                ):
+                    console.print(Text(f"  {text}", style="dim"))
         for view in self.views:
             if view.condition:
                 console.print(Text(f"\n{view.condition}", style="bold"))
             for metric in manifest.metrics:
                 console.print()
                 console.print(self._table(view, metric))
-        for sentence in caveats.design(self.records, self.views):
+        for sentence in design_sentences(self.records, self.views):
             console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
@@ -119,20 +120,18 @@ class Report:
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
-        manifest = self.records.manifest
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column(Text(metric + tables.arrow(self.records.directions.get(metric))))
         table.add_column("trials")
         table.add_column("mean", no_wrap=True)
-        table.add_column(Text(f"Δ to {manifest.baseline}"), no_wrap=True)
+        table.add_column(Text(f"Δ to {self.records.manifest.baseline}"), no_wrap=True)
         for row in view.rows:
             summary = row.summaries[metric]
-            paired = summary.comparison if summary.comparison is not None and summary.comparison.pairs else None
             table.add_row(
                 Text(row.arm, style="bold" if row.is_baseline else ""),
-                Text(f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else "")),
-                Text(f"{summary.text} {summary.interval_text}" if summary.n else number_format.DASH),
-                Text("" if paired is None else f"{paired.text} {paired.interval_text}"),
+                Text(row.trials_text),
+                Text(summary.full_text),
+                Text(summary.paired.full_text if summary.paired else ""),
             )
         return table
 
@@ -151,37 +150,25 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     problems = list(records.problems)
     costs = read_costs(manifest, study_dir, runs_dir, problems)
     records = replace(records, problems=tuple(problems))
-    seen = views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
-    overall = everywhere(claims, verdicts)
-    metrics = figure_list.reported(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
-    grid = study_page.grid(seen)
-    caveats = wording.caveats(records, seen)
+    views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
+    overall = grid_verdicts(claims, verdicts)
+    metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
+    grid = study_page.grid_section(views)
+    warnings = caveats(records, views)
     public = {
         "table.md": "\n".join(
             tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
-            for view in seen
+            for view in views
         ),
         "results.csv": tables.results_csv(records, metrics),
-        **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for view in seen for f in view.figures))},
+        **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
     directory = study_dir / "report"
-    page = study_page.render(records, seen, overall, grid, caveats, costs)
+    page = study_page.render(records, views, overall, grid, warnings, costs)
     files = write(directory, {"report.html": page, **public})
     if publish_to is not None:
         files += write(publish_to, public)
-    return Report(records, tuple(seen), tuple(overall), tuple(caveats), directory, tuple(files))
-
-
-def _in(view: View, plain: dict[str, Any]) -> dict[str, Any]:
-    """The same with the view's condition, where it has one."""
-    return {"condition": view.condition, **plain} if view.condition else plain
-
-
-def _impossible(manifest: Manifest) -> dict[str, str]:
-    return {
-        f"{arm} with {condition}" if condition else arm: reason
-        for (arm, condition), reason in manifest.impossible_at.items()
-    }
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:

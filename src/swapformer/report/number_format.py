@@ -1,4 +1,7 @@
-"""Numbers in words: as many digits as their uncertainty bears, true minus signs, open ends shown as such."""
+"""Numbers as text: as many digits as their uncertainty allows, true minus signs, and open ends of intervals.
+
+Everything that the page, the terminal, figures and `table.md` say of a number goes through here.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ DASH = "–"
 
 
 def decimals(scale: float) -> int:
-    """Decimals that show `scale` (usually half an interval) with two significant digits."""
+    """The number of decimals that shows `scale` (usually half an interval) with two significant digits."""
     if not math.isfinite(scale) or scale <= 0:
         return 4
     return min(max(1 - math.floor(math.log10(scale)), 0), 8)
 
 
-def number(value: float, places: int, signed: bool = False) -> str:
+def number(value: float, digits: int, signed: bool = False) -> str:
     """A number with this many decimals; a dash for nan."""
     if math.isnan(value):
         return DASH
@@ -24,28 +27,43 @@ def number(value: float, places: int, signed: bool = False) -> str:
     if value != 0 and (abs(value) >= 1e7 or abs(value) < 1e-5):
         text = f"{value:+.2e}" if signed else f"{value:.2e}"
     else:
-        text = f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
+        text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     if not text.strip("+-0."):
         text = text.lstrip("+-")  # a rounded zero has no sign
     return text.replace("-", "−")
 
 
-def interval(lower: float, upper: float, places: int, signed: bool = False) -> str:
+def interval(lower: float, upper: float, digits: int, signed: bool = False) -> str:
     """`[lower, upper]`, with a round bracket at an open end; a dash where both ends are open."""
-    if math.isinf(lower) and math.isinf(upper):
-        return DASH
-    if math.isnan(lower) or math.isnan(upper):
+    if (math.isinf(lower) and math.isinf(upper)) or math.isnan(lower) or math.isnan(upper):
         return DASH
     left, right = "(" if math.isinf(lower) else "[", ")" if math.isinf(upper) else "]"
-    return f"{left}{number(lower, places, signed)}, {number(upper, places, signed)}{right}"
+    return f"{left}{number(lower, digits, signed)}, {number(upper, digits, signed)}{right}"
 
 
-def places_for(value: float, lower: float, upper: float) -> int:
-    """Decimals for a value with this interval (with one open end: by the other; with none: by the value)."""
+def decimals_for(value: float, lower: float, upper: float) -> int:
+    """Decimals for a value with this interval: by the wider half, by the value itself where both ends are open."""
     halves = [abs(edge - value) for edge in (lower, upper) if math.isfinite(edge) and edge != value]
     if halves:
         return decimals(max(halves))
     return decimals(abs(value) / 10) if math.isfinite(value) and value != 0 else 1
+
+
+def value_text(value: float, lower: float, upper: float, signed: bool = False) -> str:
+    """A value in as many digits as its interval allows."""
+    return number(value, decimals_for(value, lower, upper), signed)
+
+
+def limits_text(value: float, lower: float, upper: float, signed: bool = False) -> str:
+    """The interval of a value, in the value's digits."""
+    return interval(lower, upper, decimals_for(value, lower, upper), signed)
+
+
+def interval_text(value: float, lower: float, upper: float, signed: bool = False) -> str:
+    """`1.234 [1.221, 1.247]`; four decimals and no brackets where neither end is finite."""
+    if not (math.isfinite(lower) or math.isfinite(upper)):
+        return number(value, 4, signed)
+    return f"{value_text(value, lower, upper, signed)} {limits_text(value, lower, upper, signed)}"
 
 
 def compact(value: float) -> str:
@@ -101,7 +119,7 @@ def duration(seconds: float) -> str:
 
 
 def digits_for(low: float, high: float) -> int:
-    """Significant digits, three at least, that tell apart numbers that are a twentieth of the range apart."""
+    """Significant digits, at least three, that keep the ticks of an axis from `low` to `high` apart."""
     if not 0 < abs(high - low) < math.inf:
         return 3
     return max(3, 1 + math.ceil(math.log10(20 * max(abs(low), abs(high)) / abs(high - low))))
@@ -124,7 +142,7 @@ def size(count: float) -> str:
 
 
 def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
-    """The range of seeds that would decide, in words; empty where no number of seeds would."""
+    """How many seeds would decide a claim, as a sentence; empty where no number of seeds would."""
     if needed is None:
         return ""
     low, high = needed
@@ -133,11 +151,6 @@ def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
     if high is None:
         return f"{low} or many more seeds would decide"
     return f"about {low} seeds would decide" if low == high else f"{low} to {high} seeds would decide"
-
-
-def placed(arm: str, condition: str) -> str:
-    """`glu with model/size=nano`; the arm alone where there is no grid."""
-    return f"{arm} with {condition}" if condition else arm
 
 
 def listed(names: Sequence[str]) -> str:

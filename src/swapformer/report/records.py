@@ -1,4 +1,4 @@
-"""From the folders of trials to frames: what cannot be read is no number in them."""
+"""Records of a study as data frames, read from its trials; what cannot be read is no number in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, re
 
 STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
 
-Place = tuple[str, str, int]
+CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
 
 CELL_COLUMNS = (
@@ -31,7 +31,7 @@ HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "valu
 
 @dataclass(frozen=True)
 class Records:
-    """What a study's store holds.
+    """Everything that the store holds of a study.
 
     `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
     seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
@@ -47,24 +47,24 @@ class Records:
     histories: pd.DataFrame
     directions: Mapping[str, str]
     problems: tuple[str, ...]
-    probes: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
+    probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
 
     def at(self, condition: str) -> Records:
-        """What it holds of one condition of the grid."""
+        """The records of one condition of the grid."""
         cells, metrics, histories = (
             frame[frame["condition"] == condition].reset_index(drop=True)
             for frame in (self.cells, self.metrics, self.histories)
         )
-        probes = {place: data for place, data in self.probes.items() if place[0] == condition}
-        infinite = frozenset(place for place in self.infinite if place[0] == condition)
+        probes = {key: data for key, data in self.probes.items() if key[0] == condition}
+        infinite = frozenset(key for key in self.infinite if key[0] == condition)
         return replace(
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
             probes=probes, infinite=infinite,
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
-        """How many cells (of `arm`) have this status."""
+        """The number of cells (of `arm`) with this status."""
         chosen = self.cells["status"] == status
         return int((chosen if arm is None else chosen & (self.cells["arm"] == arm)).sum())
 
@@ -75,7 +75,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     directions: dict[str, str] = {}
-    probes: dict[Place, Mapping[str, Any]] = {}
+    probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
@@ -92,11 +92,13 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
+    filled = [history for history in histories if len(history)]
+    long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
     return Records(
         manifest,
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
         pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
-        _concatenate(histories),
+        long[list(HISTORY_COLUMNS)],
         directions,
         tuple(problems),
         probes,
@@ -116,9 +118,9 @@ def _all_cells(manifest: Manifest) -> list[Cell]:
         for arm in manifest.at(condition).possible
         for seed in seeds
     }
-    places = {(cell.arm, cell.condition) for cell in expected.values()}
+    possible = {(cell.arm, cell.condition) for cell in expected.values()}
     named = {(cell.arm, cell.seed, cell.condition): cell for cell in manifest.cells}
-    return list((expected | {key: cell for key, cell in named.items() if (key[0], key[2]) in places}).values())
+    return list((expected | {key: cell for key, cell in named.items() if (key[0], key[2]) in possible}).values())
 
 
 def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
@@ -139,10 +141,3 @@ def _metric_rows(cell: Cell, trial: TrialFiles) -> list[tuple[Any, ...]]:
         (cell.condition, cell.arm, cell.seed, cell.trial, name, value, errors.get(name, math.nan))
         for name, value in trial.metrics.items()
     ]
-
-
-def _concatenate(histories: list[pd.DataFrame]) -> pd.DataFrame:
-    filled = [history for history in histories if len(history)]
-    if not filled:
-        return pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
-    return pd.concat(filled, ignore_index=True)[list(HISTORY_COLUMNS)]

@@ -1,4 +1,4 @@
-"""Two studies side by side: what each says, and what may be paired between them.
+"""Comparison of two studies: the verdicts and settings of each, and paired differences between their arms.
 
 Trials of two studies are paired by seed only where nothing but the study tells them apart: the same environment class,
 data, budget and results epoch. Where one of them differs, it is named, and there is no difference.
@@ -6,33 +6,41 @@ data, budget and results epoch. Where one of them differs, it is named, and ther
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from swapformer.report import number_format
-from swapformer.report.condition_view import scenes
-from swapformer.report.pairing import MEASURED_ON, SAME, Difference, difference, joined
+from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.records import Records, read
-from swapformer.report.setting_differences import Otherwise, otherwise, warning
+from swapformer.report.setting_differences import SettingDifference, difference_warning, setting_differences
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.report.statistics.claims import parse
-from swapformer.report.statistics.grid_verdict import Everywhere, everywhere
+from swapformer.report.statistics.estimates import mean_estimate
+from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all
+from swapformer.results.arms import ArmCondition, arm_name
 from swapformer.results.manifest import Manifest
+
+SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
+"""What two trials must share to be paired: column of the cells → in words."""
+MEASURED_ON = ("task.", "eval.final_batches")
+"""Settings under which two studies measure on different things, though the data be the same."""
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of the two studies, judged."""
+class JudgedStudy:
+    """One of two compared studies with its verdicts and tables; `rows` are by arm and condition."""
 
     label: str
     records: Records
-    claims: Sequence[Everywhere]
-    rows: Mapping[tuple[str, str], ArmRow]
+    claims: Sequence[GridVerdict]
+    rows: Mapping[ArmCondition, ArmRow]
 
     @property
     def manifest(self) -> Manifest:
@@ -40,22 +48,53 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Difference:
+    """B − A of one arm in one metric over the seeds that may be paired, with its 95 % t interval.
+
+    `apart`: how many common seeds may not, by what differs; `same`: how many are one and the same trial.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    n: int
+    apart: Mapping[str, int]
+    same: int
+
+    @property
+    def text(self) -> str:
+        """The difference, or why there is none."""
+        if self.n:
+            same = f", {self.same} of {self.n} are the same trial" if self.same else ""
+            ends = number_format.interval_text(self.value, self.lower, self.upper, signed=True)
+            return f"{ends} ({self.n} seeds{same})"
+        if self.apart:
+            return f"not paired: other {number_format.listed(list(self.apart))}"
+        return "no seed in common"
+
+
+@dataclass(frozen=True)
+class ArmPair:
     """An arm that both studies have, in one condition.
 
-    `alike`: both set the same overrides, and nothing came out otherwise, as `otherwise` lists it.
+    `alike`: both studies set the same overrides, and there are no `setting_differences`.
     """
 
     arm: str
     condition: str
     alike: bool
-    otherwise: tuple[Otherwise, ...]
+    differences: tuple[SettingDifference, ...]
     metrics: Mapping[str, tuple[Summary, Summary, Difference]]
+
+    @property
+    def name(self) -> str:
+        """The arm with its condition."""
+        return arm_name(self.arm, self.condition)
 
 
 @dataclass(frozen=True)
 class ClaimPair:
-    """A claim with its verdict in each study; None where it does not make it. `reworded`: same words, other content."""
+    """A claim with its verdict in each study, None where it is not made; `reworded`: same words, other content."""
 
     text: str
     a: str | None
@@ -64,64 +103,57 @@ class ClaimPair:
 
     @property
     def changed(self) -> bool:
-        """Whether both judge it, and not alike."""
+        """Whether both studies judge it, and not alike."""
         return self.a is not None and self.b is not None and self.a != self.b
 
 
 @dataclass(frozen=True)
 class Versus:
-    """Two studies; `config`: the leaves in which their baselines differ, with both values."""
+    """The comparison of two studies; `config`: the settings in which their baselines differ, with both values."""
 
-    a: Side
-    b: Side
+    a: JudgedStudy
+    b: JudgedStudy
     metrics: tuple[str, ...]
     claims: tuple[ClaimPair, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ArmPair, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     config: Mapping[str, tuple[Any, Any]]
     warnings: tuple[str, ...]
 
 
-def side(label: str, study_dir: Path, runs_dir: Path) -> Side:
+def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
     """A study, judged as its own report does. Raises UsageError where its manifest cannot be read."""
     records = read(study_dir, runs_dir)
     manifest = records.manifest
     claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
-    rows = {(row.arm, where): row for where, scene in scenes(records, claims).items() for row in scene.rows}
-    return Side(label, records, everywhere(claims, judge_all(claims, records)), rows)
+    rows = {(row.arm, at): row for at, data in figure_data(records, claims).items() for row in data.rows}
+    return JudgedStudy(label, records, grid_verdicts(claims, judge_all(claims, records)), rows)
 
 
-def compare(a: Side, b: Side, config: Mapping[str, tuple[Any, Any]]) -> Versus:
-    """All that can be said of two studies; `config` as in `Versus`."""
+def compare(a: JudgedStudy, b: JudgedStudy, config: Mapping[str, tuple[Any, Any]]) -> Versus:
+    """The whole comparison of two studies; `config` as in `Versus`."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    apart = {place: otherwise(a.manifest, b.manifest, place) for place in a.rows if place in b.rows}
-    settings = [*config, *_set_apart(a, b), *(each.key for found in apart.values() for each in found)]
+    apart = {at: setting_differences(a.manifest, b.manifest, at) for at in a.rows if at in b.rows}
+    settings = [*config, *_overrides_apart(a, b), *(each.key for found in apart.values() for each in found)]
     measured = [key for key in dict.fromkeys(settings) if key.startswith(MEASURED_ON)]
-    together = joined(a.records, b.records, bool(measured))
-    pairs = [
-        Pair(
-            arm,
-            condition,
-            a.manifest.arms[arm] == b.manifest.arms[arm] and not found,
-            found,
-            {m: (a.rows[arm, condition].summaries[m], b.rows[arm, condition].summaries[m],
-                 difference(together, arm, condition, m)) for m in metrics},
-        )
-        for (arm, condition), found in apart.items()
-    ]  # fmt: skip
+    together = join_cells(a.records, b.records, bool(measured))
+    pairs = []
+    for at, found in apart.items():
+        compared = {
+            m: (a.rows[at].summaries[m], b.rows[at].summaries[m], paired_difference(together, *at, m)) for m in metrics
+        }
+        alike = a.manifest.arms[at[0]] == b.manifest.arms[at[0]] and not found
+        pairs.append(ArmPair(*at, alike, found, compared))
     only_a, only_b = (
-        tuple(number_format.placed(*place) for place in one.rows if place not in other.rows)
-        for one, other in ((a, b), (b, a))
+        tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
     )
-    warnings = (
-        *_warnings(together, a, b, measured),
-        *(warning(place, found) for place, found in apart.items() if found),
-    )
-    return Versus(a, b, metrics, _claims(a, b), tuple(pairs), only_a, only_b, config, warnings)
+    warnings = _warnings(together, a, b, measured)
+    warnings += [difference_warning(at, found) for at, found in apart.items() if found]
+    return Versus(a, b, metrics, _claim_pairs(a, b), tuple(pairs), only_a, only_b, config, tuple(warnings))
 
 
-def _set_apart(a: Side, b: Side) -> list[str]:
+def _overrides_apart(a: JudgedStudy, b: JudgedStudy) -> list[str]:
     """The keys that an arm sets in one study, and not, or otherwise, in the other; a group of the task as `task.`."""
     arms, others = a.manifest.arms, b.manifest.arms
     apart = [text for arm in arms if arm in others for text in sorted(set(arms[arm]) ^ set(others[arm]))]
@@ -129,18 +161,18 @@ def _set_apart(a: Side, b: Side) -> list[str]:
     return [f"{key}." if key == "task" else key for key in keys]
 
 
-def _claims(a: Side, b: Side) -> tuple[ClaimPair, ...]:
+def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
     first, second = ({each.claim.text: each for each in one.claims} for one in (a, b))
     found = []
     for text in dict.fromkeys([*first, *second]):
         one, other = first.get(text), second.get(text)
         reworded = one is not None and other is not None and one.claim != other.claim
-        judged = (None if one is None else one.outcome, None if other is None else other.outcome)
-        found.append(ClaimPair(text, judged[0], judged[1], reworded))
+        a_outcome, b_outcome = (None if each is None else each.outcome for each in (one, other))
+        found.append(ClaimPair(text, a_outcome, b_outcome, reworded))
     return tuple(found)
 
 
-def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str]) -> tuple[str, ...]:
+def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: Sequence[str]) -> list[str]:
     """What keeps trials from being paired, with both values; and what else must be known."""
     found = []
     for column, words in SAME.items():
@@ -159,10 +191,44 @@ def _warnings(together: pd.DataFrame, a: Side, b: Side, measured: Sequence[str])
             f"Their baselines are {a.manifest.baseline} and {b.manifest.baseline}: Δ is to another arm in each."
         )
     for one in (a, b):
-        lost = [number_format.placed(*place) for place, row in one.rows.items() if row.counts.get("diverged")]
+        lost = [arm_name(*at) for at, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
     other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]
     if other:
         found.append(f"Of the same name, but set otherwise: {', '.join(other)}.")
-    return tuple(found)
+    return found
+
+
+def join_cells(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
+    """The cells that both studies finished, by arm, condition and seed, with what tells them apart in `apart`."""
+    keys = ["arm", "condition", "seed"]
+    tables = []
+    for records in (a, b):
+        cells = records.cells[records.cells["status"] == "finished"]
+        steps, tokens = (cells[name].map(number_format.large) for name in ("steps", "tokens"))
+        budget = steps + " steps, " + tokens + " tokens"
+        tables.append(cells.assign(budget=budget)[[*keys, "trial", *SAME]])
+    together = tables[0].merge(tables[1], on=keys, suffixes=("_a", "_b"))
+    wrong = {words: together[f"{column}_a"] != together[f"{column}_b"] for column, words in SAME.items()}
+    if other_measure:
+        wrong["data"] = pd.Series(True, index=together.index)
+    apart = [[words for words, column in wrong.items() if column[index]] for index in together.index]
+    for name, records in (("a", a), ("b", b)):
+        values = records.metrics.pivot_table(index=keys, columns="metric", values="value")
+        together = together.join(values.add_suffix(f"_{name}"), on=keys)
+    return together.assign(apart=pd.Series(apart, index=together.index, dtype=object))
+
+
+def paired_difference(together: pd.DataFrame, arm: str, condition: str, metric: str) -> Difference:
+    """The difference of an arm in a metric, in one condition, from the cells that `join_cells` gave."""
+    rows = together[(together["arm"] == arm) & (together["condition"] == condition)]
+    nothing = pd.Series(np.nan, index=rows.index)
+    values = rows.get(f"{metric}_b", nothing) - rows.get(f"{metric}_a", nothing)
+    rows, values = rows[values.notna()], values[values.notna()]
+    fit = np.array([not apart for apart in rows["apart"]], dtype=bool)
+    paired = values.to_numpy(dtype=float)[fit]
+    apart = Counter(words for each in rows["apart"][~fit] for words in each)
+    same = int((rows["trial_a"] == rows["trial_b"])[fit].sum())
+    estimate = mean_estimate(paired)
+    return Difference(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(paired), apart, same)

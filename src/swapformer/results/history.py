@@ -10,11 +10,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple
 
 from swapformer.results.files import move, sync
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADER = "step,name,value\n"
 COLUMNS = ["step", "metric", "value"]
@@ -22,7 +23,7 @@ _TAIL = 4096
 """Bytes at the end of a history in which the newest row is looked for."""
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """One value, measured after `step` optimiser steps."""
 
     step: int
@@ -35,11 +36,11 @@ def history_path(folder: Path) -> Path:
     return folder / "metrics.csv"
 
 
-def parse_row(line: bytes) -> Row | None:
+def parse_row(line: bytes) -> HistoryRow | None:
     """The row that a line holds; None for the header and for a damaged line."""
     try:
         (step, name, value) = next(csv.reader([line.decode("utf-8", "replace")]))
-        return Row(int(step), name, float(value)) if step.isdecimal() else None
+        return HistoryRow(int(step), name, float(value)) if step.isdecimal() else None
     except (ValueError, StopIteration, csv.Error):
         return None
 
@@ -136,14 +137,17 @@ def read_history(folder: Path, metrics: Sequence[str], problems: list[str]) -> p
 
     A trial that was resumed may have measured a step twice: the later row counts.
     """
+    import pandas as pd  # late: a trial, which writes its history, has no need of it
+
     path = history_path(folder)
+    empty = pd.DataFrame({"step": pd.Series(dtype="int64"), "metric": pd.Series(dtype=str), "value": []})
     try:
         content = path.read_bytes()
     except OSError:
-        return _empty()
+        return empty
     whole = content[: content.rfind(b"\n") + 1]
     if not whole.strip():
-        return _empty()
+        return empty
     try:
         frame = pd.read_csv(
             BytesIO(whole), header=0, names=COLUMNS, dtype={"step": "int64", "metric": "str", "value": "float64"}
@@ -151,11 +155,7 @@ def read_history(folder: Path, metrics: Sequence[str], problems: list[str]) -> p
     except ValueError:  # a damaged row somewhere: row by row, which is slower
         lines = _whole_lines(whole)[1:]
         rows = [row for row in map(parse_row, lines) if row is not None]
-        frame = pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64"}) if rows else _empty()
+        frame = pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64"}) if rows else empty
         problems.append(f"{path}: {len(lines) - len(rows)} damaged lines were left out")
     frame = frame[frame["metric"].isin(list(metrics))]
     return frame.drop_duplicates(["step", "metric"], keep="last").sort_values(["metric", "step"], kind="stable")
-
-
-def _empty() -> pd.DataFrame:
-    return pd.DataFrame({"step": pd.Series(dtype="int64"), "metric": pd.Series(dtype=str), "value": []})

@@ -123,6 +123,7 @@ def parse(text: bytes, trial: str) -> Record:
             f"the record of trial {trial} has schema version {version}, but this swapformer reads up to "
             f"{SCHEMA_VERSION}; update swapformer or choose another runs_dir"
         )
+    _require({"id", "status"} <= values.keys(), "it lacks its id or its status")
     try:
         values = _migrated(values, version)
         record = Record(**{name: value for name, value in values.items() if name in _FIELDS})
@@ -173,9 +174,7 @@ _COUNTS = ("attempts", "seconds", "steps", "tokens")
 
 
 def _numbers(values: object) -> bool:
-    return isinstance(values, dict) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()
-    )
+    return isinstance(values, dict) and set(map(type, values.values())) <= {int, float}
 
 
 def _require(holds: bool, wrong: str) -> None:

@@ -1,4 +1,4 @@
-"""How each arm differs from the baseline, and what it costs: whether a comparison is fair."""
+"""How each arm differs from the baseline: what it says that it changes, what it changes, and what it costs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,102 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import yaml
+
+from swapformer.catalogue import option_files
 from swapformer.errors import UsageError
-from swapformer.results.arms import ArmDifference, Shape, arm_name, value_text
-from swapformer.results.tuning import Choice
-from swapformer.study import arm_axis
-from swapformer.study.config import budget
+from swapformer.paths import conf_dir
+from swapformer.results.arms import ArmDifference, Shape, value_text
+from swapformer.results.config import leaves
+from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
-from swapformer.study.plan import Plan, Setting, Template
+from swapformer.study.plan import Plan, Template
+from swapformer.study.spec import Spec
+
+MISSING = "–"
+"""Stands for a leaf that only the other configuration has."""
+FOLLOWS = {"data": "task", "model.max_len": "task", "budget.steps": "budget"}
+"""Leaves that are worked out from others: they say nothing new where any leaf under the other key differs as well."""
 
 
-def disclose(plan: Plan) -> list[ArmDifference]:
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The leaves in which two configurations differ: name → values; MISSING where only one has it."""
+    first, second = (dict(leaves(config, plain_lists_whole=True)) for config in (before, after))
+    found = {
+        key: (first.get(key, MISSING), second.get(key, MISSING))
+        for key in dict.fromkeys([*first, *second])
+        if first.get(key, MISSING) != second.get(key, MISSING)
+    }
+    followed = {key for key, other in FOLLOWS.items() if any(name != key and covers(other, name) for name in found)}
+    asked_alike = before.get("budget", {}).keys() & {"tokens", "flops"}
+    followed |= {"budget.steps"} if asked_alike else set()
+    return {key: values for key, values in found.items() if key not in followed}
+
+
+def covers(name: str, leaf: str) -> bool:
+    """Whether a leaf is `name` or lies under it."""
+    return leaf == name or leaf.startswith(f"{name}.")
+
+
+def axes(spec: Spec, arm: str) -> tuple[str, ...]:
+    """The keys that an arm is about: the study's `axis`, else one; and what is tuned and matched.
+
+    The one is what all arms that set anything have in common, the first as written where that is several, and the arm's
+    own first key where it is none: further keys may be there on purpose, but nothing says so.
+    """
+    also = [*(spec.tune.values if spec.tune else ()), *((spec.match.key,) if spec.match else ())]
+    keys = {name: [texts.key(override) for override in given] for name, given in spec.arms.items() if given}
+    common = [key for key in next(iter(keys.values()), []) if all(key in own for own in keys.values())]
+    return (*(spec.axis or (common or keys.get(arm, []))[:1]), *also)
+
+
+def beyond(spec: Spec, arm: str, found: Sequence[str]) -> tuple[str, ...]:
+    """Those of the changed leaves that the arm's axes do not cover."""
+    known: list[str] = []
+    for key in axes(spec, arm):
+        known.append(key.replace("/", "."))
+        if "/" not in key and "." in key:
+            continue
+        for name in (arm, spec.baseline):
+            option = texts.value(spec.arms[name], key)
+            known += _keys_set_by(key, option) if option is not None else []
+    return tuple(leaf for leaf in found if not any(covers(name, leaf) for name in known))
+
+
+def _keys_set_by(group: str, option: str) -> list[str]:
+    """The keys that an option of a group sets, where its file says that they lie elsewhere than in the group's node."""
+    path = option_files(conf_dir()).get(group, {}).get(option)
+    if path is None:
+        return []  # an option of the user's own, or the value of a key
+    text = path.read_text(encoding="utf-8")
+    package = re.search(r"^# @package (\S+)", text, re.M)
+    if package is None:
+        return []
+    content = {key: value for key, value in (yaml.safe_load(text) or {}).items() if key != "defaults"}
+    node = "" if package[1] == "_global_" else package[1]
+    return [name for name, _ in leaves(content, node, plain_lists_whole=True)]
+
+
+def find_differences(plan: Plan) -> list[ArmDifference]:
     """One entry for every arm and condition; in the names of parameters, * stands for any layer."""
-    shown = {each.place: each for each in (*reversed(plan.templates), *plan.reported)}
+    shown = {each.arm_condition: each for each in (*reversed(plan.templates), *plan.reported)}
     step = once(partial(_flops_of_a_step, plan))
     return [
-        _entry(plan, shown[place], shown[plan.spec.baseline, place[1]], step(shown[place].config))
-        for place in dict.fromkeys(each.place for each in plan.templates)
+        _entry(plan, shown[where], shown[plan.spec.baseline, where[1]], step(shown[where].config))
+        for where in dict.fromkeys(each.arm_condition for each in plan.templates)
     ]
 
 
 def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> ArmDifference:
-    leaves = arm_axis.changed(baseline.config, each.config)
+    found = changed(baseline.config, each.config)
     return ArmDifference(
         each.arm,
         each.condition,
-        changes=tuple((key, value_text(before), value_text(after)) for key, (before, after) in leaves.items()),
-        beyond=arm_axis.beyond(plan.spec, each.arm, list(leaves)),
+        changes=tuple((key, value_text(before), value_text(after)) for key, (before, after) in found.items()),
+        beyond=beyond(plan.spec, each.arm, list(found)),
         shapes=tuple(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
         flops=math.nan if step is None else step * int(each.config["budget"]["steps"]),
-        match=plan.matched.get(each.place),
+        match=plan.matched.get(each.arm_condition),
     )
 
 
@@ -55,38 +122,3 @@ def _shapes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Sha
     counts = Counter((re.sub(r"\.\d+\.", ".*.", name), before.get(name), after.get(name)) for name in differing)
     for (name, first, second), number in counts.items():
         yield Shape(name, first, second, number)
-
-
-def announced(plan: Plan, differences: Sequence[ArmDifference]) -> Iterator[str]:
-    """What was worked out while composing, in lines for the terminal."""
-    for (arm, condition), matched in plan.matched.items():
-        yield f"{arm_name(arm, condition)}: {matched.text}"
-    steps: dict[str, list[str]] = {}
-    for each in plan.templates:
-        if text := budget.text(each.config.get("budget", {})):
-            steps.setdefault(text, []).append(arm_name(*each.place))
-    for text, names in steps.items():
-        who = f" ({', '.join(dict.fromkeys(names))})" if len(steps) > 1 else ""
-        yield text + who
-    for found in differences:
-        if found.beyond:
-            says = ", ".join(arm_axis.axes(plan.spec, found.arm)) or "it says"
-            yield (
-                f"{arm_name(found.arm, found.condition)} differs in more than {says}: {', '.join(found.beyond)}; "
-                "name what is compared on purpose with `axis: [...]` in the study file"
-            )
-
-
-def settled(plan: Plan) -> Iterator[str]:
-    """What was chosen by tuning, in lines for the terminal."""
-    settings = {each.place: each.setting for each in plan.reported}
-    for place in dict.fromkeys(each.place for each in plan.templates):
-        choice = plan.chosen.get(place)
-        yield f"{arm_name(*place)}: {_chosen(choice, settings[place]) if choice else 'not tuned, trials are missing'}"
-
-
-def _chosen(choice: Choice, setting: Setting) -> str:
-    text = ", ".join(setting)
-    if choice.diverged:
-        return f"every setting that was tried diverged; {text} is only the first; put other values into `tune`"
-    return text + (" (at the edge of what was tried)" if choice.edges else "")

@@ -1,10 +1,10 @@
-"""What a study asks for besides arms and seeds: `tune`, `match`, `grid`, and `seeds: {looks: …}`."""
+"""Parts of a study file besides its arms: `tune`, `match`, `grid` and `seeds`, parsed and checked."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
@@ -16,7 +16,7 @@ from swapformer.study.config import overrides as texts
 FIRST_TUNING_SEED = 1_000_000
 """Tuning seeds begin here unless they are named: no study reports seeds as large."""
 TUNING_SEEDS = 3
-CLOSE = 0.05
+MATCH_TOLERANCE = 0.05
 """The relative difference of cost that a match may leave, unless the study says `within`."""
 
 Values = Mapping[str, tuple[str, ...]]
@@ -44,6 +44,24 @@ def combinations(values: Values | None) -> list[tuple[str, ...]]:
     """Every combination as overrides, the last key varying fastest; one without overrides where there is nothing."""
     keys = [[f"{key}={value}" for value in choices] for key, choices in (values or {}).items()]
     return list(product(*keys))
+
+
+def require_one_role(roles: Mapping[str, Collection[str]]) -> None:
+    """Refuse a key that two of `tune`, `match` and `grid` set."""
+    role_of: dict[str, str] = {}
+    for role, keys in roles.items():
+        for key in keys:
+            if key in role_of:
+                raise UsageError(f"{key} must have one role, but `{role_of[key]}` and `{role}` both set it")
+            role_of[key] = role
+
+
+def require_free(roles: Mapping[str, Collection[str]], overrides: Sequence[str], where: str) -> None:
+    """Refuse overrides of a key that `tune` or `grid` sets."""
+    for role, keys in roles.items():
+        for key in keys:
+            if role != "match" and texts.value(overrides, key) is not None:
+                raise UsageError(f"{where} must not set {key}, which `{role}` sets for all arms; take it out of one")
 
 
 def parse_tune(raw: object) -> SearchSpace | None:
@@ -83,7 +101,7 @@ def parse_match(raw: object) -> Matching | None:
             f"`match` must give exactly one of {', '.join(measures)} and the key of the size that is adjusted, such as "
             f"{{params: model.ffn.width}}, not {raw!r}"
         )
-    within = raw.get("within", CLOSE)
+    within = raw.get("within", MATCH_TOLERANCE)
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
         raise UsageError(f"`within` of `match` must be a fraction above 0, such as 0.05, not {within!r}")
     return Matching(named[0], raw[named[0]], float(within))

@@ -1,21 +1,19 @@
-"""Arms × conditions × settings → templates, each composed and checked once."""
+"""Expands a study into arms × conditions × settings, each composed and checked once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
-from swapformer.study import roles
-from swapformer.study.comparison import combinations
+from swapformer.study.comparison import combinations, require_free
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
-from swapformer.study.impossible_cells import require_comparison, require_values
 from swapformer.study.launch.trial import Config
 from swapformer.study.match import solve
-from swapformer.study.plan import STANDIN, Composer, Plan, Setting, Template, make_trial, real_composer
+from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, make_trial, real_composer
 from swapformer.study.spec import Spec
 
 __all__ = ["Plan", "expand", "make_trial"]
@@ -30,12 +28,12 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
         raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
-    roles.require_free(spec, extra, "the command line")
+    require_free(spec.roles, extra, "the command line")
     found = _Expansion(spec, composer, extra)
     for condition, overrides in spec.conditions.items():
         found.compose(condition, overrides)
-    require_comparison(spec, found.templates, found.impossible)
-    require_values(spec, found.templates, found.refused)
+    _require_comparison(spec, found.templates, found.impossible)
+    _require_values(spec, found.templates, found.refused)
     _require_different(found.templates, composer)
     longest = composer.task_of(found.templates[0].config).longest_trained
     plan = Plan(
@@ -46,8 +44,8 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
 
 
 @dataclass(frozen=True)
-class Level:
-    """What an arm costs with `setting`, and so must cost with every other; `solved` sets the size that was matched."""
+class CostTarget:
+    """The cost that an arm has with `setting` and so must have with every other; `solved` sets the matched size."""
 
     cost: int
     setting: Setting
@@ -77,7 +75,9 @@ class _Expansion:
                 self._settings(arm, condition, own, level)
         self._require_baseline(condition)
 
-    def _level(self, arm: str, condition: str, own: Sequence[str], target: Level | None = None) -> Level | None:
+    def _level(
+        self, arm: str, condition: str, own: Sequence[str], target: CostTarget | None = None
+    ) -> CostTarget | None:
         """What an arm must cost, its size solved for the target where there is one, with its first possible setting.
 
         None where nothing is matched, and where the arm is impossible, which is noted.
@@ -91,23 +91,23 @@ class _Expansion:
                 continue
             try:
                 if target is None:
-                    return Level(self._cost(template.config, matching.measure), template.setting)
+                    return CostTarget(self._cost(template.config, matching.measure), template.setting)
                 matched = solve(matching, template.config, target.cost, self._cost)
             except UsageError as error:
                 reasons = [str(error)]
                 break
-            self.matched[template.place] = matched
-            return Level(matched.cost, template.setting, matched.override)
+            self.matched[template.arm_condition] = matched
+            return CostTarget(matched.cost, template.setting, matched.override)
         self.impossible[arm, condition] = reasons[0]
         return None
 
-    def _settings(self, arm: str, condition: str, own: Sequence[str], level: Level | None) -> None:
+    def _settings(self, arm: str, condition: str, own: Sequence[str], level: CostTarget | None) -> None:
         """A template for every setting of what is tuned that the arm can have."""
         reasons: dict[tuple[ArmCondition, Setting], str] = {}
         before = len(self.templates)
         for template, reason in self._composed(arm, condition, texts.merge(own, level.solved if level else ())):
             if reason is not None:
-                reasons[template.place, template.setting] = reason
+                reasons[template.arm_condition, template.setting] = reason
                 continue
             if level is not None:
                 self._require_level(template, level)
@@ -129,11 +129,11 @@ class _Expansion:
             else:
                 yield template, None
 
-    def _require_level(self, template: Template, level: Level) -> None:
+    def _require_level(self, template: Template, level: CostTarget) -> None:
         """Arms may choose different settings, so that what is matched must hold with each of them."""
         assert self.spec.match is not None, "there is a level where something is matched"
         measure = self.spec.match.measure
-        name = arm_name(*template.place)
+        name = arm_name(*template.arm_condition)
         try:
             cost = self._cost(template.config, measure)
         except UsageError as error:
@@ -148,12 +148,35 @@ class _Expansion:
 
     def _config(self, arm: str, overrides: Sequence[str]) -> Config:
         with explained(overrides, f"arm {arm!r}: "):
-            return self.composer.compose([*overrides, f"seed={STANDIN}"])
+            return self.composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
 
     def _require_baseline(self, condition: str) -> None:
         if reason := self.impossible.get((self.spec.baseline, condition)):
             where = f" with {condition}" if condition else ""
             raise UsageError(f"the baseline {self.spec.baseline!r} cannot be built{where}: {reason}")
+
+
+def _require_comparison(spec: Spec, templates: Sequence[Template], impossible: Mapping[ArmCondition, str]) -> None:
+    """Refuse a study of several arms of which only the baseline is left."""
+    if len(spec.arms) == 1 or any(each.arm != spec.baseline for each in templates):
+        return
+    arms_of: dict[str, list[str]] = {}
+    for (arm, _), reason in impossible.items():
+        arms_of.setdefault(reason, []).append(arm)
+    reasons = "; ".join(f"{', '.join(dict.fromkeys(arms))}: {reason}" for reason, arms in arms_of.items())
+    raise UsageError(f"a study needs an arm beside its baseline {spec.baseline!r}, but none is possible: {reasons}")
+
+
+def _require_values(
+    spec: Spec, templates: Sequence[Template], refused: Mapping[tuple[ArmCondition, Setting], str]
+) -> None:
+    """Refuse a value of what is tuned that no arm can take."""
+    taken = {override for each in templates for override in each.setting}
+    for key, values in (spec.tune.values if spec.tune else {}).items():
+        for override in (f"{key}={value}" for value in values):
+            if override not in taken:
+                reason = next(reason for (_, setting), reason in refused.items() if override in setting)
+                raise UsageError(f"no arm can take {override}, which `tune` lists: {reason}")
 
 
 def _require_different(templates: Sequence[Template], composer: Composer) -> None:

@@ -1,4 +1,4 @@
-"""Solve a size so that an arm costs what the baseline does, before anything is built for real."""
+"""Solves a size so that an arm costs what the baseline does, before anything is built for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study ready to run: what has been composed, and the trials that follow from it."""
+"""The plan of a study: its composed configurations, and the trials that follow from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Config, Trial
 from swapformer.study.spec import Spec
 
-STANDIN = 2_147_483_629
+SEED_PLACEHOLDER = 2_147_483_629
 """Templates are composed with this seed, which is then replaced wherever it went: composing takes a hundred times
 longer than replacing. Any number that no config holds by chance will do."""
 
@@ -22,7 +22,7 @@ Setting = tuple[str, ...]
 
 
 class Composer(Protocol):
-    """What an expansion needs of `swapformer.study.config.compose`."""
+    """The functions of `swapformer.study.config.compose` that an expansion needs."""
 
     RESULTS_EPOCH: int
 
@@ -37,7 +37,7 @@ class Composer(Protocol):
 
 
 def real_composer() -> Composer:
-    """Imported late: it brings torch."""
+    """The composer that composes by Hydra. Imported late: it brings torch."""
     from swapformer.study.config import compose
 
     return cast(Composer, compose)
@@ -45,7 +45,7 @@ def real_composer() -> Composer:
 
 @dataclass(frozen=True)
 class Template:
-    """An arm in a condition with a setting of what is tuned: composed, with a stand-in for the seed."""
+    """An arm in a condition with a setting of what is tuned: composed, with a placeholder for the seed."""
 
     arm: str
     condition: str
@@ -54,7 +54,7 @@ class Template:
     config: Config
 
     @property
-    def place(self) -> ArmCondition:
+    def arm_condition(self) -> ArmCondition:
         """The arm in its condition."""
         return self.arm, self.condition
 
@@ -76,7 +76,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study runs.
+    """The trials that a study runs.
 
     Attributes:
         templates: all that was composed, condition by condition, arm by arm, setting by setting.
@@ -100,20 +100,20 @@ class Plan:
 
     @cached_property
     def reported(self) -> tuple[Template, ...]:
-        """What is reported: one template for each arm and condition; none for an arm that is still to be tuned."""
+        """The reported templates, one for each arm and condition; none for an arm that is still to be tuned."""
         if self.spec.tune is None:
             return self.templates
-        chosen = {place: choice.values for place, choice in self.chosen.items()}
-        return tuple(each for each in self.templates if chosen.get(each.place) == each.values)
+        chosen = {where: choice.values for where, choice in self.chosen.items()}
+        return tuple(each for each in self.templates if chosen.get(each.arm_condition) == each.values)
 
     @cached_property
     def cells(self) -> tuple[PlannedTrial, ...]:
-        """What the report is about."""
+        """The trials that the report is about."""
         return tuple(self._cells(self.reported))
 
     @property
-    def conceivable(self) -> tuple[PlannedTrial, ...]:
-        """What the report may come to be about: every seed of every setting that could be chosen."""
+    def possible_cells(self) -> tuple[PlannedTrial, ...]:
+        """The trials that the report could be about: every seed of every setting that could be chosen."""
         return tuple(
             PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
             for each in self.templates
@@ -147,19 +147,19 @@ class Plan:
         reported = [each for each in self.reported if each.arm == self.spec.baseline]
         return with_seed((reported or baseline)[0].config, self.spec.seeds[0])
 
-    def settled(self, chosen: Mapping[ArmCondition, Choice]) -> Plan:
+    def with_choices(self, chosen: Mapping[ArmCondition, Choice]) -> Plan:
         """The plan with the setting of each arm."""
         return replace(self, chosen=chosen)
 
-    def reaching(self, seeds: int, places: Collection[ArmCondition] | None) -> Plan:
-        """The plan with the first `seeds` seeds of some places, or of all."""
-        chosen = {each.place for each in self.templates if places is None or each.place in places}
+    def with_seeds_at_look(self, seeds: int, arms: Collection[ArmCondition] | None) -> Plan:
+        """The plan with the first `seeds` seeds of some arms in their conditions, or of all."""
+        chosen = {each.arm_condition for each in self.templates if arms is None or each.arm_condition in arms}
         return replace(self, reach={**self.reach, **dict.fromkeys(chosen, seeds)})
 
     def _cells(self, templates: Sequence[Template]) -> Iterator[PlannedTrial]:
         first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
         for each in templates:
-            for seed in self.spec.seeds[: self.reach.get(each.place, first)]:
+            for seed in self.spec.seeds[: self.reach.get(each.arm_condition, first)]:
                 yield PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
 
     def _trial(self, template: Template, seed: int) -> Trial:
@@ -181,11 +181,11 @@ def make_trial(config: Config, composer: Composer | None = None, overrides: tupl
 
 
 def with_seed(node: Any, seed: int) -> Any:
-    """What was composed with the stand-in, with a seed."""
+    """A node that was composed with the placeholder, with a seed in its where."""
     if isinstance(node, dict):
         return {key: with_seed(value, seed) for key, value in node.items()}
     if isinstance(node, list):
         return [with_seed(value, seed) for value in node]
     if isinstance(node, str):
-        return node.replace(str(STANDIN), str(seed))
-    return seed if node == STANDIN and not isinstance(node, bool) else node
+        return node.replace(str(SEED_PLACEHOLDER), str(seed))
+    return seed if node == SEED_PLACEHOLDER and not isinstance(node, bool) else node

@@ -1,4 +1,4 @@
-"""A study from question to answer: its manifest, its missing trials, its report."""
+"""Runs a study: writes its manifest, launches the trials that the store lacks, and builds its report."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import announced, disclose, settled
+from swapformer.study.arm_differences import find_differences
 from swapformer.study.config import overrides as texts
-from swapformer.study.impossible_cells import said
 from swapformer.study.launch.launcher import Launch
-from swapformer.study.launch.missing_trials import RETRIES, run, status
+from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.study.manifest import make_manifest
+from swapformer.study.messages import composition_lines, impossible_lines, power_line, tuning_lines
 from swapformer.study.plan import Plan
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.tune import choose
@@ -39,12 +39,8 @@ class StudyFailed(Failed):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a study came to.
-
-    Attributes:
-        statuses: of each trial, by id.
-    """
+class StudyResult:
+    """The result of a run of a study: its report, and the status of each trial by id."""
 
     plan: Plan
     statuses: Mapping[str, str]
@@ -72,7 +68,7 @@ class Answer:
             )
 
 
-def answer(
+def run_study(
     plan: Plan,
     store: Store,
     provenance: Provenance,
@@ -80,63 +76,52 @@ def answer(
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
-) -> Answer:
+) -> StudyResult:
     """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
 
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
     """
-    for line in said(plan):
+    for line in impossible_lines(plan):
         log.warning("%s", line)
     store.prepare()
     nothing = StudyProgress((), store, quiet=True)
-    run((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
+    launch_missing((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
-    differences = disclose(plan)
-    _say(announced(plan, differences), quiet)
+    differences = find_differences(plan)
+    _say(composition_lines(plan, differences), quiet)
     if plan.spec.claims:
-        _say([decidable(plan.spec)], quiet)
+        _say([power_line(plan.spec)], quiet)
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
         write_manifest(folder, make_manifest(plan, provenance, differences))
         progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
-            run(trials, store, start, progress.tick, retries)
+            launch_missing(trials, store, start, progress.tick, retries)
 
     if plan.spec.tune is not None:
         attempt(plan.tuning_trials, "tuning trials")
-        plan = plan.settled(choose(plan, store))
-        differences = disclose(plan)
-        _say(settled(plan), quiet)
+        plan = plan.with_choices(choose(plan, store))
+        differences = find_differences(plan)
+        _say(tuning_lines(plan), quiet)
     from swapformer.report.build import build
-    from swapformer.report.statistics.sequential import undecided
+    from swapformer.report.statistics.sequential import undecided_arms
 
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
-        places = undecided(folder, store.runs_dir) if turn else None
-        if places is not None and not places:
+        arms = undecided_arms(folder, store.runs_dir) if turn else None
+        if arms is not None and not arms:
             break
-        plan = plan.reaching(seeds, places)
+        plan = plan.with_seeds_at_look(seeds, arms)
         attempt(plan.trials, "trials")
     write_manifest(folder, make_manifest(plan, provenance, differences))
     report = build(folder, store.runs_dir, plan.spec.published if publish else None)
     asked = [*plan.tuning_trials, *plan.trials]
-    return Answer(plan, {trial.id: status(trial, store) for trial in asked}, report)
+    return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, report)
 
 
 def _say(lines: Iterable[str], quiet: bool) -> None:
     for line in () if quiet else lines:
         print(f"swapformer: {line}", file=sys.stderr, flush=True)
-
-
-def decidable(spec: Spec) -> str:
-    """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
-    from swapformer.report.statistics.claims import parse as parse_claims
-    from swapformer.report.statistics.power import plan as power_plan
-    from swapformer.report.statistics.verdicts import ALPHA
-
-    claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)
-    planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
-    return f"if true differences lie two standard deviations off their margins, {planned}"
 
 
 def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics: Sequence[str] = ("val/loss",)) -> Spec:

@@ -1,8 +1,8 @@
-"""`study.yaml`: one question as a file. Parsing says everything that is wrong with it before anything is composed."""
+"""Parses `study.yaml`, the file of one question, and refuses what is wrong with it before anything is composed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import yaml
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
-from swapformer.study import roles
 from swapformer.study.comparison import (
     Matching,
     SearchSpace,
@@ -21,6 +20,8 @@ from swapformer.study.comparison import (
     parse_match,
     parse_seeds,
     parse_tune,
+    require_free,
+    require_one_role,
 )
 from swapformer.study.config import overrides as texts
 
@@ -69,6 +70,15 @@ class Spec:
     def conditions(self) -> dict[str, tuple[str, ...]]:
         """The cells of the grid: name → overrides; one without name or overrides where there is no grid."""
         return {", ".join(overrides): overrides for overrides in combinations(self.grid)}
+
+    @property
+    def roles(self) -> dict[str, Collection[str]]:
+        """Role → the keys that the study itself sets in it, beside what its arms set."""
+        return {
+            "tune": self.tune.values if self.tune else (),
+            "match": (self.match.key,) if self.match else (),
+            "grid": self.grid or (),
+        }
 
 
 def shipped() -> dict[str, Path]:
@@ -157,7 +167,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         match=parse_match(own.get("match")),
         grid=parse_grid(own.get("grid")),
     )
-    roles.check(spec)
+    _check_roles(spec)
     return spec
 
 
@@ -167,8 +177,30 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
         return spec
     reported, looks = parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
     found = replace(spec, seeds=reported, looks=looks)
-    roles.check(found)
+    _check_roles(found)
     return found
+
+
+def _check_roles(spec: Spec) -> None:
+    """Refuse a key with two roles, tuning seeds that are reported, and looks without claims."""
+    require_one_role(spec.roles)
+    require_free(spec.roles, spec.overrides, "`overrides`")
+    for arm, overrides in spec.arms.items():
+        require_free(spec.roles, overrides, f"arm {arm!r}")
+        if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
+            raise UsageError(f"arm {arm!r} must not set {spec.match.key}, which `match` solves; take it out of one")
+    if spec.match and len(spec.arms) == 1:
+        raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
+    if spec.tune and not spec.metrics[0].startswith("val/"):
+        raise UsageError(
+            f"`tune` chooses by the first metric, which must be one of validation (val/…), not {spec.metrics[0]}"
+        )
+    if spec.tune and (shared := sorted(set(spec.tune.seeds) & set(spec.seeds))):
+        raise UsageError(
+            f"seeds that tune must not be reported, but {', '.join(map(str, shared))} would be; choose others"
+        )
+    if spec.looks and not spec.claims:
+        raise UsageError("`looks` add seeds while claims are undecided, but this study has no claims; give seeds: N")
 
 
 def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:

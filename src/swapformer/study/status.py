@@ -1,4 +1,4 @@
-"""Where a study stands, read from its manifest and the store: also while another process runs it."""
+"""Status of a study, read from its manifest and the store: also while another process runs it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED)
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningTrial:
     """A trial that a process is running now.
 
     Attributes:
@@ -47,7 +47,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedTrial:
     """A trial that was started, has no result, and does not run: killed, interrupted or failed, with the reason."""
 
     trial: str
@@ -59,7 +59,7 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudyStatus:
     """The state of a study.
 
     Attributes:
@@ -74,8 +74,8 @@ class Standing:
     arms: Mapping[str, Mapping[str, int]]
     tuning: Mapping[str, int]
     impossible: Mapping[str, str]
-    running: Sequence[Running]
-    stopped: Sequence[Stopped]
+    running: Sequence[RunningTrial]
+    stopped: Sequence[StoppedTrial]
     left: float | None
 
     @property
@@ -84,7 +84,7 @@ class Standing:
         return sum((Counter(counts) for counts in (*self.arms.values(), self.tuning)), Counter[str]())
 
 
-def standing(folder: Path, store: Store) -> Standing:
+def study_status(folder: Path, store: Store) -> StudyStatus:
     """The state of the study in `folder`. Raises UsageError where its manifest cannot be read."""
     manifest = read_manifest(folder)
     tuning = tuning_cells(manifest)
@@ -99,7 +99,7 @@ def standing(folder: Path, store: Store) -> Standing:
     tried = Counter(statuses[cell] for cell in tuning)
     counts = sum(map(Counter, arms.values()), tried)
     waiting = sum(counts[status] for status in (MISSING, records.KILLED, records.INTERRUPTED))
-    return Standing(
+    return StudyStatus(
         study=manifest.name,
         arms=arms,
         tuning=dict(tried),
@@ -130,13 +130,13 @@ def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[
     return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
 
 
-def _stopped(cell: Cell, record: Record) -> Stopped:
-    return Stopped(
+def _stopped(cell: Cell, record: Record) -> StoppedTrial:
+    return StoppedTrial(
         cell.trial, arm_name(cell.arm, cell.condition), cell.seed, record.status, record.attempts, record.reason or ""
     )
 
 
-def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> Running:
+def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> RunningTrial:
     folder = store.directory(cell.trial)
     step, steps = newest_step(folder), _steps(read_config(folder))
     share = min(step / steps, 1.0) if steps else 0.0
@@ -145,7 +145,7 @@ def _running(cell: Cell, record: Record | None, store: Store, usual: float | Non
     else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
         fresh = record is not None and record.attempts == 1 and share > 0
         left = store.age(cell.trial) * (1 / share - 1) if fresh else None
-    return Running(
+    return RunningTrial(
         cell.trial, arm_name(cell.arm, cell.condition), cell.seed, step, steps, left, record.attempts if record else 1
     )
 
@@ -156,7 +156,7 @@ def _steps(config: Mapping[str, Any]) -> int | None:
     return steps if isinstance(steps, int) and steps > 0 else None
 
 
-def _left(running: Sequence[Running], waiting: int, usual: float | None) -> float | None:
+def _left(running: Sequence[RunningTrial], waiting: int, usual: float | None) -> float | None:
     """Time of all that is to be done / trials that run side by side."""
     own = [trial.left for trial in running if trial.left is not None]
     if not running or len(own) < len(running) or (waiting and usual is None):

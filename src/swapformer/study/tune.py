@@ -1,9 +1,9 @@
-"""Choose each arm's setting by the mean of the first metric over trials that are not reported."""
+"""Chooses each arm's setting by the mean of the first metric over trials that are not reported."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,18 +13,21 @@ from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.comparison import number
-from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Trial
-from swapformer.study.plan import Plan, Setting
+from swapformer.study.plan import Plan, Template
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A setting as its tuning trials ended: the values of those that have one, how many ended without (they diverged),
-    and how many have no result yet."""
+class SettingResult:
+    """The results of an arm's tuning trials with one setting.
 
-    place: ArmCondition
-    setting: Setting
+    Attributes:
+        values: of the first metric, of the trials that have one.
+        lost: how many ended without one: they diverged.
+        missing: how many have no result yet.
+    """
+
+    template: Template
     values: tuple[float, ...]
     lost: int
     missing: int
@@ -44,21 +47,23 @@ def choose(plan: Plan, store: Store) -> dict[ArmCondition, Choice]:
     Raises:
         UsageError: when no trial says which direction of the metric is good.
     """
-    by_place: dict[ArmCondition, list[Tried]] = {}
-    for each in (_tried(plan, template.place, template.setting, trials, store) for template, trials in plan.tuning):
-        by_place.setdefault(each.place, []).append(each)
-    complete = {place: all_of for place, all_of in by_place.items() if not any(each.missing for each in all_of)}
+    by_arm: dict[ArmCondition, list[SettingResult]] = {}
+    for template, trials in plan.tuning:
+        by_arm.setdefault(template.arm_condition, []).append(_result(plan, template, trials, store))
     direction = _direction(plan, store)
-    chosen = {place: min(all_of, key=lambda each: each.rank(direction)) for place, all_of in complete.items()}
-    return {place: _choice(best, complete[place]) for place, best in chosen.items()}
+    return {
+        arm: _choice(min(results, key=lambda each: each.rank(direction)), results)
+        for arm, results in by_arm.items()
+        if not any(each.missing for each in results)
+    }
 
 
-def _tried(plan: Plan, place: ArmCondition, setting: Setting, trials: Sequence[Trial], store: Store) -> Tried:
+def _result(plan: Plan, template: Template, trials: Sequence[Trial], store: Store) -> SettingResult:
     found = [store.read(trial.id) for trial in trials]
     ended = [record for record in found if record is not None and record.final]
     metric = plan.spec.metrics[0]
-    values = [record.metrics[metric] for record in ended if metric in record.metrics]
-    return Tried(place, setting, tuple(values), len(ended) - len(values), len(trials) - len(ended))
+    values = tuple(record.metrics[metric] for record in ended if metric in record.metrics)
+    return SettingResult(template, values, len(ended) - len(values), len(trials) - len(ended))
 
 
 def _direction(plan: Plan, store: Store) -> str:
@@ -72,16 +77,17 @@ def _direction(plan: Plan, store: Store) -> str:
     return next(iter(directions), "lower")
 
 
-def _choice(best: Tried, tried: Sequence[Tried]) -> Choice:
-    if not any(each.values for each in tried):
-        return Choice(*best.place, texts.values(best.setting), diverged=True)
-    return Choice(*best.place, texts.values(best.setting), tuple(_edges(best, [each.setting for each in tried])))
+def _choice(best: SettingResult, results: Sequence[SettingResult]) -> Choice:
+    arm, values = best.template.arm_condition, best.template.values
+    if not any(each.values for each in results):
+        return Choice(*arm, values, diverged=True)
+    return Choice(*arm, values, tuple(_edges(values, [each.template.values for each in results])))
 
 
-def _edges(best: Tried, settings: Sequence[Setting]) -> Iterator[str]:
+def _edges(best: Mapping[str, str], settings: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """The keys in which the chosen setting lies at the edge of the numbers that the arm has tried."""
-    for index, override in enumerate(best.setting):
-        numbers = {number(setting[index].partition("=")[2]) for setting in settings}
+    for key, value in best.items():
+        numbers = {number(setting[key]) for setting in settings}
         known = [each for each in numbers if each is not None]
-        if len(known) == len(numbers) > 1 and number(override.partition("=")[2]) in (min(known), max(known)):
-            yield texts.key(override)
+        if len(known) == len(numbers) > 1 and number(value) in (min(known), max(known)):
+            yield key

@@ -10,7 +10,7 @@ from swapformer.errors import UsageError
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
 from swapformer.task import TextTask
-from swapformer.task.baselines import measure
+from swapformer.task.ngram_baselines import measure
 from swapformer.tools.command_line import add_common
 
 

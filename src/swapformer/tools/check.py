@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from swapformer.conformance import FIRST, LAWS, Verdict, examine
+from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
 from swapformer.options import filled
@@ -129,7 +129,7 @@ def _node(slot: str, name: str) -> Any:
         return compose([*SMALL, override])["model"][slot]
 
 
-def _lines(verdicts: Sequence[Verdict]) -> list[str]:
+def _lines(verdicts: Sequence[LawVerdict]) -> list[str]:
     """A line for each law, up to a broken one without which the others mean nothing."""
     stop = next(
         (count for count, verdict in enumerate(verdicts, 1) if not verdict.holds and verdict.law in FIRST), None
@@ -138,6 +138,6 @@ def _lines(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"{_SIGNS[v.holds]} {v.law:{width}}  {v.message}".rstrip() for v in verdicts[:stop]]
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[LawVerdict]) -> str:
     counts = Counter(verdict.holds for verdict in verdicts)
     return f"laws: {counts[True]} hold, {counts[False]} broken, {counts[None]} not asked"

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from swapformer.errors import UsageError
 from swapformer.report.build import write
-from swapformer.report.page.versus_page import plain, render, show
-from swapformer.report.versus import Versus, compare, side
+from swapformer.report.page.versus_page import print_versus, render, versus_dict
+from swapformer.report.versus import Versus, compare, judge_study
 from swapformer.results.config import differences, read_config
 from swapformer.results.manifest import Manifest, manifest_path
 from swapformer.tools.command_line import store_of, study_folder
@@ -30,7 +30,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     labels = [folder.name for folder in folders]
     if labels[0] == labels[1]:  # of two stores
         labels = [str(folder) for folder in folders]
-    a, b = (side(label, folder, folder.parents[1]) for label, folder in zip(labels, folders, strict=True))
+    a, b = (judge_study(label, folder, folder.parents[1]) for label, folder in zip(labels, folders, strict=True))
     found = compare(a, b, differences(_config(a.manifest, folders[0]), _config(b.manifest, folders[1])))
     page = f"against_{folders[1].name}.html"
     (path,) = write(folders[0] / "report", {page: render(found)}, clean=False)
@@ -62,8 +62,8 @@ def _data_seed_is_seed(manifest: Manifest, runs_dir: Path) -> bool:
 
 def _print(found: Versus, path: Path, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**plain(found), "file": str(path)}, indent=1))
+        print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
         return
     console = Console()
-    show(found, console)
+    print_versus(found, console)
     console.print(str(path), soft_wrap=True, markup=False, highlight=False)

@@ -15,7 +15,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.tokens import Tokens
 from swapformer.random import stream
-from swapformer.report.figures.style import styles
+from swapformer.report.figures.style import arm_styles
 from swapformer.report.figures.svg import add_panel, label, new_figure, title
 from swapformer.training.assemble import build_model, build_plan
 
@@ -43,7 +43,7 @@ def curves(lines: Curves, name: str, x: str, y: str) -> Panel:
 
     def draw(figure: Figure, left: float, right: float) -> None:
         axes = add_panel(figure, left, 0.6, right, 0.75)
-        looks = styles(list(lines), next(iter(lines)), ordered=len(lines) > 3)
+        looks = arm_styles(list(lines), next(iter(lines)), ordered=len(lines) > 3)
         for key, (xs, ys) in lines.items():
             look = looks[key]
             axes.plot(xs.numpy(), ys.numpy(), color=look.color, linestyle=look.dash, linewidth=1.6, label=key)

@@ -14,7 +14,7 @@ from swapformer.results.config import read_config
 from swapformer.results.record import FINISHED
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.tools.command_line import add_common, store_of
-from swapformer.training.weights import weights_of
+from swapformer.training.weights import read_weights
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
     config = read_config(folder)
-    notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
+    notes = [*save(config, read_weights(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))

@@ -12,7 +12,7 @@ from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, load
 from swapformer.interop.tokeniser import FILE, read_tokeniser
 from swapformer.tools.command_line import add_common
-from swapformer.training.weights import write
+from swapformer.training.weights import write_weights
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             beside, tokens, weights = out.with_suffix(".json"), vocabulary.tokens, vocabulary.numbered(weights)
             write_text(beside, vocabulary.text)
             overrides += ["task/tokeniser=trained", f"task.tokeniser.path={beside}"]
-    write(out, weights, found.readout, tokens)
+    write_weights(out, weights, found.readout, tokens)
     if options.json:
         summary = {
             "file": str(out),

@@ -12,15 +12,15 @@ import torch
 
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
-from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
+from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import read_config
 from swapformer.results.store import Store
 from swapformer.task.base import Task
 from swapformer.tools.command_line import add_common
-from swapformer.training.data import draw_positions, positions_drawn_from
-from swapformer.training.restore import restore
+from swapformer.training.data import draw_positions, drawn_position_range
+from swapformer.training.weights import restore
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
         choose: Choose = greedy
         if options.temperature:
             choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
-        steps = write(model, prompt, options.tokens, choose, cache=not options.no_cache)
+        steps = generate(model, prompt, options.tokens, choose, cache=not options.no_cache)
         symbols = (int(step[0]) for step in steps)
     return takewhile(lambda symbol: symbol != task.end_token, symbols)
 
@@ -93,7 +93,7 @@ def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
     if model.reads_source:
         assert task.start_token is not None, "a task with a source has a token that answers begin with"
         source, ids = ids, torch.tensor([[task.start_token]])
-    drawn_from, length = positions_drawn_from(model), ids.shape[1] + options.tokens
+    drawn_from, length = drawn_position_range(model), ids.shape[1] + options.tokens
     positions = None if drawn_from is None else draw_positions(length, drawn_from, "sample", options.seed)
     return Prompt(ids, source=source, positions=positions)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from swapformer.errors import UsageError
 from swapformer.results.record import MISSING, STATUSES
 from swapformer.study.launch.progress import human
-from swapformer.study.status import Standing, standing
+from swapformer.study.status import StudyStatus, study_status
 from swapformer.tools.command_line import add_common, names_and_overrides, store_of, studies, study_folder
 
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(names) > 1:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
     chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
-    found = [standing(folder, store) for folder in chosen]
+    found = [study_status(folder, store) for folder in chosen]
     if not found:
         print(f"swapformer: no study in {store.studies}", file=sys.stderr)
     if options.json:
@@ -49,14 +49,14 @@ def parser() -> argparse.ArgumentParser:
     return add_common(made)
 
 
-def _summary(state: Standing) -> str:
+def _summary(state: StudyStatus) -> str:
     total = sum(state.counts.values())
     shown = ", ".join(f"{count} {status}" for status in _order(state) if (count := state.counts[status]))
     left = "" if state.left is None else f", about {human(state.left)} left"
     return f"{state.study}: {total} trials: {shown}{left}"
 
 
-def _details(state: Standing) -> Iterator[str]:
+def _details(state: StudyStatus) -> Iterator[str]:
     yield _summary(state)
     yield ""
     order = _order(state)
@@ -81,7 +81,7 @@ def _details(state: Standing) -> Iterator[str]:
         yield f"{lost.trial}  {lost.arm:{width}}  seed {lost.seed}  {lost.status}{attempts}: {lost.reason}"
 
 
-def _order(state: Standing) -> list[str]:
+def _order(state: StudyStatus) -> list[str]:
     """The statuses to show: finished, running and missing always, others where they occur."""
     always = ("finished", "running", MISSING)
     order = dict.fromkeys(("finished", *STATUSES, MISSING))

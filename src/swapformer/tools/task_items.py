@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from swapformer.interface import MAIN
-from swapformer.task.base import Batch, Places, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, target_mask
 from swapformer.task.overlap import overlap
 
 SHOWN = 5
@@ -43,7 +43,7 @@ def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:
     if batch.source is not None:
         yield f"  source: {_inputs_text(task, batch.source, row)}"
     targets = batch.targets[row]
-    targeted = scored(targets)
+    targeted = target_mask(targets)
     if task.predicts_next and targets.dim() == 1 and not targets.is_floating_point():
         inputs = _present(batch, row)
         marks = [False, *targeted[: len(inputs)].tolist()]
@@ -57,12 +57,12 @@ def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:
         yield f"    {name}: {' '.join(map(str, tag[row][: len(_present(batch, row))].tolist()))}"
 
 
-def _present(given: Places, row: int) -> Tensor:
+def _present(given: Sequences, row: int) -> Tensor:
     """The inputs of a row without padding."""
     return given.inputs[row] if given.padding is None else given.inputs[row][~given.padding[row]]
 
 
-def _inputs_text(task: Task, given: Places, row: int) -> str:
+def _inputs_text(task: Task, given: Sequences, row: int) -> str:
     inputs = _present(given, row)
     return (
         str([round(value, 3) for value in inputs.flatten().tolist()])

@@ -9,7 +9,7 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.figures.prices import Price, Standing, prices, standings
+from swapformer.report.figures.pareto import CostAxis, ParetoRank, known_costs, pareto_ranks
 from swapformer.results.costs import Measured
 
 #: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
@@ -33,10 +33,10 @@ def built(root: Path, lost: str = "", directions: Mapping[str, str] | None = Non
     return build(store.study, store.runs)
 
 
-def found(report: Report) -> dict[str, Standing]:
+def found(report: Report) -> dict[str, ParetoRank]:
     scene = report.views[0].scene
-    (price,) = prices(scene, {}, {})
-    return standings(scene, "val/loss", price)
+    (price,) = known_costs(scene, {}, {})
+    return pareto_ranks(scene, "val/loss", price)
 
 
 def test_the_front_holds_what_nothing_beats_and_doubt_is_not_called_defeat(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_time_is_no_cheaper_than_its_spread(tmp_path: Path) -> None:
     apart = {"good": timed(1.0, 1.1), "beaten": timed(2.0, 2.1)}
     mixed = {"good": timed(1.0, 2.05), "beaten": timed(2.0, 2.1)}
     for times, standing in ((apart, "beaten"), (mixed, "open")):
-        (price,) = [each for each in prices(scene, {}, times) if each.slug == "time"]
-        assert standings(scene, "val/loss", price) == {"good": "front", "beaten": standing}
+        (price,) = [each for each in known_costs(scene, {}, times) if each.slug == "time"]
+        assert pareto_ranks(scene, "val/loss", price) == {"good": "front", "beaten": standing}
 
 
 @pytest.mark.parametrize(("value", "text"), [(100.0, "100"), (300.0, "300")])
@@ -88,4 +88,4 @@ def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: f
         x, y, words = told[row.arm]
         assert (x, y) == ([row.parameters], pytest.approx([summary.mean]))
         assert words == f"{summary.text} {summary.interval_text}, {row.parameters:.0f} parameters"
-    assert Price("", "", "", {}).values == {} and any(t[0] == [value] and text in t[2] for t in told.values())
+    assert CostAxis("", "", {}).values == {} and any(t[0] == [value] and text in t[2] for t in told.values())

@@ -11,7 +11,7 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.figures.probe_figures import pooled
+from swapformer.report.figures.probe_figures import pool_positions
 
 
 def with_artifact(root: Path, probe: str, data: dict[str, list[Any]]) -> Report:
@@ -60,7 +60,7 @@ def test_loss_by_position_takes_the_longest_set_and_leaves_unasked_places_out(tm
 def test_neighbouring_places_are_put_together_by_their_targets() -> None:
     """A thousand places with 1 or 3 targets each: every group's mean counts each target once."""
     loss, count = np.arange(1000.0), np.where(np.arange(1000) % 2, 3, 1)
-    found = pooled(loss.tolist(), count.tolist())
+    found = pool_positions(loss.tolist(), count.tolist())
     assert len(found) == 48
     groups = np.array_split(np.arange(1000), 48)
     expected = [np.average(loss[group], weights=count[group]) for group in groups]

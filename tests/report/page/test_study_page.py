@@ -16,7 +16,7 @@ from report.store import Store
 from report.test_build import Tags
 from swapformer.report.build import Report, build
 from swapformer.report.page import template
-from swapformer.report.statistics.power import plan
+from swapformer.report.statistics.power import power_plan
 
 SETTINGS = ("1e-3", "3e-3", "1e-2")
 SIZES = ("nano", "micro")
@@ -160,7 +160,7 @@ def looking(root: Path, **more: Any) -> Report:
 def test_what_seeds_could_decide_is_planned_at_the_error_of_one_look(tmp_path: Path) -> None:
     report = looking(tmp_path)
     claims = [verdict.claim for verdict in report.views[0].verdicts]
-    planned, careless = (plan(claims, 8, alpha=alpha) for alpha in (0.025, 0.05))
+    planned, careless = (power_plan(claims, 8, alpha=alpha) for alpha in (0.025, 0.05))
     assert str(planned) != str(careless)
     assert any(str(planned) in sentence for sentence in report.as_dict()["design"])
 

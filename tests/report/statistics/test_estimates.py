@@ -12,12 +12,12 @@ from statsmodels.stats.multitest import multipletests
 
 from swapformer.report.statistics import small_samples
 from swapformer.report.statistics.estimates import (
-    Both,
     IdenticalEstimate,
     MeanEstimate,
-    Opened,
+    OpenEstimate,
     RateEstimate,
-    Unknown,
+    UnknownEstimate,
+    WiderEstimate,
     mean_estimate,
 )
 
@@ -59,7 +59,7 @@ def test_the_t_interval_covers_95_percent_at_5_seeds() -> None:
 
 def test_a_single_seed_has_no_interval() -> None:
     assert small_samples.t_interval(np.array([1.0])) == (-math.inf, math.inf)
-    assert isinstance(mean_estimate(np.array([1.0])), Unknown)
+    assert isinstance(mean_estimate(np.array([1.0])), UnknownEstimate)
     assert mean_estimate(np.array([1.0])).p_above(-1e9) == 1.0
 
 
@@ -69,11 +69,11 @@ def test_a_single_seed_has_no_interval() -> None:
         MeanEstimate(0.3, 6, 0.11),
         IdenticalEstimate(0.5, 6),
         IdenticalEstimate(0.5, 6, -1.0, 1.0),
-        Both(MeanEstimate(0.3, 6, 0.11), IdenticalEstimate(0.3, 6, -1.0, 1.0)),
+        WiderEstimate(MeanEstimate(0.3, 6, 0.11), IdenticalEstimate(0.3, 6, -1.0, 1.0)),
         RateEstimate(5, 8),
         RateEstimate(-3, 8),
         RateEstimate(8, 8),
-        Opened(MeanEstimate(0.3, 6, 0.11), below=False, above=True),
+        OpenEstimate(MeanEstimate(0.3, 6, 0.11), below=False, above=True),
     ],
     ids=lambda e: type(e).__name__,
 )

@@ -12,8 +12,7 @@ from statsmodels.stats.anova import AnovaRM
 
 from report.statistics.test_verdicts import evidence
 from swapformer.report.statistics.claims import parse
-from swapformer.report.statistics.grid_effects import effects
-from swapformer.report.statistics.grid_verdict import everywhere
+from swapformer.report.statistics.grid import grid_effects, grid_verdicts
 from swapformer.report.statistics.verdicts import judge
 
 CONDITIONS = {f"size={s}, lr={r}": {"size": s, "lr": r} for s in ("s", "l") for r in ("1", "2")}
@@ -34,7 +33,7 @@ def values(n: int = 8) -> dict[str, dict[str, np.ndarray]]:
 
 def test_effects_are_paired_t_intervals_of_contrasts_over_seeds() -> None:
     rows = values()
-    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and found.contrasts == ("size: l − s", "lr: 2 − 1")
     (arm,) = found.arms
     d = np.array([row["b"] - row["a"] for row in rows.values()])  # s1, s2, l1, l2
@@ -52,7 +51,7 @@ def test_effects_are_paired_t_intervals_of_contrasts_over_seeds() -> None:
 def test_the_analysis_of_variance_agrees_with_the_contrasts() -> None:
     """With two levels each, every term has one degree of freedom, so that F = t² and p is that of the paired t test."""
     rows = values()
-    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and found.seeds == 8
     terms = {term.name: term for term in found.terms}
     assert set(terms) == {"arm", "size", "lr", "arm × size", "arm × lr", "size × lr", "arm × size × lr"}
@@ -66,10 +65,10 @@ def test_the_analysis_of_variance_agrees_with_the_contrasts() -> None:
 def test_a_seed_that_is_missing_anywhere_is_left_out_of_what_needs_all() -> None:
     rows = values()
     rows["size=l, lr=2"]["b"][3] = np.nan
-    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and (found.seeds, found.arms[0].main.n) == (7, 7)
     lonely = {name: evidence({arm: row[:1] for arm, row in each.items()}) for name, each in values().items()}
-    found = effects("val/loss", "a", CONDITIONS, lonely)
+    found = grid_effects("val/loss", "a", CONDITIONS, lonely)
     assert found is not None and found.terms == ()
 
 
@@ -86,7 +85,7 @@ def three_levels(n: int = 7) -> tuple[dict[str, dict[str, str]], dict[str, dict[
 
 def test_interactions_are_against_the_first_level() -> None:
     conditions, rows = three_levels()
-    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and found.contrasts == ("k: 2 − 1", "k: 3 − 1", "r: y − x")
     d = np.array([row["b"] - row["a"] for row in rows.values()])  # 1x 1y 2x 2y 3x 3y
     expected = [d[[2, 3]].mean() - d[[0, 1]].mean(), d[[4, 5]].mean() - d[[0, 1]].mean()]
@@ -95,7 +94,7 @@ def test_interactions_are_against_the_first_level() -> None:
 
 def test_the_analysis_of_variance_is_statsmodels() -> None:
     conditions, rows = three_levels()
-    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
     assert found is not None
     data = pd.DataFrame([
         {"value": value, "seed": seed, "arm": arm, **conditions[name]}
@@ -113,7 +112,7 @@ def test_the_analysis_of_variance_is_statsmodels() -> None:
 def test_unequal_variances_cost_degrees_of_freedom_as_greenhouse_and_geisser_say() -> None:
     """Their ε from the covariance of the raw levels, as textbooks give it (Maxwell and Delaney, chapter 11)."""
     conditions, rows = three_levels()
-    found = effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", conditions, {name: evidence(row) for name, row in rows.items()})
     assert found is not None
     means = np.stack([np.mean([row[arm] for row in rows.values()], axis=0) for arm in "abc"])
     s, k = np.cov(means), 3
@@ -128,14 +127,14 @@ def test_effects_are_open_where_they_would_flatter_an_arm_that_lost_trials() -> 
     rows = values()
     last = "size=l, lr=2"
     seen = {name: evidence(row, diverged={"b": [1, 2]} if name == last else {}) for name, row in rows.items()}
-    found = effects("val/loss", "a", CONDITIONS, seen)
+    found = grid_effects("val/loss", "a", CONDITIONS, seen)
     assert found is not None
     (arm,) = found.arms
     assert math.isfinite(arm.main.lower) and arm.main.upper == math.inf
     size, rate = arm.interactions
     assert size.upper == rate.upper == math.inf and math.isfinite(size.lower) and math.isfinite(rate.lower)
     first = {name: evidence(row, diverged={"b": [1]} if name == "size=s, lr=1" else {}) for name, row in rows.items()}
-    found = effects("val/loss", "a", CONDITIONS, first)
+    found = grid_effects("val/loss", "a", CONDITIONS, first)
     assert found is not None and found.arms[0].interactions[0].lower == -math.inf
 
 
@@ -145,14 +144,14 @@ def test_arms_that_are_impossible_somewhere_or_have_too_few_seeds_are_named() ->
         row["c"] = np.full(8, math.nan)
         if name.startswith("size=s"):
             row["d"] = row["a"]
-    found = effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
+    found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and (found.impossible, found.few, found.seeds) == (("d",), ("c",), 8)
     assert found.terms, "the others are analysed all the same"
 
 
 def test_seeds_whose_trials_ran_in_several_environment_classes_are_not_analysed() -> None:
     classes = {"a": ["cpu"] * 8, "b": ["gpu"] * 4 + ["cpu"] * 4}
-    found = effects(
+    found = grid_effects(
         "val/loss", "a", CONDITIONS, {name: evidence(row, classes=classes) for name, row in values().items()}
     )
     assert found is not None and (found.seeds, found.arms[0].main.n) == (4, 4)
@@ -171,7 +170,7 @@ def test_a_verdict_holds_everywhere_or_depends_or_is_open(differences: tuple[flo
         name: judge(claims, evidence({"a": np.zeros(8), "b": difference + noise}))
         for name, difference in zip(("k=1", "k=2"), differences, strict=True)
     }
-    (found,) = everywhere(claims, verdicts)
+    (found,) = grid_verdicts(claims, verdicts)
     assert found.outcome == outcome
     expected = {
         "supported": "Supported in both conditions.",

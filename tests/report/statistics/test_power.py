@@ -10,7 +10,7 @@ from scipy import optimize, stats
 from statsmodels.stats.power import TTestPower
 
 from swapformer.report.statistics.claims import parse
-from swapformer.report.statistics.power import plan, power, seeds_range, seeds_to_decide
+from swapformer.report.statistics.power import power, power_plan, seeds_range, seeds_to_decide
 
 CLAIMS = parse(
     [{"text": str(i), "worse": {"arm": "a", "than": "b", "metric": "m", "margin": 0.1}} for i in range(4)], "ab", "m"
@@ -53,16 +53,16 @@ def test_power_stays_a_probability_far_out() -> None:
 
 
 def test_a_plan_counts_the_claims_that_its_seeds_could_decide() -> None:
-    assert plan(CLAIMS, 8, effect=5.0).decidable == 4
-    assert plan(CLAIMS, 8, effect=0.2).decidable == 0
-    assert plan(CLAIMS, 1, effect=100.0).decidable == 0
-    assert plan([], 8).needed == 2
+    assert power_plan(CLAIMS, 8, effect=5.0).decidable == 4
+    assert power_plan(CLAIMS, 8, effect=0.2).decidable == 0
+    assert power_plan(CLAIMS, 1, effect=100.0).decidable == 0
+    assert power_plan([], 8).needed == 2
 
 
 def test_a_plan_names_the_seeds_that_would_do() -> None:
-    short = plan(CLAIMS, 3, effect={"m": 0.03}, sd={"m": 0.02})
+    short = power_plan(CLAIMS, 3, effect={"m": 0.03}, sd={"m": 0.02})
     assert short.decidable < 4 and short.needed is not None
-    assert plan(CLAIMS, short.needed, effect=0.03, sd=0.02).decidable == 4
+    assert power_plan(CLAIMS, short.needed, effect=0.03, sd=0.02).decidable == 4
     assert str(short.needed) in str(short)
     assert power(short.detectable, 1.0, 3, 0.05 / 4) == pytest.approx(0.8, abs=0.01)
 
@@ -75,8 +75,8 @@ def test_a_claim_against_many_or_with_two_edges_needs_more_than_one_with_one() -
         for other in ("best", "a1")
     )
     for claims, others, edges in ((best, 9, 1), (pair, 1, 2)):
-        seeds = plan(claims, 5).needed if plan(claims, 5).needed else 0
-        assert seeds and plan(claims, seeds).decidable == 1 and plan(claims, seeds - 1).decidable == 0
+        seeds = power_plan(claims, 5).needed if power_plan(claims, 5).needed else 0
+        assert seeds and power_plan(claims, seeds).decidable == 1 and power_plan(claims, seeds - 1).decidable == 0
         samples = np.random.default_rng(1).normal(0, 1, (4000, others, seeds))
         half = stats.t.ppf(0.975, seeds - 1) * samples.std(axis=2, ddof=1) / math.sqrt(seeds)
         inside = samples.mean(axis=2) + half < 2.0
@@ -91,15 +91,17 @@ def test_a_claim_of_equivalence_may_fail_at_either_edge() -> None:
         "worse": {"arm": "a", "than": "b", "metric": "m", "margin": 1},
     }
     enough = least(0.05, 6) * 1.001
-    found = [plan(parse([{"text": "t", kind: body}], "ab", "m"), 6, effect=enough) for kind, body in bodies.items()]
+    found = [
+        power_plan(parse([{"text": "t", kind: body}], "ab", "m"), 6, effect=enough) for kind, body in bodies.items()
+    ]
     assert [each.decidable for each in found] == [0, 1]
 
 
 def test_rates_are_planned_by_their_exact_test() -> None:
     """Always against never: 2^(1 - n) / 1 is McNemar's p of n seeds that all differ, and 6 are the first below 5 %."""
     claims = parse([{"text": "t", "diverges": {"arm": "a", "than": "b", "margin": 0}}], "ab", [])
-    assert [plan(claims, seeds).decidable for seeds in (5, 6)] == [0, 1]
-    assert plan(claims, 2).needed == 6
+    assert [power_plan(claims, seeds).decidable for seeds in (5, 6)] == [0, 1]
+    assert power_plan(claims, 2).needed == 6
 
 
 def test_claims_share_the_error_by_holms_steps() -> None:
@@ -111,9 +113,9 @@ def test_claims_share_the_error_by_holms_steps() -> None:
         [{"text": n, "worse": {"arm": "a", "than": "b", "metric": n, "margin": 0.1}} for n in names], "ab", names
     )
     exact = dict(zip(names, (border * 1.001 for border in borders), strict=True))
-    assert plan(claims, seeds, effect=exact).decidable == m
-    assert plan(claims, seeds, effect={**exact, "m0": borders[0] * 0.99}).decidable == 0
-    assert plan(claims, seeds, effect={**exact, "m1": borders[1] * 0.99}).decidable == 1
+    assert power_plan(claims, seeds, effect=exact).decidable == m
+    assert power_plan(claims, seeds, effect={**exact, "m0": borders[0] * 0.99}).decidable == 0
+    assert power_plan(claims, seeds, effect={**exact, "m1": borders[1] * 0.99}).decidable == 1
 
 
 def least(alpha: float, seeds: int) -> float:

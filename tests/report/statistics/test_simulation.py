@@ -24,7 +24,7 @@ from report.store import Store
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.claims import Claim, parse
 from swapformer.report.statistics.estimates import FloatArray
-from swapformer.report.statistics.power import plan
+from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import judge_all
 from swapformer.report.statistics.small_samples import t_interval
 from swapformer.report.statistics.verdicts import judge
@@ -91,7 +91,7 @@ def test_equivalence_can_be_shown_and_is_rarely_claimed_of_what_lies_at_the_marg
     claim = parse(
         [{"text": "same", "within": {"arm": "a", "of": "b", "metric": "val/loss", "margin": 0.2}}], "ab", ["val/loss"]
     )
-    assert plan(claim, 8, effect=0.2, sd=0.1).decidable == 1
+    assert power_plan(claim, 8, effect=0.2, sd=0.1).decidable == 1
     generator = np.random.default_rng(2)
     for truth, least, most in ((0.0, 0.8, 1.0), (0.2, 0.0, 0.05)):
         runs = generator.normal(truth, 0.1, (400, 8))
@@ -131,9 +131,10 @@ def test_three_looks_together_err_with_5_percent_at_most() -> None:
     assert looked(looks, 0.05, seed=3) > 0.08, "uncorrected looks err more often, so the correction does something"
 
 
-def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("studies", [100, pytest.param(400, marks=pytest.mark.evidence)])
+def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most(studies: int, tmp_path: Path) -> None:
     """The whole procedure, claims that are decided leaving the family: two are true and clear, three at the border."""
-    looks, claims, studies = [5, 8, 11], family(5), 400
+    looks, claims = [5, 8, 11], family(5)
     store = Store(tmp_path, {"b": [], **{f"a{i}": [] for i in range(5)}}, "b", ["val/loss"], range(looks[-1]))
     store.manifest = {"looks": looks}
     store.write(lambda arm, seed: {"val/loss": 0.0})

@@ -19,7 +19,7 @@ from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.child import Child
 from swapformer.study.launch.local import POLL, LocalLauncher, short_sockets
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slots import Slot
 from swapformer.study.launch.trial import Trial
 
@@ -94,7 +94,7 @@ def test_the_time_limit_holds_for_a_trial_whose_fork_server_has_died(
 
     launch = launcher(store)
     launch.tick, launch.time_limit = kill, 2 / 60
-    run([trial], store, launch)
+    launch_missing([trial], store, launch)
     assert len(killed) == len(fakes.runs(journal)) == 1
     found = read(store, trial.id)
     assert found.status == "interrupted" and (found.reason or "").startswith("it ran into the time limit")
@@ -113,7 +113,7 @@ def test_a_trial_that_dies_after_its_fork_server_was_killed_and_is_tried_again(s
 
     launch = launcher(store)
     launch.tick = kill
-    run([trial], store, launch)
+    launch_missing([trial], store, launch)
     found = read(store, trial.id)
     assert (found.status, len(killed)) == ("finished", 2)
     assert [note.partition(";")[0] for note in found.notes] == [
@@ -137,7 +137,7 @@ def test_a_trial_knows_which_packages_are_allowed_now_and_not_when_the_server_be
     for seed, packages in enumerate(["my_parts", "my_parts,theirs"]):
         monkeypatch.setenv("SWAPFORMER_PACKAGES", packages)
         trial = fakes.trial(journal, seed, "show packages")
-        run([trial], store, launcher(store))
+        launch_missing([trial], store, launcher(store))
         found.append((store.directory(trial.id) / "packages").read_text())
     assert found == ["my_parts", "my_parts,theirs"]
 

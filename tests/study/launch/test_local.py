@@ -18,7 +18,7 @@ from study.parents import parent, statuses, wait_until
 from swapformer.results.record import Record, now
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial
 
 
@@ -29,7 +29,7 @@ def launcher(store: Store, slots: int = 2) -> LocalLauncher:
 def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(store: Store, journal: Path) -> None:
     behaviours = ["finish", "killed", "diverge", "fail", "killed once", "misuse", "exit", "finish"]
     trials = [fakes.trial(journal, seed=seed, behaviour=behaviour) for seed, behaviour in enumerate(behaviours)]
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     expected = ["finished", "killed", "diverged", "failed", "finished", "failed", "interrupted", "finished"]
     assert statuses(trials, store) == expected
     attempts = Counter(fakes.runs(journal))
@@ -41,15 +41,15 @@ def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(stor
 
 def test_a_second_run_trains_only_what_has_no_result(store: Store, journal: Path) -> None:
     trials = [fakes.trial(journal, seed=seed) for seed in range(3)]
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     assert len(fakes.runs(journal)) == 3
 
     def refuse(missing: Sequence[Trial]) -> None:
         raise AssertionError(missing)
 
-    run(trials, store, refuse)
+    launch_missing(trials, store, refuse)
     more = [*trials, fakes.trial(journal, seed=3)]
-    run(more, store, launcher(store))
+    launch_missing(more, store, launcher(store))
     assert fakes.runs(journal)[3:] == [more[3].id]
 
 
@@ -60,7 +60,7 @@ def test_what_a_launcher_says_is_not_believed(store: Store, journal: Path, caplo
         launcher(store)(missing[:1])
         raise RuntimeError("connection lost")
 
-    run(trials, store, half)
+    launch_missing(trials, store, half)
     assert statuses(trials, store) == ["finished", "finished"]
     assert caplog.text.count("connection lost") == 2
     assert len(fakes.runs(journal)) == 2
@@ -69,7 +69,7 @@ def test_what_a_launcher_says_is_not_believed(store: Store, journal: Path, caplo
 def test_a_launcher_that_does_nothing_is_tried_twice_and_not_for_ever(store: Store, journal: Path) -> None:
     calls: list[int] = []
     trials = [fakes.trial(journal)]
-    run(trials, store, lambda missing: calls.append(len(missing)))
+    launch_missing(trials, store, lambda missing: calls.append(len(missing)))
     assert calls == [1, 1]
     assert statuses(trials, store) == ["missing"]
 
@@ -93,7 +93,7 @@ def test_a_trial_that_failed_in_a_process_that_shares_the_work_is_not_tried_agai
     thread = threading.Thread(target=other, args=(claimed,))
     thread.start()
     claimed.wait()
-    run([trial], store, lambda trials: launched.extend(t.id for t in trials), lambda running: watched.set())
+    launch_missing([trial], store, lambda trials: launched.extend(t.id for t in trials), lambda running: watched.set())
     thread.join()
     assert (launched, statuses([trial], store)) == ([], ["failed"])
 
@@ -103,7 +103,7 @@ def test_a_trial_that_failed_before_this_run_is_tried_once_more(store: Store, jo
     for trial in trials:
         store.directory(trial.id).mkdir()
         store.write(Record(trial.id, "failed", seed=0, started=now()))
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     assert statuses(trials, store) == ["finished", "failed"]
     assert Counter(fakes.runs(journal)) == {trial.id: 1 for trial in trials}
 
@@ -126,7 +126,7 @@ def test_children_survive_a_killed_parent_and_a_new_one_shares_and_reuses(store:
     first.wait()
     trials = [fakes.trial(journal, seed=seed, sleep=1.0) for seed in range(4)]
     assert statuses(trials, store).count("running") == 2  # the orphans hold their claims
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     assert statuses(trials, store) == ["finished"] * 4
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
 
@@ -191,5 +191,5 @@ def test_a_call_after_one_that_was_broken_off_has_the_slots_that_are_left(store:
 
     launch = launcher(store)
     launch.tick = watch
-    run(trials, store, launch)
+    launch_missing(trials, store, launch)
     assert (statuses(trials, store), most) == (["finished"] * 4, 2)

@@ -14,7 +14,7 @@ from study.parents import read, statuses
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 
 SECOND = 1 / 60
 """In minutes."""
@@ -29,12 +29,12 @@ def test_a_trial_that_runs_into_the_limit_is_interrupted_once_and_goes_on_when_a
 ) -> None:
     trials = [fakes.trial(journal, 0, "hang once"), fakes.trial(journal, 1)]
     started = time.monotonic()
-    run(trials, store, launcher(store, 2 * SECOND))
+    launch_missing(trials, store, launcher(store, 2 * SECOND))
     assert time.monotonic() - started < 20
     assert statuses(trials, store) == ["interrupted", "finished"]
     assert read(store, trials[0].id).reason == "it ran into the time limit of 0.0333333 minutes"
     assert Counter(fakes.runs(journal))[trials[0].id] == 1, "it is not tried for ever"
-    run(trials, store, launcher(store, 2 * SECOND))
+    launch_missing(trials, store, launcher(store, 2 * SECOND))
     assert statuses(trials, store) == ["finished", "finished"]
     record = read(store, trials[0].id)
     assert record.attempts == 2
@@ -46,7 +46,7 @@ def test_a_trial_that_does_not_stop_at_the_limit_is_killed_and_not_retried(
 ) -> None:
     monkeypatch.setattr("swapformer.study.launch.child.GRACE", 0.5)
     trials = [fakes.trial(journal, 0, "deaf")]
-    run(trials, store, launcher(store, 2 * SECOND))
+    launch_missing(trials, store, launcher(store, 2 * SECOND))
     assert statuses(trials, store) == ["interrupted"]
     reason = read(store, trials[0].id).reason
     assert reason is not None and reason.endswith("minutes, did not stop within 0.5 s, and was killed")
@@ -55,7 +55,7 @@ def test_a_trial_that_does_not_stop_at_the_limit_is_killed_and_not_retried(
 
 def test_a_probe_that_runs_into_the_limit_leaves_the_training_finished_and_a_note(store: Store, journal: Path) -> None:
     trial = fakes.trial(journal, probes={"slow": "slow"})
-    run([trial], store, launcher(store, 2 * SECOND))
+    launch_missing([trial], store, launcher(store, 2 * SECOND))
     record = read(store, trial.id)
     assert (record.status, statuses([trial], store)) == ("finished", ["failed"])
     assert record.notes == ("probes: it ran into the time limit of 0.0333333 minutes",)
@@ -67,7 +67,7 @@ def test_a_killed_trial_is_retried_as_often_as_asked_and_nothing_else_is(
 ) -> None:
     behaviours = ["killed", "diverge", "fail", "misuse", "exit", "finish"]
     trials = [fakes.trial(journal, seed, behaviour) for seed, behaviour in enumerate(behaviours)]
-    run(trials, store, launcher(store), retries=retries)
+    launch_missing(trials, store, launcher(store), retries=retries)
     attempts = Counter(fakes.runs(journal))
     assert [attempts[trial.id] for trial in trials] == [1 + retries, 1, 1, 1, 1, 1]
     killed = read(store, trials[0].id)
@@ -79,5 +79,5 @@ def test_settings_without_sense_are_refused(store: Store, journal: Path, caplog:
     with pytest.raises(UsageError, match="time_limit must be more than 0 minutes, but 0 was given"):
         launcher(store, 0)
     with pytest.raises(UsageError, match="retries must be at least 0, but -1 was given"), caplog.at_level(logging.INFO):
-        run([fakes.trial(journal)], store, launcher(store), retries=-1)
+        launch_missing([fakes.trial(journal)], store, launcher(store), retries=-1)
     assert fakes.runs(journal) == []

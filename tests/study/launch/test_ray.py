@@ -19,7 +19,7 @@ from study.parents import PATH, parent, read, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.ray import RayLauncher
 
 pytestmark = [
@@ -70,7 +70,7 @@ def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(stor
     behaviours = ["finish", "killed", "diverge", "fail", "killed once", "misuse", "exit", "finish"]
     trials = [fakes.trial(journal, seed=seed, behaviour=behaviour) for seed, behaviour in enumerate(behaviours)]
     running: list[int] = []
-    run(trials, store, launcher(store, slots=2, tick=lambda now: running.append(len(now))))
+    launch_missing(trials, store, launcher(store, slots=2, tick=lambda now: running.append(len(now))))
     expected = ["finished", "killed", "diverged", "failed", "finished", "failed", "interrupted", "finished"]
     assert statuses(trials, store) == expected
     attempts = Counter(fakes.runs(journal))
@@ -83,22 +83,22 @@ def test_one_task_at_a_time_where_a_trial_takes_all_cores(store: Store, journal:
     trials = [fakes.trial(journal, seed=seed, sleep=0.5) for seed in range(2)]
     running: list[int] = []
     cores = os.cpu_count() or 1
-    run(trials, store, launcher(store, num_cpus=cores, tick=lambda now: running.append(len(now))))
+    launch_missing(trials, store, launcher(store, num_cpus=cores, tick=lambda now: running.append(len(now))))
     assert statuses(trials, store) == ["finished"] * 2 and max(running) == 1
 
 
 def test_what_this_machine_does_not_have_is_refused_instead_of_waited_for(store: Store, journal: Path) -> None:
     with pytest.raises(UsageError, match=r"num_cpus=1000, but Ray has \d+ here; give hydra.launcher.num_cpus"):
-        run([fakes.trial(journal)], store, launcher(store, num_cpus=1000))
+        launch_missing([fakes.trial(journal)], store, launcher(store, num_cpus=1000))
     with pytest.raises(UsageError, match=r"num_gpus=0.5"):
-        run([fakes.trial(journal)], store, launcher(store, num_gpus=0.5))
+        launch_missing([fakes.trial(journal)], store, launcher(store, num_gpus=0.5))
     with pytest.raises(ValueError, match="bogus"):
         launcher(store, options={"bogus": 1})([fakes.trial(journal)])
 
 
 def test_a_trial_that_runs_into_its_limit_is_interrupted_alone(store: Store, journal: Path) -> None:
     trials = [fakes.trial(journal, 0, "hang"), fakes.trial(journal, 1)]
-    run(trials, store, launcher(store, time_limit=0.05))
+    launch_missing(trials, store, launcher(store, time_limit=0.05))
     assert statuses(trials, store) == ["interrupted", "finished"]
     assert read(store, trials[0].id).reason == "it ran into the time limit of 0.05 minutes"
 
@@ -123,7 +123,7 @@ def test_trials_stop_with_the_process_that_has_started_ray_and_can_be_resumed(st
     process.wait()
     wait_until(lambda: not store.locked(trial.id), 60)
     assert statuses([trial], store) == ["killed"]
-    run([trial], store, launcher(store))
+    launch_missing([trial], store, launcher(store))
     assert statuses([trial], store) == ["finished"]
 
 

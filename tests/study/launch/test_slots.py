@@ -12,7 +12,7 @@ from study.parents import statuses
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slots import make_slots, visible_gpus
 from swapformer.study.launch.trial import Trial
 
@@ -140,7 +140,7 @@ def test_a_trial_sees_its_own_devices_alone(tmp_path: Path, driver: Path) -> Non
     trials = [on_gpus(tmp_path / "journal", seed=seed) for seed in range(2)]
     for trial in trials:
         trial.config["behaviour"] = "show devices"
-    run(trials, store, LocalLauncher(store, fakes.PROVENANCE, work=fakes.WORK, gpus=[2, 0]))
+    launch_missing(trials, store, LocalLauncher(store, fakes.PROVENANCE, work=fakes.WORK, gpus=[2, 0]))
     assert statuses(trials, store) == ["finished", "finished"]
     seen = [(store.directory(trial.id) / "devices").read_text() for trial in trials]
     assert sorted(seen) == ["0 PCI_BUS_ID", "2 PCI_BUS_ID"]

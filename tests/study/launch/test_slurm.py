@@ -20,7 +20,7 @@ from study.parents import PATH, parent, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
-from swapformer.study.launch.missing_trials import run
+from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slurm import SlurmLauncher, read_jobs, write_jobs
 from swapformer.study.launch.trial import Trial
 
@@ -74,7 +74,7 @@ def test_trials_of_all_fates_are_recorded_and_none_takes_the_others_with_it(
 ) -> None:
     behaviours = ["finish", "killed", "diverge", "fail", "killed once", "finish"]
     trials = [fakes.trial(journal, seed=seed, behaviour=behaviour) for seed, behaviour in enumerate(behaviours)]
-    run(trials, store, launcher(store, slots=2))
+    launch_missing(trials, store, launcher(store, slots=2))
     assert statuses(trials, store) == ["finished", "killed", "diverged", "failed", "finished", "finished"]
     attempts = Counter(fakes.runs(journal))
     assert [attempts[trial.id] for trial in trials] == [1, 2, 1, 1, 2, 1]
@@ -127,7 +127,7 @@ def test_every_setting_of_the_script_stands_in_it(store: Store, journal: Path, c
 
 def test_more_trials_than_an_array_may_have_wait_for_the_next_one(store: Store, journal: Path, cluster: Path) -> None:
     trials = [fakes.trial(journal, seed=seed) for seed in range(3)]
-    run(trials, store, launcher(store, array=2))
+    launch_missing(trials, store, launcher(store, array=2))
     assert statuses(trials, store) == ["finished"] * 3
     arrays = [header(script).get("array") for script in scripts(cluster)]
     assert arrays == ["0-1%2", None]
@@ -169,7 +169,7 @@ def test_a_job_that_has_used_up_its_timeouts_is_not_queued_again(store: Store, j
 
 def test_a_trial_that_runs_into_its_own_limit_ends_its_job_alone(store: Store, journal: Path, cluster: Path) -> None:
     trials = [fakes.trial(journal, 0, "hang"), fakes.trial(journal, 1)]
-    run(trials, store, launcher(store, time_limit=0.05))
+    launch_missing(trials, store, launcher(store, time_limit=0.05))
     assert statuses(trials, store) == ["interrupted", "finished"]
     record = store.read(trials[0].id)
     assert record is not None and record.reason == "it ran into the time limit of 0.05 minutes"
@@ -185,7 +185,7 @@ def test_the_jobs_outlive_the_process_that_submitted_them_and_a_new_one_waits_fo
     first.wait()
     trials = [fakes.trial(journal, seed=seed, sleep=1.0) for seed in range(3)]
     assert "missing" in statuses(trials, store), "some wait in the queue"
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     assert statuses(trials, store) == ["finished"] * 3
     assert len(scripts(cluster)) == 1, "nothing was submitted twice"
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
@@ -207,9 +207,9 @@ def test_a_stop_while_jobs_are_submitted_names_them_and_none_is_submitted_twice(
     with monkeypatch.context() as patch:
         patch.setattr(first._submitit.AutoExecutor, "map_array", stopped)
         with pytest.raises(KeyboardInterrupt):
-            run(trials, store, first)
+            launch_missing(trials, store, first)
     assert "to end them: scancel 100" in caplog.text
-    run(trials, store, launcher(store))
+    launch_missing(trials, store, launcher(store))
     assert statuses(trials, store) == ["finished"] * 3
     assert len(scripts(cluster)) == 1, "nothing was submitted twice"
 
@@ -244,7 +244,7 @@ def test_a_queue_that_does_not_answer_is_asked_again(
     (cluster / "later").write_text(works)
     (cluster / "later").chmod(0o755)
     trial = fakes.trial(journal, behaviour="fail")
-    run([trial], store, launcher(store))
+    launch_missing([trial], store, launcher(store))
     assert statuses([trial], store) == ["failed"]
     assert caplog.text.count("squeue does not answer") == 1
 
@@ -255,6 +255,7 @@ def test_a_machine_without_slurm_is_told_apart(store: Store, monkeypatch: pytest
         launcher(store)
 
 
+@pytest.mark.evidence
 def test_a_study_of_real_trainings_is_launched_from_the_command_line(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from study import fakes
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.results.trial_files import environment_class
 from swapformer.study.config.compose import check, compose
 from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
@@ -84,6 +83,18 @@ def record(store: Store, one: Trial) -> Record:
     return found
 
 
+def test_a_trial_on_two_devices_is_started_and_comes_to_what_one_device_does(store: Store) -> None:
+    short = ["budget.steps=4", "eval.every=4"]
+    two, alone = trial(*TWO, *short), trial(*short)
+    LocalLauncher(store, fakes.PROVENANCE, slots=3)([two, alone])
+    found, expected = record(store, two), record(store, alone)
+    assert (found.status, expected.status) == ("finished", "finished")
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
+    assert (found.trainer["devices"], found.trainer["strategy"]) == (2, "ddp")
+    assert files(store, two) == files(store, alone) and not ranks(two.id)
+
+
+@pytest.mark.evidence
 def test_a_rank_that_is_killed_or_hangs_costs_its_trial_alone_and_the_trial_goes_on_when_started_again(
     store: Store,
 ) -> None:
@@ -145,5 +156,5 @@ def test_devices_and_strategy_are_another_trial_and_another_environment_class() 
     assert "devices" not in one.environment
     assert [dict(each.environment)["strategy"] for each in (ddp, fsdp)] == ["ddp", "fsdp"]
     assert trial(*TWO, "trainer.heartbeat=7").id == ddp.id
-    assert environment_class({"environment": one.environment}).startswith("cpu · torch")
-    assert environment_class({"environment": ddp.environment}).startswith("2 × cpu · ddp · torch")
+    classes = [Record(each.id, "finished", environment=dict(each.environment)).environment_class for each in (one, ddp)]
+    assert classes[0].startswith("cpu · torch") and classes[1].startswith("2 × cpu · ddp · torch")

@@ -85,9 +85,12 @@ def test_arms_are_measured_in_turn_and_each_round_begins_with_another(monkeypatc
     assert order == ["a", "b", "c", "b", "c", "a"]
 
 
+@pytest.mark.parametrize("pretended", [True, pytest.param(False, marks=pytest.mark.evidence)])
 def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
-    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pretended: bool, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if pretended:
+        monkeypatch.setattr(CostPass, "_measure", pretend)
     capsys.readouterr()
     assert cost(study, "--json") == 0  # counted alone
     counted = json.loads(capsys.readouterr().out)["arms"]
@@ -108,7 +111,7 @@ def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("what was measured is not measured again")
 
-    monkeypatch.setattr(cost_pass.subprocess, "run", never)
+    monkeypatch.setattr(CostPass, "_measure", never)
     assert cost(study, "--measure") == 0
 
 
@@ -119,7 +122,7 @@ def test_on_a_loaded_machine_only_force_measures_and_it_is_recorded(
     assert cost(study, "--measure") == 2 and "needs a quiet machine" in capsys.readouterr().err
     monkeypatch.setattr(CostPass, "_measure", pretend)
     assert cost(study, "--measure", "--force") == 0
-    costs = read_costs(read_manifest(study / "manifest.json"), study, study.parents[1], [])
+    costs = read_costs(read_manifest(study), study, study.parents[1], [])
     (hardware,) = costs.measured
     assert costs.forced(hardware) and costs.passes(hardware) == 1
     assert costs.timed("")["with"].speed == 20 and "beside other work" in (study / "report" / "report.html").read_text()
@@ -157,10 +160,10 @@ def test_costs_of_settings_that_an_arm_no_longer_has_are_not_shown(study: Path) 
     index["arms"][0]["trial"] = "0" * 16
     (study / "costs.json").write_text(json.dumps(index))
     problems: list[str] = []
-    costs = read_costs(read_manifest(study / "manifest.json"), study, study.parents[1], problems)
+    costs = read_costs(read_manifest(study), study, study.parents[1], problems)
     assert list(costs.counted) == [("without", "")] and problems == []
     (study / "costs.json").write_text("{")
-    assert read_costs(read_manifest(study / "manifest.json"), study, study.parents[1], problems).counted == {}
+    assert read_costs(read_manifest(study), study, study.parents[1], problems).counted == {}
     assert len(problems) == 1 and "cannot be read" in problems[0]
 
 

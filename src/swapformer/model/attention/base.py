@@ -13,23 +13,24 @@ from swapformer.model.position import Position
 
 
 class Attention(nn.Module, ABC):
-    """Mixes places: x [B, Q, D] → [B, Q, D], reading x itself, or the places of a `memory` [B, K, D] in its stead.
+    """Mixes tokens: x [B, Q, D] → [B, Q, D]; keys and values come from x, or from another sequence `memory` [B, K, D].
 
-    `uses` names the slots whose parts the constructor takes as keywords beside its own settings.
-    One that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
+    `uses` names the slots whose parts the constructor takes as keywords beside its own settings. An attention with a
+    loss of its own leaves it in `auxiliary_loss` after a forward in training (see `take_auxiliary_loss`).
 
     Facts:
-        sees_order: it tells places by their order itself (a convolution, a recurrence), beside position and pattern.
-        anchored: it counts places from the row's beginning or by its length (segments, blocks, a projection of places).
-        isotropic: with a rotary encoding it sees distances alone; false where what meets is no product of what turns.
-        cache_width: elements that generation keeps for each place of a sequence; None where no such cache exists.
-        state_width: elements that generation keeps of a sequence whatever its length; None where no such state exists.
-        caches: whether places can be read one after the other, with what `context.cache` keeps of those before.
+        sees_order: it tells tokens by their order itself (a convolution, a recurrence), beside position and pattern.
+        anchored: it counts tokens from the row's beginning or by its length (segments, blocks, learned projections).
+        isotropic: with a rotary encoding it sees distances alone; false where it does more with rotated queries and
+            keys than multiply them.
+        cache_width: elements that generation caches for each token of a sequence; None where there is no such cache.
+        state_width: elements that generation caches of a sequence whatever its length; None where there is no state.
+        caches: tokens can be read one after the other, with what `context.cache` holds of those before.
         crosses: whether it can read a memory, which cross-attention needs.
-        causal_safe: under a causal pattern no place sees a later one; an attention that is not refuses every pattern
-            but the full one.
+        causal_safe: under a causal pattern no position sees a later one; an attention that is not refuses every
+            pattern but the full one.
         limit: positions it can mix, counted from 0; None for no limit.
-        signed: its weights are implied by what it computes and may be negative, so they are no distribution.
+        signed: the weights that its computation implies may be negative, so they are no distribution.
         has_auxiliary_loss: whether a forward in training leaves one.
         shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
     """

@@ -1,4 +1,4 @@
-"""Attention whose keys and values are made from one short vector for each place."""
+"""Multi-head latent attention: keys and values are made from one short vector for each token."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from swapformer.model.score import Score
 
 
 class MLA(Attention):
-    """Multi-head latent attention: c_j and r_j are all that later places need of place j.
+    """Multi-head latent attention: c_j and r_j are all that is cached of token j.
 
     c_j = norm(W_c y_j) [kv_rank], r_j = rotate(W_r y_j) [R], k_hj = [W_kh c_j; r_j], v_hj = W_vh c_j,
     q_hi = [a_hi; rotate(b_hi)] with [a_hi; b_hi] = W_qh x_i, or W_qh norm(W_d x_i) where `query_rank` compresses x_i.
     DeepSeek-AI 2024 (DeepSeek-V2, arXiv:2405.04434, section 2.1). y is x, or the memory that is attended to. Queries
-    and keys have E dimensions, of which the R last ones alone meet the position's rotation, in a key that all heads
-    share: so c need not be turned, and W_k can be merged with W_q when c is read from a cache. A position's bias is
+    and keys have E dimensions, of which the position rotates the R last ones alone, in a key that all heads
+    share: so c need not be rotated, and W_k can be merged with W_q when c is read from a cache. A position's bias is
     added as in any attention. norm is an RMSNorm with a gain. Maps from x and y and the last one have the model's
     biases, those from compressed vectors have none. The paper's head of 128 + 64 dimensions is `head_dim` 192 with
     `rotary_dim` 64 and `value_dim` 128.
@@ -52,8 +52,9 @@ class MLA(Attention):
         rotary_dim = settings["rotary_dim"]
         if not isinstance(rotary_dim, int) or rotary_dim % 2 or not 0 < rotary_dim < dims.head_dim:
             raise ValueError(
-                f"`rotary_dim` of mla is the part of a head that turns in pairs: it must be even, above 0 and below "
-                f"`head_dim` = {dims.head_dim}, but it is {rotary_dim!r}; set model.attention.rotary_dim or head_dim."
+                f"`rotary_dim` of mla is the part of a head that is rotated in pairs: it must be even, above 0 and "
+                f"below `head_dim` = {dims.head_dim}, but it is {rotary_dim!r}; set model.attention.rotary_dim or "
+                "head_dim."
             )
         return replace(dims, head_dim=rotary_dim)
 
@@ -109,7 +110,7 @@ class MLA(Attention):
     def refuses(self, position: Position) -> str | None:
         if position.has_scores:
             return (
-                f"mla shows a position encoding only the {self.rotary_dim} dimensions of a head that turn, so it "
+                f"mla shows a position encoding only the {self.rotary_dim} dimensions of a head that rotate, so it "
                 f"cannot take the content-dependent scores of {type(position).__name__}; use model/position=rope, "
                 "alibi, t5, learned or none, or model/attention=mha"
             )
@@ -124,10 +125,10 @@ class MLA(Attention):
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
         latent, key, context = with_cached(self, latent, key, context, self.pattern, position, memory)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
-        still, turning = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
-        turning, shared = position.rotate(turning, key[:, None], context)
+        still, rotary = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
+        rotary, shared = position.rotate(rotary, key[:, None], context)
         own = split_heads(self.key(latent), self.head_dim - self.rotary_dim)
-        q, k = torch.cat([still, turning], dim=-1), torch.cat([own, shared.expand(-1, own.shape[1], -1, -1)], dim=-1)
+        q, k = torch.cat([still, rotary], dim=-1), torch.cat([own, shared.expand(-1, own.shape[1], -1, -1)], dim=-1)
         return q, k, split_heads(self.value(latent), self.value_dim), context
 
     def _norm(self, latent: Tensor, weight: Tensor | None) -> Tensor:

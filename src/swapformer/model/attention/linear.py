@@ -1,4 +1,4 @@
-"""Attention whose cost grows linearly with the length, for it never forms scores."""
+"""Linear attention: a kernel of features in place of the softmax, at a cost that grows linearly with the length."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from swapformer.model.position import Position
 class LinearAttention(Attention):
     """out_i = Σ_j (φ(q_i)·φ(k_j)) v_j / Σ_j φ(q_i)·φ(k_j), φ(x) = elu(x) + 1, over all j, or j ≤ i.
 
-    Katharopoulos et al. 2020 (arXiv:2006.16236). The causal form carries Σ φ(k_j) v_jᵀ [E, E] from chunk to chunk: time
-    and memory O(T·E²). Padding has φ(k) = 0. A position's rotation turns φ(q) and φ(k) in the numerator alone (Su et
+    Katharopoulos et al. 2020 (arXiv:2006.16236). The causal form sums Σ φ(k_j) v_jᵀ [E, E] from chunk to chunk: time
+    and memory O(T·E²). Padding has φ(k) = 0. A position rotates φ(q) and φ(k) in the numerator alone (Su et
     al. 2021, arXiv:2104.09864, equation 19). With several documents in a row, or fewer queries than keys, the sums are
     taken pair by pair. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
@@ -30,7 +30,7 @@ class LinearAttention(Attention):
 
     uses = ("pattern",)
     caches = True
-    signed = True  # a rotation turns the numerator alone
+    signed = True  # a position rotates the numerator alone
 
     def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
         super().__init__()
@@ -48,17 +48,17 @@ class LinearAttention(Attention):
         return refusal_of_terms(position, "linear")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        context = context if context.cache is None or memory is not None else context.here
+        context = context if context.cache is None or memory is not None else context.among_queries
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         mixed = weighted_mean(*self._features(x, context, position, memory), v, context, self.pattern, self)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the numerator turned, [B, H, Q, K]: all pairs formed."""
+        """φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the numerator rotated, [B, H, Q, K]: all pairs formed."""
         return implied_weights(*self._features(x, context, position, memory), context, self.pattern)
 
     def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> tuple[Pair, Pair]:
-        """φ(q) and φ(k), each [B, H, T, E], and the two turned by the position."""
+        """φ(q) and φ(k), each [B, H, T, E], and the two rotated by the position."""
         projected = self.query(x), self.key(x if memory is None else memory)
         q, k = (functional.elu(widen(split_heads(y, self.head_dim))) + 1 for y in projected)
         k = without_padding(k, context)

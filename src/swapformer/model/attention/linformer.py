@@ -1,4 +1,4 @@
-"""Attention to a fixed number of learned mixtures of all places."""
+"""Linformer: attention to a fixed number of learned mixtures of all positions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from swapformer.model.tokens import Tokens
 
 
 class Linformer(Attention):
-    """out_h = softmax(q_h (A_h k_h)ᵀ / √E) (C_h v_h): every place attends to M landmarks, mixtures of all places.
+    """out_h = softmax(q_h (A_h k_h)ᵀ / √E) (C_h v_h): attention to M landmarks, mixtures of all positions.
 
     Wang et al. 2020 (arXiv:2006.04768, section 4), whose E and F are A and C here, [M, max_len]: column p belongs to
     position p, so a shorter row uses the first columns, and time and memory are O(T·M). Keys and values of padding, and
-    of other documents, are zero. A rotation turns q and k before keys are mixed. Dropout falls on the weights of the
+    of other documents, are zero. q and k are rotated before keys are mixed. Dropout falls on the weights of the
     landmarks. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
@@ -68,8 +68,8 @@ class Linformer(Attention):
         self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
         self.of_keys = StackedLinear(maps, dims.max_len, landmarks, Role.LANDMARK, bias=False)
-        apart = sharing != "key_value"
-        self.of_values = StackedLinear(maps, dims.max_len, landmarks, Role.LANDMARK, bias=False) if apart else None
+        separate = sharing != "key_value"
+        self.of_values = StackedLinear(maps, dims.max_len, landmarks, Role.LANDMARK, bias=False) if separate else None
         self.dropout = nn.Dropout(dims.dropout)
 
     def refuses(self, position: Position) -> str | None:

@@ -90,7 +90,7 @@ class MultiHead(Attention):
         heads = self.kernel(q, k, v, self.plan, position, seen, self.dropout_p if self.training else 0.0)
         for part in self.extensions:
             heads = part.heads(heads)
-        if self.training and self.has_auxiliary_loss:
+        if self.training and self.extensions:
             self.auxiliary_loss = self._loss(q, k, heads, position, seen, crosses=memory is not None)
         mixed = heads.transpose(1, 2).flatten(2)
         for part in self.extensions:

@@ -1,4 +1,4 @@
-"""Softmax attention approximated through the means of segments."""
+"""Nyströmformer: softmax attention approximated through the means of segments."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 
 Factors = tuple[Tensor, Tensor, Tensor]
-"""Places to landmarks [B, H, Q, M], the inverse between landmarks [B, H, M, M], landmarks to places [B, H, M, K]."""
+"""Queries to landmarks [B, H, Q, M], the inverse between landmarks [B, H, M, M], landmarks to keys [B, H, M, K]."""
 
 
 class Nystrom(Attention):
     """out = σ(q k̃ᵀ) σ(q̃ k̃ᵀ)⁺ σ(q̃ kᵀ) v + conv(v), σ(x) = softmax(x / √E), with M landmarks q̃, k̃ [M, E].
 
     Xiong et al. 2021 (arXiv:2102.03902). Landmarks are the means of M segments, as equal as the length lets them be:
-    place number r of the n that are no padding belongs to segment ⌊r·M/n⌋; with fewer than M places each is a landmark.
+    token number r of the n that are no padding belongs to segment ⌊r·M/n⌋; with fewer than M tokens each is a landmark.
     The inverse is iterated: Z ← ¼ Z (13 − S Z (15 − S Z (7 − S Z))) from Z = Sᵀ/(‖S‖₁‖S‖_∞), for each row and
-    head apart. A rotation turns q and k before their means are taken. Time and memory O(T·M). No weights are dropped
+    head. q and k are rotated before their means are taken. Time and memory O(T·M). No weights are dropped
     out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         landmarks: M.
         iterations: of the inverse; 6 in the paper.
-        convolution: width, an odd number of places, of the convolution over values, with one filter for each head; None
-            for none.
+        convolution: width, an odd number of positions, of the convolution over values, with one filter for each head;
+            None for none.
 
     Raises:
         ValueError: if a number is below 1, the convolution's width is even, or the pattern is not full.
@@ -60,7 +60,7 @@ class Nystrom(Attention):
                 raise ValueError(f"`{name}` of nystrom attention must be at least 1, but it is {number}.")
         if convolution is not None and (convolution < 1 or convolution % 2 == 0):
             raise ValueError(
-                f"`convolution` of nystrom attention must be an odd number of places, for it is centred, but it is "
+                f"`convolution` of nystrom attention must be an odd number of positions, for it is centred, but it is "
                 f"{convolution}; null leaves it out."
             )
         width = dims.num_heads * dims.head_dim
@@ -69,7 +69,7 @@ class Nystrom(Attention):
         self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
         self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
         self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
-        # Queries and values stand at the same places only where a sequence attends to itself.
+        # Queries and values are at the same positions only where a sequence attends to itself.
         self.crosses = convolution is None
         self.filters: StackedLinear | None = None
         if convolution is not None:
@@ -128,7 +128,7 @@ class Nystrom(Attention):
         return near, inverse_by_iteration(between, self.iterations), far
 
     def _convolve(self, x: Tensor) -> Tensor:
-        """Each head's filter over the places of x [B, H, T, X]."""
+        """Each head's filter over the positions of x [B, H, T, X]."""
         assert self.filters is not None
         taps = self.filters.weight.mT  # [H, width, 1]
         return functional.conv2d(x, taps[:, None].to(x.dtype), padding=(taps.shape[1] // 2, 0), groups=len(taps))
@@ -146,7 +146,7 @@ def inverse_by_iteration(s: Tensor, iterations: int) -> Tensor:
 
 
 def _means(x: Tensor, hidden: Hidden, count: int) -> Tensor:
-    """The matrix [B|1, 1, M, T] that takes the means of segments of the places of x that are not hidden."""
+    """The matrix [B|1, 1, M, T] that takes the means of segments of the tokens of x that are not hidden."""
     taking = x.new_ones(1, x.shape[-2], dtype=torch.bool) if hidden is None else ~hidden
     rank = taking.cumsum(-1) - 1
     segment = rank * count // taking.sum(-1, keepdim=True).clamp(min=count)
@@ -155,7 +155,7 @@ def _means(x: Tensor, hidden: Hidden, count: int) -> Tensor:
 
 
 def _softmax(logits: Tensor, hidden: Hidden) -> Tensor:
-    """softmax of [B, H, X, T] among the places that are not hidden; zeros where all are."""
+    """softmax of [B, H, X, T] among the tokens that are not hidden; zeros where all are."""
     if hidden is None:
         return logits.softmax(-1)
     hidden = hidden[:, None, None, :]

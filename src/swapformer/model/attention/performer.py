@@ -1,4 +1,4 @@
-"""Softmax attention estimated by random features."""
+"""Performer: softmax attention estimated by random features."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Performer(Attention):
     exp(a·b) = E_w[exp(w·a − |a|²/2) · exp(w·b − |b|²/2)] for w ~ N(0, I), a = q·E^−¼, b = k·E^−¼ (Choromanski et al.
     2021, arXiv:2009.14794). The factor exp(|w|²/2) moves from the keys to the queries, which leaves the keys with
     exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
-    divided by the largest of their own place, which cancels. The directions w are drawn once for each layer, from a
+    divided by the largest of their own query, which cancels. The directions w are drawn once for each layer, from a
     stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate then
-    depends on places and not on distances alone. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+    depends on positions and not on distances alone. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         features: M.
@@ -60,7 +60,7 @@ class Performer(Attention):
         return refusal_of_terms(position, "performer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        context = context if context.cache is None or memory is not None else context.here
+        context = context if context.cache is None or memory is not None else context.among_queries
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         features = self._features(x, context, position, memory)
         mixed = weighted_mean(features, features, v, context, self.pattern, self)

@@ -132,7 +132,7 @@ class Decay(nn.Module):
 
     Args:
         rate_min, rate_max: exp(a) of the first and the last head.
-        step_min, step_max: Δ of the first and the last head where W x = 0, in places.
+        step_min, step_max: Δ of the first and the last head where W x = 0, in positions.
 
     Raises:
         ValueError: if a range does not rise from above 0.

@@ -1,4 +1,4 @@
-"""Attention to the places that fall into the same bucket of a random hash."""
+"""Reformer: attention to the positions that fall into the same bucket of a random hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.buckets import Cells, Chunks, hashes
+from swapformer.model.attention.buckets import ChunkIndex, Chunks, hashes
 from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
@@ -18,27 +18,27 @@ from swapformer.model.position import Position
 from swapformer.random import stream
 
 _SELF = -1e5
-"""The logit of a place with itself: its weight is zero beside any other, and one where there is no other."""
+"""The logit of a position with itself: its weight is zero beside any other, and one where there is no other."""
 
 
 class Reformer(Attention):
-    """out_i = Σ_j softmax_j(q_i · k_j / √E) v_j over the places j in i's bucket in some round, k = q / RMS(q).
+    """out_i = Σ_j softmax_j(q_i · k_j / √E) v_j over the positions j in i's bucket in some round, k = q / RMS(q).
 
-    Kitaev et al. 2020 (arXiv:2001.04451): queries are keys, and a place sees itself only where it sees no other. In
-    each of R rounds the directions of queries fall into N buckets, argmax(qW, −qW) with W [E, N/2] standard normal,
-    drawn once for each layer and head from a stream of their own. A bucket's places, in their order, are cut into
-    chunks of C, and a place sees those of its chunk and of the chunk before. Over the rounds a pair counts once, as in
-    the paper (section 3). Time and memory O(R·T·C) beside the sorting.
+    Kitaev et al. 2020 (arXiv:2001.04451): queries are keys, and a position sees itself only where it sees no other.
+    In each of R rounds the directions of queries fall into N buckets, argmax(qW, −qW) with W [E, N/2] standard normal,
+    drawn once for each layer and head from a stream of their own. A bucket's positions, in their order, are cut into
+    chunks of C, and a position sees those of its chunk and of the chunk before. Over the rounds a pair counts once, as
+    in the paper (section 3). Time and memory O(R·T·C) beside the sorting.
 
-    The paper cuts the whole sorted row into chunks. There, where an earlier place's chunk begins depends on how many
-    later places fall into other buckets, so that the future leaks; here every bucket is cut by itself.
+    The paper cuts the whole sorted row into chunks. There, where the chunk of an earlier position begins depends on how
+    many later ones fall into other buckets, so that the future leaks; here every bucket is cut by itself.
 
     Buckets are found before a rotation turns q and k. Dropout falls on the weights. W_q, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         buckets: N.
         rounds: R.
-        chunk: C, in places.
+        chunk: C, in positions.
         seed: names the directions.
 
     Raises:
@@ -75,48 +75,48 @@ class Reformer(Attention):
         return refusal_of_terms(position, "reformer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        q, k, v, cells = self._project(x, context, position)
+        q, k, v, index = self._project(x, context, position)
         if context.query is context.key:
-            mixed = self._by_rounds(q, k, v, cells, context.key.order)
+            mixed = self._by_rounds(q, k, v, index, context.key.order)
         else:
-            mixed = self._by_pairs(q, k, cells, context) @ widen(v)
+            mixed = self._by_pairs(q, k, index, context) @ widen(v)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         """The attention weights [B, H, Q, K] by the definition."""
-        q, k, _, cells = self._project(x, context, position)
-        return self._by_pairs(q, k, cells, context)
+        q, k, _, index = self._project(x, context, position)
+        return self._by_pairs(q, k, index, context)
 
-    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor, Cells]:
-        """q [B, H, Q, E], k and v [B, H, K, E] with those kept of earlier places, rotated, and where places stand."""
+    def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor, ChunkIndex]:
+        """q [B, H, Q, E], k and v [B, H, K, E] behind those in the cache, rotated, and the chunk of each position."""
         q, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.value(x)))
         buckets, shared = hashes(widen(q.detach()), self.rotations), q
         if context.cache is not None:
-            shared, v, kept = context.cache.append(self, q, v, buckets.mT.int())
-            buckets = kept.mT.long()
+            shared, v, cached = context.cache.append(self, q, v, buckets.mT.int())
+            buckets = cached.mT.long()
         k = functional.rms_norm(shared, (self.head_dim,), eps=1e-6) * self.head_dim**-0.5
-        return *position.rotate(q, k, context), v, Cells.of(buckets, context.key, self.chunk)
+        return *position.rotate(q, k, context), v, ChunkIndex.of(buckets, context.key, self.chunk)
 
-    def _by_pairs(self, q: Tensor, k: Tensor, cells: Cells, context: Context) -> Tensor:
-        """The weights of the last Q places for all K, every pair formed: O(Q·K)."""
+    def _by_pairs(self, q: Tensor, k: Tensor, index: ChunkIndex, context: Context) -> Tensor:
+        """The weights of the last Q positions for all K, every pair formed: O(Q·K)."""
         own, other = context.query.order[:, None, :, None], context.key.order[:, None, None, :]
-        seen = cells.sight(q.shape[2])
+        seen = index.visible(q.shape[2])
         return _logits(q, k, seen & (other <= own) if self.pattern.causal else seen, own == other).softmax(-1)
 
-    def _by_rounds(self, q: Tensor, k: Tensor, v: Tensor, cells: Cells, order: Tensor) -> Tensor:
-        """What each place gets of all rounds, [B, H, T, E]."""
+    def _by_rounds(self, q: Tensor, k: Tensor, v: Tensor, index: ChunkIndex, order: Tensor) -> Tensor:
+        """The heads' outputs over all rounds, [B, H, T, E]."""
         order, ahead = order[:, None].expand(q.shape[:3]), not self.pattern.causal
-        rounds = (Chunks(cells, number, self.chunk, ahead=ahead) for number in range(self.rounds))
+        rounds = (Chunks(index, number, self.chunk, ahead=ahead) for number in range(self.rounds))
         found = [self._attend(q, k, v, order, chunks) for chunks in rounds]
         outs, sizes = (torch.stack(parts) for parts in zip(*found, strict=True))
         return (sizes.softmax(0)[..., None] * outs).sum(0)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, order: Tensor, chunks: Chunks) -> tuple[Tensor, Tensor]:
-        """One round: what each place gets [B, H, T, E], and the logarithm of what its weights sum to [B, H, T]."""
+        """One round: the heads' outputs [B, H, T, E], and the logarithm of what the weights sum to [B, H, T]."""
         seen = chunks.seen()
         if self.pattern.causal:
-            asking, asked = chunks.pairs(order, 0)
-            seen = seen & (asked <= asking)
+            query, key = chunks.pairs(order, 0)
+            seen = seen & (key <= query)
         logits = _logits(chunks.own(q), chunks.around(k), seen, chunks.itself())
         sizes = logits.logsumexp(-1, keepdim=True)
         weights = functional.dropout((logits - sizes).exp(), self.dropout_p, training=self.training)
@@ -125,5 +125,5 @@ class Reformer(Attention):
 
 
 def _logits(q: Tensor, k: Tensor, seen: Tensor, itself: Tensor) -> Tensor:
-    """q_i·k_j where i sees j, −∞ where it does not, and next to it for a place with itself."""
+    """q_i·k_j where i sees j, −∞ where it does not, and a very low number for a position with itself."""
     return widen(q @ k.mT).masked_fill(~seen, float("-inf")).masked_fill(itself, _SELF)

@@ -1,1 +1,1 @@
-"""Every figure of a report: its data, its drawing, its SVG."""
+"""Figures of a report: their data, how they are drawn, and their SVG."""

@@ -1,4 +1,4 @@
-"""Lines with bands: learning curves over steps, and a metric over evaluation length."""
+"""Figures of metrics as lines with bands: learning curves over steps, and a metric over evaluation length."""
 
 from __future__ import annotations
 
@@ -10,131 +10,132 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from swapformer.report.figures import bands, panels, svg
-from swapformer.report.figures.figure_data import Drawn, Scene
-from swapformer.report.figures.style import ALARM, INK, SOFT
-from swapformer.report.figures.tooltips import Hover
+from swapformer.report.figures import svg
+from swapformer.report.figures.figure_data import FigureData, ReportFigure
+from swapformer.report.figures.panels import draw_bands, is_separate, line_panels, mark_trained_length
+from swapformer.report.figures.style import ALARM, INK
+from swapformer.report.figures.tooltips import Tooltips
 
 _WARM_UP = 0.1  # the first tenth of the steps may leave the frame: it would flatten what the arms differ in
 
 
-def learning(scene: Scene, metric: str) -> Drawn | None:
+def learning_curve(data: FigureData, metric: str) -> ReportFigure | None:
     """`metric` during training: mean over finished seeds with its 95 % t band; diverged trials one by one, with ×."""
-    history = _history(scene, metric)
+    history = _history(data, metric)
     if history["step"].nunique() < 2:
         return None
-    tables = _tables(history[history["status"] == "finished"])
-    lost = history[history["status"] == "diverged"]
+    tables, lost = _tables(history), history[history["status"] == "diverged"]
     seen = set(history["arm"])
-    arms = [arm for arm in scene.arms if arm in seen]
-    figure, places = panels.panels(arms, scene.looks, "training step", scene.better(metric))
-    hover = Hover("training step")
-    bands.fill(places, {arm: tables.get(arm, pd.DataFrame()) for arm in arms}, scene, hover)
-    _frame(next(iter(places.values())), list(tables.values()))
+    arms = [arm for arm in data.arms if arm in seen]
+    figure, panels = line_panels(arms, data.styles, "training step", data.label(metric))
+    tooltips = Tooltips("training step")
+    draw_bands(panels, {arm: tables.get(arm, pd.DataFrame()) for arm in arms}, data, tooltips)
+    _frame(next(iter(panels.values())), list(tables.values()))
     for (name, _), trial in lost.groupby(["arm", "seed"]):
-        arm = str(name)
-        axes, top = places[arm], places[arm].get_ylim()[1]
-        look = scene.looks[arm]
-        axes.plot(trial["step"], trial["value"], color=look.color, linewidth=0.9, linestyle=(0, (1, 1)), gid=look.key)
-        end = min(float(trial["value"].iloc[-1]), top)
-        axes.plot(trial["step"].iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5, gid=look.key)
+        axes, style = panels[str(name)], data.styles[str(name)]
+        top = axes.get_ylim()[1]
+        steps, values, key = trial["step"], trial["value"], style.key
+        axes.plot(steps, values, color=style.color, linewidth=0.9, linestyle=(0, (1, 1)), gid=key)
+        end = min(float(values.iloc[-1]), top)
+        axes.plot(steps.iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5, gid=key)
     caption = "Mean over finished seeds with its 95 % t band. The first tenth of the steps may leave the frame."
     if len(lost):
         caption += " Diverged trials are drawn one by one and end in × (at the frame's edge where they left it)."
-    return _drawn(figure, places, scene, hover, f"curve_{svg.slug(metric)}", f"{metric} during training", caption)
+    name = f"curve_{svg.slug(metric)}"
+    return _report_figure(figure, panels, data, tooltips, name, f"{metric} during training", caption)
 
 
-def gap(scene: Scene, metric: str) -> Drawn | None:
+def gap_curve(data: FigureData, metric: str) -> ReportFigure | None:
     """The paired difference of `metric` to the baseline during training, with its 95 % t band."""
-    history = _history(scene, metric)
-    tables = _tables(history[history["status"] == "finished"])
-    if scene.baseline not in tables:
+    tables = _tables(_history(data, metric))
+    if data.baseline not in tables:
         return None
     gaps = {}
-    for arm in scene.arms:
-        if arm == scene.baseline or arm not in tables:
+    for arm in data.arms:
+        if arm == data.baseline or arm not in tables:
             continue
-        seeds = scene.evidence.pairs(arm, scene.baseline, metric).seeds
-        table = (tables[arm] - tables[scene.baseline]).reindex(columns=list(seeds)).dropna(how="all")
+        seeds = data.evidence.pairs(arm, data.baseline, metric).seeds
+        table = (tables[arm] - tables[data.baseline]).reindex(columns=list(seeds)).dropna(how="all")
         if len(table) > 1:
             gaps[arm] = table
     if not gaps:
         return None
-    figure, places = panels.panels(list(gaps), scene.looks, "training step", "difference")
-    hover = Hover("training step")
-    bands.fill(places, gaps, scene, hover, context=False)
-    _frame(next(iter(places.values())), [*gaps.values(), pd.DataFrame([0.0], index=[np.inf])])
-    for axes in set(places.values()):
+    figure, panels = line_panels(list(gaps), data.styles, "training step", "difference")
+    tooltips = Tooltips("training step")
+    draw_bands(panels, gaps, data, tooltips, context=False)
+    _frame(next(iter(panels.values())), [*gaps.values(), pd.DataFrame([0.0], index=[np.inf])])
+    for axes in set(panels.values()):
         axes.axhline(0, color=INK, linewidth=1, zorder=1)
     caption = "Mean paired difference with its 95 % t band; the first tenth of the steps may leave the frame."
-    title = f"{metric} during training: difference to {scene.baseline}"
-    return _drawn(figure, places, scene, hover, f"gap_{svg.slug(metric)}", title, caption, context=False)
+    title = f"{metric} during training: difference to {data.baseline}"
+    return _report_figure(figure, panels, data, tooltips, f"gap_{svg.slug(metric)}", title, caption, context=False)
 
 
-def by_length(scene: Scene, base: str, lengths: Mapping[int, str]) -> Drawn | None:
+def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> ReportFigure | None:
     """A metric that was measured at several lengths, with the value at the training length among them."""
     names = dict(lengths)
-    trained = scene.records.manifest.longest_trained
-    if trained and trained not in names and any((arm, base) in scene.evidence.values for arm in scene.arms):
+    trained = data.records.manifest.longest_trained
+    if trained and trained not in names and any((arm, base) in data.evidence.values for arm in data.arms):
         names = dict(sorted({**names, trained: base}.items()))
-    tables = {arm: _length_table(scene, arm, names) for arm in scene.arms}
+    tables = {arm: _length_table(data, arm, names) for arm in data.arms}
     tables = {arm: table for arm, table in tables.items() if len(table)}
     if len(names) < 2 or not tables:
         return None
-    figure, places = panels.panels(list(tables), scene.looks, "evaluation length", scene.better(base))
+    figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base))
     logarithmic = max(names) >= 4 * min(names)
-    for axes in dict.fromkeys(places.values()):
+    for axes in dict.fromkeys(panels.values()):
         if logarithmic:
             axes.set_xscale("log", base=2)
         if trained:
-            axes.axvline(trained, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
-    hover = Hover("length")
-    bands.fill(places, tables, scene, hover, every_marker=True)
-    for axes in dict.fromkeys(places.values()):
-        svg.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if bands.apart(places) else 9))
+            mark_trained_length(axes, trained)
+    tooltips = Tooltips("length")
+    draw_bands(panels, tables, data, tooltips, every_marker=True)
+    for axes in dict.fromkeys(panels.values()):
+        svg.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if is_separate(panels) else 9))
     caption = "Mean over finished seeds with its 95 % t band."
     if trained:
         caption += f" The dashed vertical line marks the longest trained length, {trained}."
-    return _drawn(figure, places, scene, hover, f"length_{svg.slug(base)}", f"{base} against length", caption)
+    name = f"length_{svg.slug(base)}"
+    return _report_figure(figure, panels, data, tooltips, name, f"{base} against length", caption)
 
 
-def _history(scene: Scene, metric: str) -> pd.DataFrame:
-    history = scene.records.histories
+def _history(data: FigureData, metric: str) -> pd.DataFrame:
+    history = data.records.histories
     return history[(history["metric"] == metric) & np.isfinite(history["value"].astype(float))]
 
 
 def _tables(history: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Arm → steps × seeds."""
+    """Arm → steps × finished seeds."""
     return {
         str(arm): rows.pivot(index="step", columns="seed", values="value").astype(float)
-        for arm, rows in history.groupby("arm")
+        for arm, rows in history[history["status"] == "finished"].groupby("arm")
     }
 
 
-def _drawn(
-    figure: Figure, places: Mapping[str, Axes], scene: Scene, hover: Hover, name: str, title: str, caption: str,
-    context: bool = True,
-) -> Drawn:  # fmt: skip
-    if bands.apart(places):
-        caption += " One panel per arm"
-        caption += f"; the thin plain line is the baseline, {scene.baseline}." if context else "."
-    return Drawn(name, title, caption, svg.to_svg(figure, title), hover.plain())
-
-
-def _length_table(scene: Scene, arm: str, names: Mapping[int, str]) -> pd.DataFrame:
-    nothing = np.full(len(scene.evidence.seeds), math.nan)
-    rows = {length: scene.evidence.values.get((arm, name), nothing) for length, name in names.items()}
+def _length_table(data: FigureData, arm: str, names: Mapping[int, str]) -> pd.DataFrame:
+    """Lengths × seeds, without those that have no value at all."""
+    rows = {length: data.evidence.seed_values(arm, name) for length, name in names.items()}
     table = pd.DataFrame.from_dict(rows, orient="index")
     return table.dropna(axis="columns", how="all").dropna(axis="index", how="all")
 
 
+def _report_figure(
+    figure: Figure, panels: Mapping[str, Axes], data: FigureData, tooltips: Tooltips, name: str, title: str,
+    caption: str, context: bool = True,
+) -> ReportFigure:  # fmt: skip
+    if is_separate(panels):
+        caption += " One panel per arm"
+        caption += f"; the thin plain line is the baseline, {data.baseline}." if context else "."
+    return ReportFigure.of(name, title, caption, figure, tooltips)
+
+
 def _thinned(lengths: Sequence[int], logarithmic: bool, most: int) -> tuple[list[float], list[str]]:
     """Ticks at the lengths themselves, those too close to the last one left out."""
-    places = [math.log2(length) if logarithmic else float(length) for length in lengths]
-    gap = (places[-1] - places[0]) / most
+    at = [math.log2(length) if logarithmic else float(length) for length in lengths]
+    gap = (at[-1] - at[0]) / most
     kept: list[int] = []
-    for index, place in enumerate(places):
-        if not kept or place - places[kept[-1]] >= gap * 0.999:
+    for index, position in enumerate(at):
+        if not kept or position - at[kept[-1]] >= gap * 0.999:
             kept.append(index)
     return [float(lengths[i]) for i in kept], [str(lengths[i]) for i in kept]
 

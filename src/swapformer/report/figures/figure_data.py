@@ -1,4 +1,4 @@
-"""What every figure is drawn from, and what a drawn figure is."""
+"""Data of a report's figures: what they are drawn from, what a finished figure holds, which metrics they show."""
 
 from __future__ import annotations
 
@@ -7,33 +7,45 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from swapformer.report.figures.style import Style, styles
+from matplotlib.figure import Figure
+
+from swapformer.report.figures import svg
+from swapformer.report.figures.style import Style, arm_styles
+from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.records import Records
-from swapformer.report.statistics.arm_summary import ArmRow, Summary
+from swapformer.report.statistics.arm_summary import ArmRow, Summary, summarise
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.evidence import Evidence, gather
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One figure: the file's name without suffix, a title, how to read it, SVG, and what its marks say in a page."""
+class ReportFigure:
+    """One figure of a report: file name without suffix, title, caption, SVG, and the page's tooltips."""
 
     name: str
     title: str
     caption: str
     svg: str
-    hover: Mapping[str, Any] | None = None
+    tooltips: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, title: str, caption: str, figure: Figure, tooltips: Tooltips | None = None, described: str = ""
+    ) -> ReportFigure:
+        """The figure as drawn; `described` stands in the SVG in place of the title."""
+        text = svg.to_svg(figure, described or title)
+        return cls(name, title, caption, text, tooltips.to_json() if tooltips is not None else None)
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A study, ready to be drawn; `everywhere` are its arms in all conditions of a grid, so that each has one look."""
+class FigureData:
+    """All data of one condition of a study; `all_arms` are those of every condition, so that each has one style."""
 
     records: Records
     evidence: Evidence
     rows: Sequence[ArmRow]
     claims: Sequence[Claim]
-    everywhere: tuple[str, ...] = ()
+    all_arms: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> str:
@@ -57,15 +69,15 @@ class Scene:
         return list(self.evidence.arms) if axis is None else sorted(self.evidence.arms, key=axis.__getitem__)
 
     @cached_property
-    def looks(self) -> dict[str, Style]:
+    def styles(self) -> dict[str, Style]:
         """How each arm is drawn."""
-        arms, axis = self.everywhere or self.evidence.arms, self.records.manifest.axis
+        arms, axis = self.all_arms or self.evidence.arms, self.records.manifest.axis
         ordered = self.axis is not None and axis is not None and all(arm in axis.values for arm in arms)
         if ordered and axis is not None:
             arms = tuple(sorted(arms, key=axis.values.__getitem__))
-        return styles(arms, self.baseline, ordered=ordered and len(arms) > 2)
+        return arm_styles(arms, self.baseline, ordered=ordered and len(arms) > 2)
 
-    def better(self, metric: str) -> str:
+    def label(self, metric: str) -> str:
         """The metric's name with the direction that is better."""
         direction = self.evidence.directions.get(metric)
         return f"{metric} ({direction} is better)" if direction else metric
@@ -78,3 +90,34 @@ class Scene:
     def diverged(self, arm: str) -> int:
         """How many of the arm's trials diverged."""
         return int(self.evidence.diverged[arm].sum())
+
+
+def figure_data(records: Records, claims: Sequence[Claim]) -> dict[str, FigureData]:
+    """The data of each condition of a study, by the condition's name."""
+    manifest = records.manifest
+    all_arms = [arm for arm in manifest.arms if any(arm in manifest.at(c).possible for c in manifest.conditions)]
+    found = {}
+    for condition in manifest.conditions:
+        there = records.at(condition)
+        evidence = gather(there)
+        rows = summarise(there, evidence, manifest.metrics)
+        found[condition] = FigureData(there, evidence, rows, claims, tuple(all_arms))
+    return found
+
+
+def length_families(metrics: Sequence[str], recorded: Sequence[str]) -> dict[str, dict[int, str]]:
+    """`{"val/accuracy": {64: "val/accuracy@64", …}}` for every family `name@length` that the study's metrics touch."""
+    touched = {metric.partition("@")[0] for metric in metrics}
+    found: dict[str, dict[int, str]] = {}
+    for metric in dict.fromkeys([*metrics, *recorded]):
+        base, at, length = metric.partition("@")
+        if at and length.isdigit() and base in touched:
+            found.setdefault(base, {})[int(length)] = metric
+    return {base: dict(sorted(lengths.items())) for base, lengths in found.items()}
+
+
+def reported_metrics(metrics: Sequence[str], recorded: Sequence[str]) -> list[str]:
+    """The study's metrics, then what else their families by length hold: everything that figures show."""
+    groups = length_families(metrics, recorded)
+    bases = [base for base in groups if base in recorded]
+    return list(dict.fromkeys([*metrics, *bases, *(name for group in groups.values() for name in group.values())]))

@@ -4,67 +4,63 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import Drawn, Scene
-from swapformer.report.figures.strip_plot import fan, rows
+from swapformer.report.figures.figure_data import FigureData, ReportFigure
+from swapformer.report.figures.panels import draw_bar, draw_mark
+from swapformer.report.figures.strip_plot import jitter, row_panel
 from swapformer.report.figures.style import INK, SOFT, Style
-from swapformer.report.figures.tooltips import Hover
+from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Comparison
-from swapformer.report.statistics.claims import Claim
 
 
-def forest_plot(scene: Scene, metric: str) -> Drawn | None:
+def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     """Paired differences to the baseline with 95 % t intervals, and the margins that the study's claims set."""
-    compared = [(arm, summary.comparison) for arm, summary in scene.summaries(metric).items() if summary.comparison]
-    compared = [(arm, comparison) for arm, comparison in compared if comparison.pairs]
+    summaries = data.summaries(metric)
+    compared = {arm: summary.paired for arm, summary in summaries.items() if summary.paired is not None}
     if not compared:
         return None
-    axes, figure = rows([arm for arm, _ in compared], metric)
+    axes, figure = row_panel(list(compared), metric)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
-    margins = _margins(scene, metric)
+    mean = summaries[data.baseline].mean if data.baseline in summaries else math.nan
+    widths = {claim.margin_width(mean) for claim in data.claims if claim.metric == metric}
+    margins = sorted(width for width in widths if width > 0 and math.isfinite(width))
     for margin in margins[:1]:
         axes.axvspan(-margin, margin, color=SOFT, alpha=0.13, linewidth=0, zorder=0)
     for edge in (side * margin for margin in margins for side in (-1, 1)):
         axes.axvline(edge, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-    _frame(axes, [comparison for _, comparison in compared], margins)
-    hover = Hover("difference", "point")
-    for row, (arm, comparison) in enumerate(compared):
-        hover.add(
-            axes, arm, scene.looks[arm], [comparison.difference], [row],
-            [f"{comparison.text} {comparison.interval_text}"],
-        )  # fmt: skip
-        _difference(axes, row, scene.looks[arm], comparison)
-    svg.label(axes, svg.wrap(f"difference to {scene.baseline}", 60))
+    _frame(axes, list(compared.values()), margins)
+    tooltips = Tooltips("difference", "point")
+    for row, (arm, comparison) in enumerate(compared.items()):
+        tooltips.add(axes, arm, data.styles[arm], [comparison.difference], [row], [comparison.full_text])
+        _draw_difference(axes, row, data.styles[arm], comparison)
+    svg.label(axes, svg.wrap(f"difference to {data.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")
-    _sides(axes, scene.evidence.directions.get(metric))
+    _name_sides(axes, data.evidence.directions.get(metric))
     caption = "Paired by seed: small dots are seeds, bars 95 % t intervals, not corrected for several comparisons."
     if margins:
         sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
         caption += f" Dashed lines mark the margins of the study's claims: {sizes}."
-    if any(math.isinf(c.lower) or math.isinf(c.upper) for _, c in compared):
+    if any(math.isinf(c.lower) or math.isinf(c.upper) for c in compared.values()):
         caption += " An arrow is an open end: the mean over survivors would flatter an arm that diverged."
-    title = f"{metric}: differences to {scene.baseline}"
-    return Drawn(f"forest_{svg.slug(metric)}", title, caption, svg.to_svg(figure, title), hover.plain())
+    title = f"{metric}: differences to {data.baseline}"
+    return ReportFigure.of(f"forest_{svg.slug(metric)}", title, caption, figure, tooltips)
 
 
-def _difference(axes: Axes, row: int, style: Style, comparison: Comparison) -> None:
+def _draw_difference(axes: Axes, row: int, style: Style, comparison: Comparison) -> None:
     values = comparison.individual.tolist()
-    whole = dict[str, Any](color=style.color, markeredgewidth=0, gid=style.key)
-    axes.plot(values, fan(values, row), "o", markersize=2.6, alpha=0.5, zorder=2, **whole)
+    axes.plot(values, jitter(values, row), "o", markersize=2.6, alpha=0.5, zorder=2, color=style.color,
+              markeredgewidth=0, gid=style.key)  # fmt: skip
     left, right = axes.get_xlim()
-    low, high = max(comparison.lower, left), min(comparison.upper, right)
     if comparison.pairs > 1:
-        axes.plot(
-            [low, high], [row, row], color=style.color, linewidth=2, solid_capstyle="butt", zorder=3, gid=style.key
-        )
+        draw_bar(axes, [max(comparison.lower, left), min(comparison.upper, right)], [row, row], style, 2)
         for edge, limit, head in ((comparison.lower, left, "<"), (comparison.upper, right, ">")):
             if math.isinf(edge):
-                axes.plot([limit], [row], head, markersize=6, clip_on=False, zorder=4, **whole)
-    axes.plot([comparison.difference], [row], style.marker, markersize=6.5, zorder=4, **whole)
+                axes.plot([limit], [row], head, markersize=6, clip_on=False, zorder=4, color=style.color,
+                          markeredgewidth=0, gid=style.key)  # fmt: skip
+    draw_mark(axes, comparison.difference, row, style, 6.5)
 
 
 def _frame(axes: Axes, comparisons: Sequence[Comparison], margins: Sequence[float]) -> None:
@@ -76,19 +72,7 @@ def _frame(axes: Axes, comparisons: Sequence[Comparison], margins: Sequence[floa
     axes.set_xlim(min(edges) - pad, max(edges) + pad)
 
 
-def _margins(scene: Scene, metric: str) -> list[float]:
-    """The distinct margins that claims set for this metric, in its units."""
-    reference = scene.summaries(metric).get(scene.baseline)
-    mean = reference.mean if reference else math.nan
-
-    def of(claim: Claim) -> float:
-        return claim.width(mean)
-
-    found = {of(claim) for claim in scene.claims if claim.metric == metric}
-    return sorted(margin for margin in found if margin > 0 and math.isfinite(margin))
-
-
-def _sides(axes: Axes, direction: str | None) -> None:
+def _name_sides(axes: Axes, direction: str | None) -> None:
     """Say above the panel which side is better."""
     if direction is None:
         return

@@ -1,32 +1,42 @@
-"""Where lines are drawn: one panel for few arms, a grid of small ones for many."""
+"""Panels and marks of figures: one panel for few arms or one each for many, lines with bands, intervals and points."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from swapformer.report.figures import svg
-from swapformer.report.figures.style import INK, Style
+from swapformer.report.figures.figure_data import FigureData
+from swapformer.report.figures.style import INK, SOFT, Style
+from swapformer.report.figures.tooltips import Tooltips
+from swapformer.report.number_format import interval_text
+from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.small_samples import t_interval
 
 MAX_TOGETHER = 6  # arms in one panel; beyond that each arm has its own
+_MAX_TOOLTIPS = 400  # points of a line that a page tells, more than a screen can part; all are drawn
 
 
-def panels(arms: Sequence[str], looks: Mapping[str, Style], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
-    """One panel for few arms, with a legend; one panel each for many, with shared axes and the name above."""
+def line_panels(arms: Sequence[str], styles: Mapping[str, Style], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
+    """One panel with a legend for few arms; for many, one each with shared axes and the arm's name above."""
     if len(arms) > MAX_TOGETHER:
-        return _grid(arms, x, y)
+        return _small_panels(arms, x, y)
     columns, below = svg.legend_shape(arms)
     figure = svg.new_figure(2.75 + below)
     axes = svg.add_panel(figure, 0.68, 0.52 + below, 0.12, 0.12)
     svg.label(axes, x, y)
     svg.few_ticks(axes, "x", 6)
-    svg.legend(figure, {arm: looks[arm] for arm in arms}, below, columns)
+    svg.legend(figure, {arm: styles[arm] for arm in arms}, below, columns)
     return figure, dict.fromkeys(arms, axes)
 
 
-def _grid(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
+def _small_panels(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
     """Three panels a row; each row leaves as much room above it as its longest name needs."""
     names = [svg.wrap(arm, 19) for arm in arms]
     rows = [range(start, min(start + 3, len(arms))) for start in range(0, len(arms), 3)]
@@ -35,15 +45,15 @@ def _grid(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str, Axes]]
     cell = (svg.WIDTH - left - 0.08) / 3
     height = foot + sum(heads) + plot * len(rows)
     figure = svg.new_figure(height)
-    placed: dict[str, Axes] = {}
+    panels: dict[str, Axes] = {}
     above = 0.0
     for row, head in zip(rows, heads, strict=True):
         above += head
         for column, index in enumerate(row):
             start = left + column * cell
-            first = next(iter(placed.values()), None)
+            first = next(iter(panels.values()), None)
             edges = (start, height - above - plot, svg.WIDTH - start - cell + gutter, above)
-            placed[arms[index]] = axes = svg.add_panel(figure, *edges, first)
+            panels[arms[index]] = axes = svg.add_panel(figure, *edges, first)
             svg.title(axes, names[index], svg.FONT - 1.5)
             axes.tick_params(labelleft=column == 0, labelbottom=index + 3 >= len(arms), labelsize=svg.FONT - 1.5)
             svg.few_ticks(axes, "x", 3)
@@ -51,4 +61,92 @@ def _grid(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str, Axes]]
         above += plot
     figure.supxlabel(x, fontsize=svg.FONT, color=INK, y=0.07 / height, va="bottom")
     figure.supylabel(y, fontsize=svg.FONT, color=INK, x=0.05 / svg.WIDTH, ha="left")
-    return figure, placed
+    return figure, panels
+
+
+def is_separate(panels: Mapping[str, Axes]) -> bool:
+    """Whether each arm has a panel of its own."""
+    return len(set(panels.values())) > 1
+
+
+def draw_bands(
+    panels: Mapping[str, Axes], tables: Mapping[str, pd.DataFrame], data: FigureData, tooltips: Tooltips,
+    context: bool = True, every_marker: bool = False,
+) -> None:  # fmt: skip
+    """Draw every arm in its panel, from its table of x values × seeds: the mean with its 95 % t band.
+
+    Where panels are separate the baseline stands behind each of them, if `context`; without it the values are
+    differences.
+    """
+    for arm, axes in panels.items():
+        if context and is_separate(panels) and arm != data.baseline and len(tables.get(data.baseline, ())):
+            behind, (x, mean) = data.styles[data.baseline], _mean(tables[data.baseline])
+            axes.plot(x, mean, color=behind.color, linewidth=0.9, zorder=2, gid=behind.key)
+            _add_tooltips(tooltips, axes, data, data.baseline, tables[data.baseline], signed=False)
+        if not len(tables[arm]):
+            continue
+        style, (x, mean) = data.styles[arm], _mean(tables[arm])
+        low, high = _band(tables[arm])
+        axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0, zorder=2, gid=style.key)
+        draw_line(axes, x, mean, style, 4.5, 1.6, markevery=1 if every_marker else max(len(x) // 6, 1))
+        _add_tooltips(tooltips, axes, data, arm, tables[arm], signed=not context)
+
+
+def _add_tooltips(
+    tooltips: Tooltips, axes: Axes, data: FigureData, arm: str, table: pd.DataFrame, signed: bool
+) -> None:
+    """Mean and band along a line; of very many points, evenly chosen ones."""
+    table = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), _MAX_TOOLTIPS)).round().astype(int))]
+    (x, mean), (low, high) = _mean(table), _band(table)
+    texts = [interval_text(*values, signed=signed) for values in zip(mean, low, high, strict=True)]
+    tooltips.add(axes, arm, data.styles[arm], x, mean, texts)
+
+
+def _mean(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    return table.index.to_numpy(dtype=float), np.nanmean(table.to_numpy(dtype=float), axis=1)
+
+
+def _band(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    limits = np.array([t_interval(row[np.isfinite(row)]) for row in table.to_numpy(dtype=float)], dtype=float)
+    limits[~np.isfinite(limits).all(axis=1)] = math.nan  # a single seed has no band
+    return limits[:, 0], limits[:, 1]
+
+
+def mark_trained_length(axes: Axes, length: int) -> None:
+    """Draw a dashed vertical line at the longest trained length."""
+    axes.axvline(length, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
+
+
+def draw_line(
+    axes: Axes, x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray, style: Style, size: float,
+    width: float, order: int = 3, markevery: int | None = None,
+) -> None:  # fmt: skip
+    """Draw a line in an arm's colour and dashes, with its markers."""
+    axes.plot(
+        x, y, color=style.color, linestyle=style.dash, linewidth=width, marker=style.marker, markersize=size,
+        markevery=markevery, markeredgewidth=0, zorder=order, gid=style.key,
+    )  # fmt: skip
+
+
+def draw_bar(
+    axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, width: float = 1.8, order: int = 3
+) -> None:
+    """Draw an interval as a bar in an arm's colour; one without finite ends is not drawn."""
+    if all(map(math.isfinite, (*x, *y))):
+        axes.plot(x, y, color=style.color, linewidth=width, solid_capstyle="butt", zorder=order, gid=style.key)
+
+
+def draw_mark(
+    axes: Axes, x: float, y: float, style: Style, size: float, order: int = 4, edge: float = 0.0, face: str = ""
+) -> None:
+    """Draw an arm's marker: plain, or with an `edge` so wide around a `face` of another colour."""
+    colors = dict[str, Any](color=style.color)
+    if edge:
+        colors = {"markerfacecolor": face or style.color, "markeredgecolor": style.color}
+    axes.plot([x], [y], style.marker, markersize=size, markeredgewidth=edge, zorder=order, gid=style.key, **colors)
+
+
+def draw_ring(axes: Axes, x: float, y: float, style: Style, size: float, edge: float) -> None:
+    """Draw a ring in an arm's colour around one of its marks."""
+    axes.plot([x], [y], "o", markersize=size, markerfacecolor="none", markeredgecolor=style.color,
+              markeredgewidth=edge, zorder=4, gid=style.key)  # fmt: skip

@@ -1,84 +1,133 @@
-"""What quality costs: a metric against parameters, operations and measured time, and the arms that nothing beats."""
+"""Pareto plots: a metric against parameters, operations and measured time, and the arms that nothing beats."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from swapformer.report import number_format
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import Drawn, Scene
-from swapformer.report.figures.prices import Price, Standing, prices, standings
+from swapformer.report.figures.figure_data import FigureData, ReportFigure
+from swapformer.report.figures.panels import draw_bar, draw_mark, draw_ring
 from swapformer.report.figures.style import PAPER, SOFT, Style
-from swapformer.report.figures.tooltips import Hover
+from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Summary
 from swapformer.results.costs import Measured
 
+ParetoRank = Literal["front", "open", "beaten"]
 
-def draw(scene: Scene, flops: Mapping[str, float], timed: Mapping[str, Measured]) -> list[Drawn]:
+
+@dataclass(frozen=True)
+class CostAxis:
+    """One kind of cost: the axis' name, and each arm's cost with its range (three equal numbers where it is exact)."""
+
+    name: str
+    slug: str
+    values: Mapping[str, tuple[float, float, float]]
+
+
+def known_costs(data: FigureData, flops: Mapping[str, float], timed: Mapping[str, Measured]) -> list[CostAxis]:
+    """The kinds of cost that are known of at least two arms and not the same for all."""
+    found = [
+        CostAxis("parameters", "parameters", {row.arm: (row.parameters,) * 3 for row in data.rows}),
+        CostAxis("FLOP of a training, by analysis", "flops", {arm: (each,) * 3 for arm, each in flops.items()}),
+        CostAxis(
+            "measured seconds of a step", "time",
+            {arm: (each.step, min(each.seconds), max(each.seconds)) for arm, each in timed.items()},
+        ),
+    ]  # fmt: skip
+    known = [
+        CostAxis(p.name, p.slug, {arm: ends for arm, ends in p.values.items() if math.isfinite(ends[0])}) for p in found
+    ]
+    return [cost for cost in known if len({ends[0] for ends in cost.values.values()}) > 1]
+
+
+def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, ParetoRank]:
+    """Whether each arm is on the Pareto front. Only arms that lost no trial are compared, since survivors flatter.
+
+    `front`: no arm is as cheap and better on average, or cheaper and as good. `beaten`: one is no dearer beyond its
+    spread, and better beyond doubt (paired 95 % t interval, uncorrected). `open`: beaten on average only.
+    """
+    summaries = data.summaries(metric)
+    lost = {arm for arm in data.arms if data.evidence.lost(arm, metric).any()}
+    arms = [arm for arm in data.arms if arm in cost.values and summaries[arm].n and arm not in lost]
+    sign = 1 if data.evidence.directions[metric] == "higher" else -1
+    found: dict[str, ParetoRank] = {}
+    for arm in arms:
+        worth = (-cost.values[arm][0], sign * summaries[arm].mean)
+        rivals = [(o, (-cost.values[o][0], sign * summaries[o].mean)) for o in arms if o != arm]
+        over = [o for o, other in rivals if other != worth and other[0] >= worth[0] and other[1] >= worth[1]]
+        sure = [o for o in over if cost.values[o][2] <= max(cost.values[arm][1], cost.values[o][0])]
+        beaten = any(_better(data, metric, rival, arm, sign) for rival in sure)
+        found[arm] = "beaten" if beaten else "open" if over else "front"
+    return found
+
+
+def _better(data: FigureData, metric: str, rival: str, arm: str, sign: int) -> bool:
+    """Whether the whole interval of the paired difference lies on the good side."""
+    estimate = data.evidence.mean_difference(rival, arm, metric)
+    return estimate.lower(0.025) > 0 if sign > 0 else estimate.upper(0.025) < 0
+
+
+def pareto_plots(
+    data: FigureData, flops: Mapping[str, float], timed: Mapping[str, Measured]
+) -> list[ReportFigure | None]:
     """The study's first metric with a good direction against each of its costs. Call within `svg.settings`."""
-    metric = next((name for name in scene.records.manifest.metrics if name in scene.evidence.directions), None)
-    if metric is None:
-        return []
-    drawn = [_figure(scene, metric, price) for price in prices(scene, flops, timed)]
-    return [figure for figure in drawn if figure is not None]
+    metric = next((name for name in data.records.manifest.metrics if name in data.evidence.directions), None)
+    return [] if metric is None else [_figure(data, metric, cost) for cost in known_costs(data, flops, timed)]
 
 
-def _figure(scene: Scene, metric: str, price: Price) -> Drawn | None:
-    found, summaries = standings(scene, metric, price), scene.summaries(metric)
+def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | None:
+    found, summaries = pareto_ranks(data, metric, cost), data.summaries(metric)
     if len(found) < 2:
         return None
     columns, below = svg.legend_shape(list(found))
     figure = svg.new_figure(2.9 + below)
     axes = svg.add_panel(figure, 0.68, 0.55 + below, 0.18, 0.12)
-    svg.label(axes, price.name, scene.better(metric))
-    svg.legend(figure, {arm: scene.looks[arm] for arm in found}, below, columns)
-    hover = Hover(price.name, "point")
-    _staircase(axes, [(price.values[a][0], summaries[a].mean) for a, s in found.items() if s == "front"])
-    for arm, standing in found.items():
-        _mark(axes, scene.looks[arm], price.values[arm], summaries[arm], standing)
-        text = f"{summaries[arm].text} {summaries[arm].interval_text}, {_said(price, price.values[arm])}"
-        hover.add(axes, arm, scene.looks[arm], [price.values[arm][0]], [summaries[arm].mean], [text])
-    _scale(axes, price, [price.values[arm] for arm in found])
+    svg.label(axes, cost.name, data.label(metric))
+    svg.legend(figure, {arm: data.styles[arm] for arm in found}, below, columns)
+    tooltips = Tooltips(cost.name, "point")
+    _draw_front(axes, [(cost.values[a][0], summaries[a].mean) for a, s in found.items() if s == "front"])
+    for arm, rank in found.items():
+        _draw_arm(axes, data.styles[arm], cost.values[arm], summaries[arm], rank)
+        text = f"{summaries[arm].full_text}, {_cost_text(cost, cost.values[arm])}"
+        tooltips.add(axes, arm, data.styles[arm], [cost.values[arm][0]], [summaries[arm].mean], [text])
+    _scale(axes, cost, [cost.values[arm] for arm in found])
     caption = (
         "Bars are 95 % t intervals over finished seeds"
-        + (", and the range over rounds of timing" if price.slug == "time" else "")
+        + (", and the range over rounds of timing" if cost.slug == "time" else "")
         + ". Ringed, joined by the line: no arm is as cheap and better. Hollow: an arm that costs no more is better "
         "beyond doubt (paired 95 % t interval)."
     )
-    if lost := [arm for arm in scene.arms if scene.evidence.lost(arm, metric).any()]:
+    if lost := [arm for arm in data.arms if data.evidence.lost(arm, metric).any()]:
         caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."
-    title = f"{metric} against {price.name}"
-    drawing = svg.to_svg(figure, title)
-    return Drawn(f"pareto_{price.slug}_{svg.slug(metric)}", title, caption, drawing, hover.plain())
+    title = f"{metric} against {cost.name}"
+    return ReportFigure.of(f"pareto_{cost.slug}_{svg.slug(metric)}", title, caption, figure, tooltips)
 
 
-def _mark(axes: Axes, look: Style, ends: tuple[float, float, float], summary: Summary, standing: Standing) -> None:
+def _draw_arm(axes: Axes, style: Style, ends: tuple[float, float, float], summary: Summary, rank: ParetoRank) -> None:
     x, low, high = ends
-    bar = {"color": look.color, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 3, "gid": look.key}
-    if math.isfinite(summary.lower):
-        axes.plot([x, x], [summary.lower, summary.upper], **bar)  # type: ignore[arg-type]
+    draw_bar(axes, [x, x], [summary.lower, summary.upper], style, 1.6)
     if high > low:
-        axes.plot([low, high], [summary.mean] * 2, **bar)  # type: ignore[arg-type]
-    face = PAPER if standing == "beaten" else look.color
-    axes.plot([x], [summary.mean], look.marker, markersize=7, markerfacecolor=face, markeredgecolor=look.color,
-              markeredgewidth=1.3, zorder=4, gid=look.key)  # fmt: skip
-    if standing == "front":
-        axes.plot([x], [summary.mean], "o", markersize=13, markerfacecolor="none", markeredgecolor=look.color,
-                  markeredgewidth=1.2, zorder=4, gid=look.key)  # fmt: skip
+        draw_bar(axes, [low, high], [summary.mean] * 2, style, 1.6)
+    draw_mark(axes, x, summary.mean, style, 7, edge=1.3, face=PAPER if rank == "beaten" else "")
+    if rank == "front":
+        draw_ring(axes, x, summary.mean, style, 13, 1.2)
 
 
-def _staircase(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The best that is to be had for a price: it changes where an arm of the front comes into reach."""
+def _draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """Draw the best value to be had at each cost, as a staircase through the arms of the front."""
     ordered = sorted(points)
     axes.plot([x for x, _ in ordered], [y for _, y in ordered], color=SOFT, linewidth=1, drawstyle="steps-post",
               linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
 
 
-def _scale(axes: Axes, price: Price, values: Sequence[tuple[float, float, float]]) -> None:
+def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, float]]) -> None:
     edges = [edge for ends in values for edge in ends]
     low, high = min(edges), max(edges)
     if low > 0 and high / low >= 8:
@@ -91,7 +140,8 @@ def _scale(axes: Axes, price: Price, values: Sequence[tuple[float, float, float]
         axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(5))
     digits = number_format.digits_for(low, high)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(price, value, digits)))
+    text = number_format.seconds if cost.slug == "time" else number_format.scaled
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, digits)))
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -101,16 +151,10 @@ def _decades(low: float, high: float) -> list[float]:
     return [step * 10.0**power for power in powers for step in steps]
 
 
-def _short(price: Price, value: float, digits: int) -> str:
-    return number_format.seconds(value, digits) if price.slug == "time" else number_format.scaled(value, digits)
-
-
-def _said(price: Price, ends: tuple[float, float, float]) -> str:
-    if price.slug == "time":
+def _cost_text(cost: CostAxis, ends: tuple[float, float, float]) -> str:
+    if cost.slug == "time":
         middle, low, high = map(number_format.seconds, ends)
         return f"{middle} a step ({low} to {high})"
-    return (
-        f"{number_format.large(ends[0])} parameters"
-        if price.slug == "parameters"
-        else f"{number_format.scaled(ends[0])}FLOP"
-    )
+    if cost.slug == "parameters":
+        return f"{number_format.large(ends[0])} parameters"
+    return f"{number_format.scaled(ends[0])}FLOP"

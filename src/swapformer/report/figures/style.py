@@ -1,15 +1,18 @@
-"""How arms look: colour, marker and line style, each enough on its own; in light and in dark."""
+"""Styles of arms in figures: colour, marker and dashes, each enough on its own, for light and dark pages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
 
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 
 INK, SOFT, GRID, PAPER, ALARM = "#1f2328", "#646c76", "#e4e7eb", "#fffffe", "#b3261e"
-#: What the page shows instead, by theme: the colour in an SVG file, the CSS variable, its value in dark.
+#: The colours of the page's theme: the colour in an SVG file, the CSS variable, its value on dark pages.
 THEME = (
     (INK, "ink", "#e6e8eb"),
     (SOFT, "soft", "#9aa4af"),
@@ -32,11 +35,13 @@ _RAMP_LIGHT = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80",
 _RAMP_DARK = ("#8d7bd6", "#6f8fe0", "#4aa6dd", "#35bcc0", "#3fd09a", "#86e06a", "#e3ea4f")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+_WIDTH, _HEIGHT, _MARKER = 30, 12, 7
+_LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
 
 
 @dataclass(frozen=True)
 class Style:
-    """One arm's look; `dark` is the colour on dark pages, `key` names the arm in figures, so that pages can hide it."""
+    """The style of one arm; `dark`: its colour on dark pages; `key`: its name in figures, so that pages can hide it."""
 
     color: str
     dark: str
@@ -45,33 +50,56 @@ class Style:
     key: str
 
 
-def styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style]:
-    """A look for every arm. The baseline is drawn in ink; `ordered` arms run along a ramp."""
+def arm_styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style]:
+    """A style for every arm: the baseline in ink, others from a palette, or along a ramp where they are `ordered`."""
     others = [arm for arm in arms if arm != baseline]
     keys = {arm: f"arm{index}" for index, arm in enumerate(dict.fromkeys([baseline, *arms]))}
-    looks = {baseline: Style(INK, THEME[0][2], "o", "-", keys[baseline])}
+    styles = {baseline: Style(INK, THEME[0][2], "o", "-", keys[baseline])}
     for index, arm in enumerate(others):
         if ordered:
-            place = index / max(len(others) - 1, 1)
-            color, dark = _between(_RAMP_LIGHT, place), _between(_RAMP_DARK, place)
+            share = index / max(len(others) - 1, 1)
+            color, dark = _between(_RAMP_LIGHT, share), _between(_RAMP_DARK, share)
         else:
             color, dark = _PALETTE[index % len(_PALETTE)]
         dash = _DASHES[(index // len(_PALETTE) if not ordered else index) % len(_DASHES)]
-        looks[arm] = Style(color, dark, _MARKERS[(index + 1) % len(_MARKERS)], dash, keys[arm])
-    return looks
+        styles[arm] = Style(color, dark, _MARKERS[(index + 1) % len(_MARKERS)], dash, keys[arm])
+    return styles
 
 
-def css_variables(looks: Mapping[str, Style]) -> dict[str, tuple[str, str, str]]:
+def css_variables(styles: Mapping[str, Style]) -> dict[str, tuple[str, str, str]]:
     """Colour in the file → (name of the CSS variable, light value, dark value)."""
     variables = {light: (name, light, dark) for light, name, dark in THEME}
-    for style in looks.values():
+    for style in styles.values():
         variables.setdefault(style.color, (f"s{len(variables)}", style.color, style.dark))
     return variables
 
 
-def _between(ramp: Sequence[str], place: float) -> str:
-    """The colour at `place` in [0, 1] of a ramp, mixed linearly."""
-    left = min(int(place * (len(ramp) - 1)), len(ramp) - 2)
-    share = place * (len(ramp) - 1) - left
+def _between(ramp: Sequence[str], position: float) -> str:
+    """The colour at `position` in [0, 1] of a ramp, mixed linearly."""
+    left = min(int(position * (len(ramp) - 1)), len(ramp) - 2)
+    share = position * (len(ramp) - 1) - left
     a, b = (tuple(int(ramp[i][k : k + 2], 16) for k in (1, 3, 5)) for i in (left, left + 1))
     return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(a, b, strict=True))
+
+
+def swatch(style: Style, variables: Mapping[str, tuple[str, str, str]]) -> str:
+    """A small SVG of an arm's line and marker for the page's legend, in the theme's colours."""
+    color = f"var(--{variables[style.color][0]})"
+    dash = "" if style.dash == "-" else f' stroke-dasharray="{" ".join(f"{1.8 * part:g}" for part in style.dash[1])}"'
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" aria-hidden="true">'
+        f'<path d="M0 {_HEIGHT / 2:g}H{_WIDTH}" stroke="{color}" stroke-width="1.8" fill="none"{dash}/>'
+        f'<path d="{" ".join(_outline(style.marker))}" fill="{color}"/></svg>'
+    )
+
+
+def _outline(marker: str) -> Iterator[str]:
+    """The commands of an SVG path that draws a marker in the middle of the picture."""
+    style = MarkerStyle(marker)
+    path = style.get_path().transformed(style.get_transform())
+    for points, code in path.iter_segments(simplify=False, curves=True):
+        if code == Path.CLOSEPOLY:
+            yield "Z"
+        else:
+            xy = (f"{_WIDTH / 2 + _MARKER * x:.2f} {_HEIGHT / 2 - _MARKER * y:.2f}" for x, y in points.reshape(-1, 2))
+            yield f"{_LETTERS[code]}{' '.join(xy)}"

@@ -1,4 +1,4 @@
-"""A matplotlib figure without pyplot, and its SVG: the same bytes for the same data."""
+"""Matplotlib figures without pyplot and their SVG text, which has the same bytes for the same data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SETTINGS: Any = {
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Figures must be made and saved inside this context; it leaves matplotlib's settings as they were."""
+    """A context in which figures must be made and saved; matplotlib's settings are restored at its end."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         # Text stays text in the SVG: a letter that matplotlib's font lacks is drawn by the reader's.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
@@ -42,7 +42,7 @@ def settings() -> Iterator[None]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure on paper."""
+    """An empty figure with the page's background."""
     figure = Figure(figsize=(width, height), facecolor=PAPER)
     FigureCanvasSVG(figure)
     return figure
@@ -64,13 +64,13 @@ def add_panel(figure: Figure, left: float, bottom: float, right: float, top: flo
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Name the axes."""
+    """Label the axes."""
     axes.set_xlabel(x, fontsize=FONT, color=INK)
     axes.set_ylabel(y, fontsize=FONT, color=INK)
 
 
 def title(axes: Axes, text: str, size: float = FONT) -> None:
-    """A panel's title, at its left."""
+    """Put a title above a panel, at its left."""
     axes.set_title(text, fontsize=size, color=INK, loc="left", pad=4)
 
 
@@ -81,19 +81,19 @@ def wrap(name: str, width: int) -> str:
     return "\n".join(line.replace(" \u200b", "").replace("\u200b", "") for line in lines)
 
 
-def legend(figure: Figure, looks: Mapping[str, Style], top: float, columns: int) -> None:
-    """A legend under the plots, its upper edge `top` inches from the bottom."""
+def legend(figure: Figure, styles: Mapping[str, Style], top: float, columns: int) -> None:
+    """Draw a legend under the plots, its upper edge `top` inches from the bottom."""
     handles = [
         Line2D([], [], color=s.color, ls=s.dash, marker=s.marker, markersize=4.5, linewidth=1.6, label=wrap(arm, 34))
-        for arm, s in looks.items()
+        for arm, s in styles.items()
     ]
     drawn = figure.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, top / figure.get_size_inches()[1]), ncols=columns,
         frameon=False, fontsize=FONT - 1, labelcolor=INK, handlelength=3.2, columnspacing=1.4, borderaxespad=0,
     )  # fmt: skip
-    for look, *artists in zip(looks.values(), drawn.legend_handles, drawn.get_texts(), strict=True):
+    for style, *artists in zip(styles.values(), drawn.legend_handles, drawn.get_texts(), strict=True):
         for artist in filter(None, artists):
-            artist.set_gid(look.key)
+            artist.set_gid(style.key)
 
 
 def legend_shape(arms: Sequence[str], width: float = WIDTH) -> tuple[int, float]:
@@ -106,13 +106,13 @@ def legend_shape(arms: Sequence[str], width: float = WIDTH) -> tuple[int, float]
 
 
 def ticks_at(axes: Axes, values: Sequence[float], names: Sequence[str], rotate: bool = False) -> None:
-    """Ticks at these places of the horizontal axis, and nowhere else."""
+    """Set the ticks of the horizontal axis to these values, and to no others."""
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(list(values), list(names), rotation=30 if rotate else 0, ha="right" if rotate else "center")
 
 
 def few_ticks(axes: Axes, which: str, count: int) -> None:
-    """At most `count` ticks on the `x` or `y` axis."""
+    """Allow at most `count` ticks on the `x` or `y` axis."""
     (axes.xaxis if which == "x" else axes.yaxis).set_major_locator(MaxNLocator(count))
 
 
@@ -137,23 +137,17 @@ def to_svg(figure: Figure, description: str) -> str:
 
 
 def inline(svg: str, prefix: str, variables: Mapping[str, tuple[str, str, str]], description: str) -> str:
-    """The same SVG for a page: no prolog, ids of its own, colours that follow the page's theme."""
+    """The SVG as it stands in a page: without prolog, with its own ids, in colours that follow the page's theme."""
     body = svg[svg.index("<svg ") :]
     # The title would be a tooltip over the whole figure, and the style would reach the whole page.
     body = re.sub(r"<(metadata|title|style)\b.*?</\1>", "", body, flags=re.DOTALL)
     body = re.sub(r'\b(id="|href="#|url\(#)', lambda match: match.group(1) + prefix + "-", body)
-    body = re.sub(r"#[0-9a-f]{6}\b", lambda match: _variable(match.group(0), variables), body)
-    body = re.sub(r'^<svg ([^>]*?)\bwidth="[^"]*" ?', r"<svg \1", body)
-    body = re.sub(r'^<svg ([^>]*?)\bheight="[^"]*" ?', r"<svg \1", body)
-    return body.replace("<svg ", f'<svg role="img" aria-label="{_attribute(description)}" ', 1)
-
-
-def _variable(color: str, variables: Mapping[str, tuple[str, str, str]]) -> str:
-    return f"var(--{variables[color][0]})" if color in variables else color
-
-
-def _attribute(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    colors = {color: f"var(--{name})" for color, (name, *_) in variables.items()}
+    body = re.sub(r"#[0-9a-f]{6}\b", lambda match: colors.get(match[0], match[0]), body)
+    for size in ("width", "height"):
+        body = re.sub(rf'^<svg ([^>]*?)\b{size}="[^"]*" ?', r"<svg \1", body)
+    label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return body.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
 def slug(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a figure's marks say to a reader who points at them: the numbers that were plotted, at their places."""
+"""Tooltips of figures: the numbers that were plotted, for a reader who points at a mark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-from swapformer.report import number_format
 from swapformer.report.figures.style import Style
 
 _POINTS = 72  # of an SVG to the inch
@@ -17,7 +16,7 @@ _POINTS = 72  # of an SVG to the inch
 
 @dataclass(frozen=True)
 class _Marks:
-    """An arm's marks in one panel: places in its units, what stands there in words, and the names of the places."""
+    """An arm's marks in one panel: coordinates in its units, what each mark says, and names in place of x values."""
 
     arm: str
     key: str
@@ -29,10 +28,10 @@ class _Marks:
 
 
 @dataclass
-class Hover:
-    """Collects what is drawn, from the very numbers that are drawn.
+class Tooltips:
+    """Collects the marks of a figure, from the very numbers that are drawn.
 
-    `by`: a reader is told all arms at the nearest place of the horizontal axis (`x`), or the nearest mark (`point`).
+    `by`: a reader is told all arms at the nearest x value (`x`), or the nearest mark (`point`).
     """
 
     name: str
@@ -40,19 +39,19 @@ class Hover:
     _marks: list[_Marks] = field(default_factory=list)
 
     def add(
-        self, axes: Axes, arm: str, look: Style, x: Iterable[float], y: Iterable[float], text: Iterable[str],
+        self, axes: Axes, arm: str, style: Style, x: Iterable[float], y: Iterable[float], text: Iterable[str],
         at: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Marks of an arm; those without a finite place are not there. `at` names the places, where numbers do not."""
+        """Add an arm's marks that have finite coordinates; `at`: names to show in place of x values."""
         rows = list(zip(map(float, x), map(float, y), text, strict=True))
         names = at or [""] * len(rows)
         kept = [(*row, name) for row, name in zip(rows, names, strict=True) if all(map(math.isfinite, row[:2]))]
         if kept:
             xs, ys, texts, ats = zip(*kept, strict=True)
-            self._marks.append(_Marks(arm, look.key, axes, xs, ys, texts, ats if any(ats) else ()))
+            self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else ()))
 
-    def plain(self) -> dict[str, Any] | None:
-        """For the page, when all is drawn: panels with their frames and scales, marks; None where there is nothing."""
+    def to_json(self) -> dict[str, Any] | None:
+        """Plain data for the page, when all is drawn: panels with frames and scales, and marks; None without marks."""
         if not self._marks:
             return None
         panels = list(dict.fromkeys(marks.axes for marks in self._marks))
@@ -69,15 +68,6 @@ class Hover:
                 for marks in self._marks
             ],
         }  # fmt: skip
-
-
-def interval_text(value: float, lower: float, upper: float, signed: bool = False) -> str:
-    """`1.234 [1.221, 1.247]`; without the brackets where a single value has no interval."""
-    ends = (lower, upper) if math.isfinite(lower) or math.isfinite(upper) else (-math.inf, math.inf)
-    if not any(map(math.isfinite, ends)):
-        return number_format.number(value, 4, signed)
-    places = number_format.places_for(value, *ends)
-    return f"{number_format.number(value, places, signed)} {number_format.interval(*ends, places, signed)}"
 
 
 def _panel(axes: Axes) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""A report as a page, on a terminal, as JSON and as tables."""
+"""Forms of a report: its page, its tables, its words and plain data for `--json`."""

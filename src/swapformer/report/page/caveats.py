@@ -1,4 +1,4 @@
-"""How a study came to its verdicts, and what may be less fair than it looks, in words."""
+"""Caveats of a report: how the study came to its verdicts, what limits them, and what may be less fair."""
 
 from __future__ import annotations
 
@@ -8,80 +8,150 @@ from collections.abc import Sequence
 from statistics import median
 
 from swapformer.report import number_format
-from swapformer.report.condition_view import View
+from swapformer.report.figures.condition_view import View
 from swapformer.report.records import Records
-from swapformer.report.statistics.power import plan
-from swapformer.report.statistics.sequential import saved
+from swapformer.report.statistics.estimates import IdenticalEstimate
+from swapformer.report.statistics.power import power_plan
+from swapformer.report.statistics.sequential import trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
+from swapformer.results.arms import arm_name
 
 
-def design(records: Records, views: Sequence[View]) -> list[str]:
-    """How the study came to its verdicts: what its seeds can do, what pairing did, looks, tuning."""
+def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
+    """How the study came to its verdicts: what its seeds can decide, what pairing did, looks, tuning."""
     manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     found = []
     if verdicts:
-        planned = plan([v.claim for v in verdicts], len(manifest.seeds), alpha=ALPHA / max(len(manifest.looks), 1))
+        alpha = ALPHA / max(len(manifest.looks), 1)
+        planned = power_plan([v.claim for v in verdicts], len(manifest.seeds), alpha=alpha)
         found.append(f"If true differences lie two standard deviations off their margins, {planned}.")
-    found += pairing(manifest.metrics, views)
-    if manifest.looks:
-        looks = number_format.listed([str(seeds) for seeds in manifest.looks])
-        text = f"Judged at {looks} seeds, with {number_format.percent(ALPHA / len(manifest.looks))} of error each"
-        spared = saved(records, verdicts)
-        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
-    if tuning := manifest.tuning:
-        found.append(
-            f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm by "
-            "the "
-            f"mean of {tuning.metric} over seeds that are not reported ({', '.join(map(str, tuning.seeds))})."
-        )
-    return found
-
-
-def pairing(metrics: Sequence[str], views: Sequence[View]) -> list[str]:
-    """How wide the paired intervals of the differences to the baseline are against the unpaired ones, by metric."""
-    found = []
-    for metric in metrics:
+    for metric in manifest.metrics:
         summaries = [row.summaries[metric].comparison for view in views for row in view.rows]
         shares = sorted(1 - c.narrowed for c in summaries if c is not None and not math.isnan(c.narrowed))
         if shares:
             low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
             spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
             found.append(f"Pairing by seed made intervals in {metric} {middle} times as wide as unpaired ones{spread}.")
+    if manifest.looks:
+        looks = number_format.listed([str(seeds) for seeds in manifest.looks])
+        text = f"Judged at {looks} seeds, with {number_format.percent(ALPHA / len(manifest.looks))} of error each"
+        spared = trials_saved(records, verdicts)
+        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
+    if tuning := manifest.tuning:
+        chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
+        seeds = ", ".join(map(str, tuning.seeds))
+        found.append(f"{chosen} by the mean of {tuning.metric} over seeds that are not reported ({seeds}).")
     return found
 
 
-def fairness_caveats(records: Records) -> list[str]:
+def caveats(records: Records, views: Sequence[View]) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    found = []
+    rows = [row for view in views for row in view.rows]
+    verdicts = [verdict for view in views for verdict in view.verdicts]
+    unfinished = records.cells["status"].value_counts().drop("finished", errors="ignore")
+    if len(unfinished):
+        counts = ", ".join(f"{n} {status}" for status, n in unfinished.items())
+        lost = int(unfinished.sum())
+        found.append(f"{lost} of {len(records.cells)} trials have no result ({counts}); none is averaged.")
+    flattered = [
+        arm_name(row.arm, view.condition)
+        for view in views
+        for row in view.rows
+        if row.counts.get("diverged") and row.counts.get("finished")
+    ]
+    if flattered:
+        found.append(
+            f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
+            "their intervals are open on the flattering side."
+        )
+    found += _unmeasured(views) + _fairness(records) + _origins(records)
+    if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
+        found.append(
+            "Some differences are the same number with every seed, where a t interval would have no width. Of values "
+            "in [0, 1] the interval allows for rare others that these seeds have not shown; of all else the sign test "
+            "decided."
+        )
+    summaries = [summary for row in rows for summary in row.summaries.values()]
+    coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})
+    if coarse:
+        found.append(
+            f"In {', '.join(coarse)} the evaluation set's standard error is over twice that of the seeds for some arm: "
+            "the differences hold for this evaluation set, and a larger one would say more than further seeds."
+        )
+    pairs = [verdict.pairs for verdict in verdicts if verdict.contrasts]
+    pairs += [each.comparison.pairs for each in summaries if each.comparison is not None]
+    if min(pairs, default=5) < 5:
+        found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
+    scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
+    found.append(
+        f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; the evaluation set is fixed, "
+        "and its own standard error stands beside."
+    )
+    return found
+
+
+def _unmeasured(views: Sequence[View]) -> list[str]:
+    """Where trials finished without a finite value of a metric that others have."""
+    found = []
+    for view in views:
+        evidence = view.data.evidence
+        for arm, metric in ((row.arm, metric) for row in view.rows for metric in row.summaries):
+            if lost := int(evidence.unmeasured(arm, metric).sum()):
+                found.append(
+                    f"{arm_name(arm, view.condition)} has no finite {metric} in {lost} of its "
+                    f"{int(evidence.finished[arm].sum())} finished trials; none is averaged, and its intervals are "
+                    "open on the flattering side."
+                )
+    return found
+
+
+def _fairness(records: Records) -> list[str]:
     """Where a comparison may be less fair than it looks."""
     manifest = records.manifest
-    chosen = manifest.tuning.chosen if manifest.tuning else ()
-    found = [
-        f"{number_format.placed(each.arm, each.condition)}: every setting that was tried diverged; "
-        f"{', '.join(f'{key}={value}' for key, value in each.values.items())} is only the first; "
-        "put other values into `tune`."
-        for each in chosen
-        if each.diverged
-    ]
-    found += [
-        f"{number_format.placed(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge "
-        "of what was "
-        "tried, so a better one may lie beyond; widen the grid of `tune`."
-        for each in chosen
-        for key in each.edges
-    ]
+    found = []
+    for each in manifest.tuning.chosen if manifest.tuning else ():
+        if each.diverged:
+            values = ", ".join(f"{key}={value}" for key, value in each.values.items())
+            found.append(
+                f"{arm_name(each.arm, each.condition)}: every setting that was tried diverged; {values} is "
+                "only the first; put other values into `tune`."
+            )
+    for each in manifest.tuning.chosen if manifest.tuning else ():
+        found += [
+            f"{arm_name(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge "
+            "of what was tried, so a better one may lie beyond; widen the grid of `tune`."
+            for key in each.edges
+        ]
     settings = Counter((each.arm, each.condition) for each in (manifest.tuning.tried if manifest.tuning else ()))
     found += [
-        f"{number_format.placed(*place)} could have one setting of those that `tune` lists, so nothing was chosen "
-        "for it."
-        for place, number in settings.items()
+        f"{arm_name(*at)} could have one setting of those that `tune` lists, so nothing was chosen for it."
+        for at, number in settings.items()
         if number < 2
     ]
-    wide = [each for each in manifest.fairness if each.beyond]
     found += [
-        f"{number_format.placed(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
+        f"{arm_name(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
         f"{', '.join(each.beyond)}; name what is compared on purpose with `axis: [...]`."
-        for each in wide
+        for each in manifest.fairness
+        if each.beyond
     ]
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
+    return found
+
+
+def _origins(records: Records) -> list[str]:
+    """Where trials come from several environments or commits, or from an uncommitted tree."""
+    classes, commits = (sorted({x for x in records.cells[name] if x}) for name in ("environment", "commit"))
+    found = []
+    if len(classes) > 1:
+        found.append(
+            f"Trials ran in {len(classes)} environment classes ({'; '.join(classes)}). "
+            "Differences are paired only within one class; seeds that lie apart are left out of them."
+        )
+    if len(commits) > 1:
+        found.append(f"Trials come from {len(commits)} commits: {', '.join(commit[:10] for commit in commits)}.")
+    if records.cells["dirty"].any():
+        found.append("Some trials ran with uncommitted changes in the working tree.")
     return found

@@ -1,68 +1,72 @@
-"""`report.html`: one self-contained page, from a template in which everything a user wrote is escaped."""
+"""The page of a study, `report.html`: its verdict cards, its section on the grid, and all else that it shows."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
 
-from swapformer.report.condition_view import View
+from swapformer.report import number_format
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import Drawn
-from swapformer.report.figures.grid_plot import across
-from swapformer.report.page import caveats, template
+from swapformer.report.figures.condition_view import View
+from swapformer.report.figures.figure_data import ReportFigure
+from swapformer.report.figures.grid_plot import grid_plot
+from swapformer.report.page import template, wording
+from swapformer.report.page.caveats import design_sentences
 from swapformer.report.page.tables import result_columns
-from swapformer.report.page.verdict_cards import card
 from swapformer.report.records import Records
-from swapformer.report.statistics.grid_effects import Effects, effects
-from swapformer.report.statistics.grid_verdict import OUTCOMES, Everywhere
+from swapformer.report.statistics.arm_summary import Comparison, compare
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict, grid_effects
+from swapformer.report.statistics.verdicts import Contrast, Verdict
 from swapformer.results.arms import UNITS_IN_FULL
 from swapformer.results.costs import Costs
 
 
 @dataclass(frozen=True)
-class Grid:
-    """What the page shows of a grid as a whole; empty where there is none."""
+class GridSection:
+    """The page's section on the whole grid; empty where there is none."""
 
-    effects: tuple[Effects, ...] = ()
-    figures: tuple[Drawn, ...] = ()
+    effects: tuple[GridEffects, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
 
 
-def grid(views: Sequence[View]) -> Grid:
+def grid_section(views: Sequence[View]) -> GridSection:
     """Main effects, interactions and their figures, of every metric of the study."""
-    manifest = views[0].scene.records.manifest
     if len(views) < 2:
-        return Grid()
-    evidence = {view.condition: view.scene.evidence for view in views}
-    scenes = {view.condition: view.scene for view in views}
-    found = [effects(metric, manifest.baseline, manifest.conditions, evidence) for metric in manifest.metrics]
+        return GridSection()
+    data = {view.condition: view.data for view in views}
+    manifest = views[0].data.records.manifest
+    evidence = {condition: each.evidence for condition, each in data.items()}
+    found = [grid_effects(metric, manifest.baseline, manifest.conditions, evidence) for metric in manifest.metrics]
     with svg.settings():
-        drawn = [across(metric, manifest.conditions, scenes) for metric in manifest.metrics]
-    return Grid(tuple(filter(None, found)), tuple(filter(None, drawn)))
+        drawn = [grid_plot(metric, manifest.conditions, data) for metric in manifest.metrics]
+    return GridSection(tuple(filter(None, found)), tuple(filter(None, drawn)))
 
 
 def render(
     records: Records,
     views: Sequence[View],
-    claims: Sequence[Everywhere],
-    whole: Grid,
-    warnings: Sequence[str],
+    claims: Sequence[GridVerdict],
+    grid: GridSection,
+    caveats: Sequence[str],
     costs: Costs,
 ) -> str:
-    """The page."""
+    """The HTML of the page."""
     manifest, cells = records.manifest, records.cells
     outcomes = Counter(each.outcome for each in claims)
     values = {
         "manifest": manifest,
         "records": records,
         "views": views,
-        "grid": whole,
+        "grid": grid,
         "costs": costs,
-        "cards": [card(claim, views) for claim in claims],
+        "cards": [verdict_card(claim, views) for claim in claims],
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
-        "design": caveats.design(records, views),
+        "design": design_sentences(records, views),
         "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],
         "matches": [each for each in manifest.fairness if each.match is not None],
         "flops": {(each.arm, each.condition): each.flops for each in manifest.fairness},
@@ -70,11 +74,94 @@ def render(
         "lost": list(cells[cells["status"] != "finished"].itertuples(index=False)),
         "finished": int((cells["status"] == "finished").sum()),
         "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
-        "caveats": warnings,
+        "caveats": caveats,
         "columns": result_columns(manifest),
         "config": yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
         "seconds": float(cells["seconds"].sum()),
-        "words": template.words(manifest.arms),
     }
-    sets = [whole.figures, *(view.figures for view in views)]
-    return template.render("report.html.j2", sets, views[0].scene.looks, values)
+    sets = [grid.figures, *(view.figures for view in views)]
+    return template.render("report.html.j2", sets, views[0].data.styles, manifest.arms, values)
+
+
+@dataclass(frozen=True)
+class ContrastLine:
+    """A difference on a number line; positions are in percent of the track."""
+
+    contrast: Contrast
+    text: str
+    beside: Comparison | None
+    region: tuple[float, float]
+    bar: tuple[float, float] | None
+    point: float | None
+    open_left: bool
+    open_right: bool
+
+
+@dataclass(frozen=True)
+class ConditionGroup:
+    """The verdict on a claim in one condition, with its number lines."""
+
+    condition: str
+    verdict: Verdict
+    why: str
+    lines: tuple[ContrastLine, ...]
+
+
+@dataclass(frozen=True)
+class VerdictCard:
+    """A claim with its verdicts, and the ticks of their common scale as (position in percent, label)."""
+
+    claim: GridVerdict
+    claimed: str
+    groups: tuple[ConditionGroup, ...]
+    ticks: tuple[tuple[float, str], ...]
+    zero: float
+
+
+def verdict_card(claim: GridVerdict, views: Sequence[View]) -> VerdictCard:
+    """The card of a claim; its scale holds zero, the edges of the claim and every finite end."""
+    contrasts = [contrast for verdict in claim.verdicts.values() for contrast in verdict.contrasts]
+    finite = [x for c in contrasts for x in (c.estimate.value, c.lower, c.upper, *c.region) if math.isfinite(x)]
+    low, high = min([0.0, *finite]), max([0.0, *finite])
+    pad = 0.08 * ((high - low) or 1.0)
+    low, high = low - pad, high + pad
+
+    def position(x: float) -> float:
+        return round(min(max(100 * (x - low) / (high - low), 0.0), 100.0), 2)
+
+    edges = dict.fromkeys(edge for c in contrasts for edge in c.region if math.isfinite(edge))
+    groups = []
+    for view in views:
+        verdict = claim.verdicts[view.condition]
+        seen = view.data.evidence
+        lines = tuple(_line(contrast, verdict.claim.metric, seen, position) for contrast in verdict.contrasts)
+        groups.append(ConditionGroup(view.condition, verdict, wording.verdict_text(verdict), lines))
+    return VerdictCard(claim, wording.claim_text(claim.claim), tuple(groups), _ticks(edges, position), position(0.0))
+
+
+def _line(
+    contrast: Contrast, metric: str | None, evidence: Evidence, position: Callable[[float], float]
+) -> ContrastLine:
+    return ContrastLine(
+        contrast, wording.difference_text(contrast),
+        compare(contrast.arm, contrast.than, metric, evidence) if metric else None,
+        _stretch(contrast.region, position) or (0.0, 0.0),
+        _stretch((contrast.lower, contrast.upper), position),
+        None if math.isnan(contrast.estimate.value) else position(contrast.estimate.value),
+        math.isinf(contrast.lower), math.isinf(contrast.upper),
+    )  # fmt: skip
+
+
+def _stretch(ends: tuple[float, float], position: Callable[[float], float]) -> tuple[float, float] | None:
+    """Both ends on the track; None where neither is known."""
+    return (position(ends[0]), position(ends[1])) if any(map(math.isfinite, ends)) else None
+
+
+def _ticks(edges: Mapping[float, None], position: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
+    """Labels for the edges of the claim and for zero, those too close to an earlier one left out."""
+    kept: list[tuple[float, str]] = []
+    for value in [*edges, 0.0]:
+        at = position(value)
+        if all(abs(at - other) >= 9 for other, _ in kept):
+            kept.append((at, number_format.compact(value + 0.0)))  # an edge may be -0.0
+    return tuple(kept)

@@ -1,4 +1,4 @@
-"""`results.csv` and `table.md`."""
+"""The tables that a report writes as files: `results.csv` and `table.md`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
-from swapformer.report import number_format
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.results.manifest import Manifest
@@ -34,12 +33,8 @@ def result_columns(manifest: Manifest) -> dict[str, str]:
 
 def results_csv(records: Records, metrics: Sequence[str]) -> str:
     """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`."""
-    values = {
-        (condition, arm, seed, metric): (value, error)
-        for condition, arm, seed, metric, value, error in records.metrics[
-            ["condition", "arm", "seed", "metric", "value", "standard_error"]
-        ].itertuples(index=False)
-    }
+    columns = ["condition", "arm", "seed", "metric", "value", "standard_error"]
+    values = {tuple(row[:4]): row[4:] for row in records.metrics[columns].itertuples(index=False, name=None)}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(result_columns(records.manifest))
@@ -62,9 +57,8 @@ def table_md(
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
         name = f"**{_cell(row.arm)}** (baseline)" if row.is_baseline else _cell(row.arm)
-        counts = f"{row.counts.get('finished', 0)}" + (f" ({row.others})" if row.others else "")
         cells = [_markdown_summary(row.summaries[metric]) for metric in metrics]
-        lines.append("| " + " | ".join([name, counts, *cells]) + " |")
+        lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
     note = (
         f"Mean over finished trials with its 95 % t interval; Δ is the difference to {_cell(baseline)}, paired by "
         "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
@@ -74,17 +68,12 @@ def table_md(
 
 
 def arrow(direction: str | None) -> str:
-    """Which way is better."""
+    """An arrow that says whether lower or higher is better."""
     return {"lower": " ↓", "higher": " ↑"}.get(direction or "", "")
 
 
 def _markdown_summary(summary: Summary) -> str:
-    if not summary.n:
-        return number_format.DASH
-    text = f"{summary.text} {summary.interval_text}"
-    if summary.comparison is None or not summary.comparison.pairs:
-        return text
-    return f"{text}<br>Δ {summary.comparison.text} {summary.comparison.interval_text}"
+    return summary.full_text + (f"<br>Δ {summary.paired.full_text}" if summary.n and summary.paired else "")
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One self-contained page from a template: its own style and script, nothing from anywhere else, all text escaped."""
+"""Self-contained pages from templates: style and script inline, no network, and everything a user wrote escaped."""
 
 from __future__ import annotations
 
@@ -16,24 +16,32 @@ from markupsafe import Markup, escape
 
 from swapformer.report import number_format
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import Drawn
-from swapformer.report.figures.legend import swatch
-from swapformer.report.figures.style import Style, css_variables
+from swapformer.report.figures.figure_data import ReportFigure
+from swapformer.report.figures.style import Style, css_variables, swatch
 from swapformer.report.page import wording
 from swapformer.report.page.tables import arrow
-
-Shown = tuple[Drawn, Markup, int]
-"""A figure, its SVG as it stands in the page, and its number there."""
+from swapformer.results.arms import arm_name
 
 
 def render(
-    template: str, sets: Sequence[Sequence[Drawn]], looks: Mapping[str, Style], values: Mapping[str, Any]
+    template: str,
+    sets: Sequence[Sequence[ReportFigure]],
+    styles: Mapping[str, Style],
+    arms: Mapping[str, Sequence[str]],
+    values: Mapping[str, Any],
 ) -> str:
-    """The page. `sets` of figures reach the template as `shown`, in the same order; `looks` are those of the arms."""
-    variables = css_variables(looks)
+    """The HTML of a page.
+
+    Args:
+        sets: of figures; the template has them as `shown`, each as (figure, SVG as it stands in the page, number).
+        styles: of the arms in the figures.
+        arms: with their overrides; rows of tables are filtered by them.
+        values: what else the template shows.
+    """
+    variables = css_variables(styles)
     number = iter(range(sum(map(len, sets))))
-    shown = [[_inlined(figure, next(number), variables) for figure in each] for each in sets]
-    said = {str(number): figure.hover for each in shown for figure, _, number in each if figure.hover is not None}
+    shown = [[(figure, *_inlined(figure, next(number), variables)) for figure in each] for each in sets]
+    said = {str(n): figure.tooltips for each in shown for figure, _, n in each if figure.tooltips is not None}
     script = (Path(__file__).parent / "templates" / "report.js").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("swapformer.report.page"), autoescape=True, undefined=jinja2.StrictUndefined,
@@ -41,52 +49,43 @@ def render(
     )  # fmt: skip
     environment.filters.update(breakable=breakable, prose=prose, sortable=sortable)
     environment.globals.update(
-        f=number_format, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan
+        f=number_format, arm_name=arm_name, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan
     )
+
+    def words(arm: str) -> Markup:
+        """The attributes by which the page's filter knows the row of an arm."""
+        return Markup(' data-arm="{}" data-words="{}"').format(arm, " ".join([arm, *arms.get(arm, ())]))
+
+    json_text = json.dumps(said, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return environment.get_template(template).render(
         **values,
         shown=shown,
-        keys=[(arm, look.key, Markup(swatch(look, variables))) for arm, look in looks.items()],
+        words=words,
+        keys=[(arm, style.key, Markup(swatch(style, variables))) for arm, style in styles.items()],
         colors={name: (light, dark) for name, light, dark in variables.values()},
-        said=_data(said),
+        said=Markup(json_text.replace("<", "\\u003c")),  # it cannot end the element that holds it
         script=Markup(script),
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-    )  # fmt: skip
+    )
 
 
-def _data(plain: object) -> Markup:
-    """JSON that cannot end the element that holds it."""
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c"))
-
-
-def _inlined(figure: Drawn, number: int, variables: Mapping[str, tuple[str, str, str]]) -> Shown:
-    described = f"{figure.title}. {figure.caption}"
-    return figure, Markup(svg.inline(figure.svg, f"f{number}", variables, described)), number
+def _inlined(figure: ReportFigure, number: int, variables: Mapping[str, tuple[str, str, str]]) -> tuple[Markup, int]:
+    return Markup(svg.inline(figure.svg, f"f{number}", variables, f"{figure.title}. {figure.caption}")), number
 
 
 def prose(text: str) -> Markup:
-    """A sentence of ours, escaped, with what stands between backticks as code."""
+    """One of our sentences, escaped, with what stands between backticks as code."""
     pieces = re.split(r"`([^`\n]+)`", text)
     return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces)
+        Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces)
     )
 
 
 def breakable(text: str) -> Markup:
-    """The text, escaped, with places where a long name may break."""
+    """The text, escaped, with points where a long name may break."""
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.,=+-])", text))
 
 
 def sortable(value: float) -> str:
-    """What a table is sorted by: the whole number, or nothing where there is none."""
+    """The key by which the page sorts a table: the whole number, or nothing where there is none."""
     return repr(float(value)) if math.isfinite(value) else ""
-
-
-def words(arms: Mapping[str, Sequence[str]]) -> Any:
-    """For the rows of tables of arms: the attributes by which the page's filter knows them."""
-
-    def attributes(arm: str) -> Markup:
-        return Markup(' data-arm="{}" data-words="{}"').format(arm, " ".join([arm, *arms.get(arm, ())]))
-
-    return attributes

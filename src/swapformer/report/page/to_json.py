@@ -1,4 +1,4 @@
-"""A report as plain data for `--json`: nan and infinity become None."""
+"""Reports as plain data for `--json`, in which nan and infinity become None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swapformer.results.arms import ArmDifference
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
-    """One verdict with its differences."""
+    """A verdict with its differences."""
     return {
         "text": verdict.claim.text,
         "claim": wording.claim_text(verdict.claim),
@@ -37,30 +37,30 @@ def _contrast_dict(contrast: Contrast) -> dict[str, Any]:
     return {
         "arm": contrast.arm,
         "than": contrast.than,
-        "difference": _finite(contrast.estimate.value),
-        "lower": _finite(contrast.lower),
-        "upper": _finite(contrast.upper),
-        "claimed_above": _finite(contrast.region[0]),
-        "claimed_below": _finite(contrast.region[1]),
+        "difference": finite(contrast.estimate.value),
+        "lower": finite(contrast.lower),
+        "upper": finite(contrast.upper),
+        "claimed_above": finite(contrast.region[0]),
+        "claimed_below": finite(contrast.region[1]),
         "pairs": contrast.estimate.n,
         "outcome": contrast.outcome,
     }
 
 
 def row_dict(row: ArmRow, metrics: Sequence[str]) -> dict[str, Any]:
-    """One row of the table."""
+    """A row of the report's table."""
     return {
         "arm": row.arm,
         "trials": dict(row.counts),
-        "parameters": _finite(row.parameters),
-        "seconds": _finite(row.seconds),
+        "parameters": finite(row.parameters),
+        "seconds": finite(row.seconds),
         "metrics": {
             name: {
-                "mean": _finite(summary.mean),
-                "lower": _finite(summary.lower),
-                "upper": _finite(summary.upper),
+                "mean": finite(summary.mean),
+                "lower": finite(summary.lower),
+                "upper": finite(summary.upper),
                 "n": summary.n,
-                "difference": _finite(summary.comparison.difference) if summary.comparison else None,
+                "difference": finite(summary.comparison.difference) if summary.comparison else None,
             }
             for name, summary in ((metric, row.summaries[metric]) for metric in metrics)
         },
@@ -68,12 +68,12 @@ def row_dict(row: ArmRow, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def tuned_dict(tuned: Tuned) -> dict[str, Any]:
-    """How one arm was tuned."""
+    """The tuning of one arm in one condition."""
     return {
         "arm": tuned.arm,
         "condition": tuned.condition,
         "tried": [
-            {"values": dict(each.tried.values), "mean": _finite(each.mean), "others": dict(each.others)}
+            {"values": dict(each.tried.values), "mean": finite(each.mean), "others": dict(each.others)}
             for each in tuned.outcomes
         ],
         "chosen": dict(tuned.chosen.values) if tuned.chosen else None,
@@ -83,10 +83,11 @@ def tuned_dict(tuned: Tuned) -> dict[str, Any]:
 
 
 def fairness_dict(fairness: ArmDifference) -> dict[str, Any]:
-    """How one arm differs from the baseline."""
-    plain = asdict(fairness) | {"flops": _finite(fairness.flops)}
+    """How one arm in one condition differs from the baseline."""
+    plain = asdict(fairness) | {"flops": finite(fairness.flops)}
     return plain | {"mismatch": fairness.match.mismatch if fairness.match else None}
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """The number, or None for nan and infinity, which JSON cannot hold."""
     return value if math.isfinite(value) else None

@@ -1,1 +1,1 @@
-"""From records to verdicts: estimates, claims, power, sequential looks and grids."""
+"""Statistics of a report: claims, estimates, verdicts, power, sequential looks and grids."""

@@ -1,4 +1,4 @@
-"""One arm in one metric: mean, interval, errors, and the paired comparison with the baseline."""
+"""Summaries of arms: mean, interval, errors, and the paired comparison with the baseline, metric by metric."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from swapformer.report.statistics.evidence import Evidence
 
 @dataclass(frozen=True)
 class Comparison:
-    """arm - baseline in one metric. `lower`, `upper`: paired 95 % interval, uncorrected (Student's t, but where all
-    differences are the same), open on a side that would flatter an arm that lost trials. Beside it: BCa bootstrap
-    interval, sign-flip p, probability of improvement, and `narrowed`, the share of the unpaired (Welch) interval's
-    width that pairing saved; nan where there is nothing to narrow."""
+    """The paired difference arm - baseline in one metric.
 
-    metric: str
+    `lower`, `upper`: its 95 % interval, uncorrected (Student's t, but where all differences are the same), open on a
+    side that would flatter an arm that lost trials. Beside it: BCa bootstrap interval, sign-flip p, probability of
+    improvement, and `narrowed`, the share of the unpaired (Welch) interval's width that pairing saved; nan where there
+    is nothing to narrow. `individual`: the differences, seed by seed.
+    """
+
     difference: float
     lower: float
     upper: float
@@ -35,18 +37,20 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        places = number_format.places_for(self.difference, self.lower, self.upper)
-        return number_format.number(self.difference, places, signed=True)
+        return number_format.value_text(self.difference, self.lower, self.upper, signed=True)
 
     @property
     def interval_text(self) -> str:
-        places = number_format.places_for(self.difference, self.lower, self.upper)
-        return number_format.interval(self.lower, self.upper, places, signed=True)
+        return number_format.limits_text(self.difference, self.lower, self.upper, signed=True)
+
+    @property
+    def full_text(self) -> str:
+        """`−0.143 [−0.165, −0.121]`."""
+        return f"{self.text} {self.interval_text}"
 
     @property
     def bootstrap_text(self) -> str:
-        places = number_format.places_for(self.difference, *self.bootstrap)
-        return number_format.interval(*self.bootstrap, places, signed=True)
+        return number_format.limits_text(self.difference, *self.bootstrap, signed=True)
 
     @property
     def narrowed_text(self) -> str:
@@ -55,8 +59,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Summary:
-    """One arm in one metric, over its finished trials: mean with 95 % t interval, `seed_error` = sd / √n, and
-    `evaluation_error`, the root mean square of the trials' own evaluation errors."""
+    """One arm in one metric over its finished trials: the mean with its 95 % t interval, and two errors.
+
+    `seed_error` = sd / √n; `evaluation_error`: the root mean square of the trials' own evaluation errors.
+    """
 
     arm: str
     metric: str
@@ -70,28 +76,36 @@ class Summary:
 
     @property
     def text(self) -> str:
-        return number_format.number(self.mean, number_format.places_for(self.mean, self.lower, self.upper))
+        return number_format.value_text(self.mean, self.lower, self.upper)
 
     @property
     def interval_text(self) -> str:
-        return number_format.interval(
-            self.lower, self.upper, number_format.places_for(self.mean, self.lower, self.upper)
-        )
+        return number_format.limits_text(self.mean, self.lower, self.upper)
+
+    @property
+    def full_text(self) -> str:
+        """`1.234 [1.221, 1.247]`; a dash without a finished trial."""
+        return f"{self.text} {self.interval_text}" if self.n else number_format.DASH
+
+    @property
+    def paired(self) -> Comparison | None:
+        """The comparison with the baseline, where any seed is paired."""
+        return self.comparison if self.comparison is not None and self.comparison.pairs else None
 
     @property
     def errors_text(self) -> str:
         """The two standard errors, seeds first."""
-        places = number_format.decimals(
+        digits = number_format.decimals(
             max((e for e in (self.seed_error, self.evaluation_error) if e > 0), default=math.nan)
         )
         return (
-            f"{number_format.number(self.seed_error, places)} / {number_format.number(self.evaluation_error, places)}"
+            f"{number_format.number(self.seed_error, digits)} / {number_format.number(self.evaluation_error, digits)}"
         )
 
 
 @dataclass(frozen=True)
 class ArmRow:
-    """One row of the table: the arm, its trials by status, its summaries by metric, and what it cost."""
+    """One row of the report's table: the arm, its trials by status, its summaries by metric, and its costs."""
 
     arm: str
     is_baseline: bool
@@ -104,13 +118,18 @@ class ArmRow:
     tokens: float
 
     @property
+    def trials_text(self) -> str:
+        """The number of finished trials, and of those in other statuses: `6 (2 diverged)`."""
+        return f"{self.counts.get('finished', 0)}" + (f" ({self.others})" if self.others else "")
+
+    @property
     def others(self) -> str:
-        """Every status but finished, with its number: `2 diverged, 1 missing`."""
+        """The number of trials of each status but finished: `2 diverged, 1 missing`."""
         return ", ".join(f"{n} {status}" for status, n in self.counts.items() if n and status != "finished")
 
 
 def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
-    """All that stands in the table about `arm - than`.
+    """The comparison of two arms in one metric: interval, bootstrap, permutation, probability of improvement.
 
     Bootstrap and permutation speak of finished runs only, so they are left out where an arm lost trials.
     Each comparison has its own generator with a fixed seed, so adding an arm changes no other arm's numbers.
@@ -121,9 +140,8 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     low, high = small_samples.t_interval(difference)
     width, welch = high - low, small_samples.welch_width(pairs.x, pairs.y)
     direction = evidence.directions.get(metric)
-    resample = len(difference) > 1 and not any(evidence.flattered(arm, than, metric))
+    resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
     return Comparison(
-        metric,
         estimate.value,
         estimate.lower(0.025),
         estimate.upper(0.025),
@@ -137,7 +155,7 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
 
 
 def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
-    """The probability of improvement, a lost run counting as worse than any that has a value."""
+    """The probability of improvement; a lost run counts as worse than any run with a value."""
     pairs = evidence.pairs(arm, than, metric)
     worst = -math.inf if direction == "higher" else math.inf
     lost = [np.full(int(evidence.lost(name, metric).sum()), worst) for name in (arm, than)]
@@ -146,7 +164,7 @@ def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evi
 
 
 def summarise(records: Records, evidence: Evidence, metrics: Sequence[str]) -> list[ArmRow]:
-    """The table: one row per arm that could be built, the baseline among them in the study's order."""
+    """The rows of the report's table: one for each arm that could be built, in the study's order."""
     manifest = records.manifest
     errors = records.metrics.groupby(["arm", "metric"])["standard_error"].apply(lambda e: math.sqrt((e**2).mean()))
     by_arm = records.cells.groupby("arm")
@@ -177,8 +195,8 @@ def _summary(arm: str, metric: str, baseline: str, evidence: Evidence, evaluatio
 
 
 def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
-    """An arm in a metric by itself, compared with nothing."""
-    values = evidence.of(arm, metric)
+    """The summary of one arm in one metric, without a comparison."""
+    values = evidence.finite_values(arm, metric)
     n = len(values)
     mean = float(values.mean()) if n else math.nan
     seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan

@@ -1,4 +1,4 @@
-"""The grammar of claims: what a study may assert, and where in the space of differences each assertion holds.
+"""Claims of a study: which kinds there are, how they are parsed, and for which true differences each one holds.
 
     worse, better   {arm, than, metric, margin}            for metrics with a good direction
     lower, higher   {arm, than, metric, margin}            for any metric; the only ones for probes
@@ -22,10 +22,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 BEST = "best"
 
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
-    "worse": ("arm", "than", "metric", "margin"),
-    "better": ("arm", "than", "metric", "margin"),
-    "lower": ("arm", "than", "metric", "margin"),
-    "higher": ("arm", "than", "metric", "margin"),
+    **dict.fromkeys(("worse", "better", "lower", "higher"), ("arm", "than", "metric", "margin")),
     "within": ("arm", "of", "metric", "margin", "relative"),
     "diverges": ("arm", "than", "margin"),
 }
@@ -33,9 +30,10 @@ _KEYS: Mapping[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One assertion. It must hold against every arm in `than`; `of_best` marks `within: {of: best}`.
+    """A hypothesis of a study about one arm, which must hold against every arm in `than`.
 
-    `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; `diverges`: of rates).
+    `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; `diverges`: of rates); `of_best`
+    marks `within: {of: best}`.
     """
 
     text: str
@@ -49,10 +47,10 @@ class Claim:
 
     @property
     def needs_direction(self) -> bool:
-        """Whether the claim speaks of better and worse, which only metrics with a good direction have."""
+        """Whether the claim is about better and worse, which needs a metric with a good direction."""
         return self.kind in ("worse", "better") or self.of_best
 
-    def width(self, reference: float) -> float:
+    def margin_width(self, reference: float) -> float:
         """The margin in the units of the metric, given the mean of the arm that is compared with."""
         return self.margin * abs(reference) if self.relative else self.margin
 
@@ -61,19 +59,13 @@ class Claim:
 
         `best` is at least as good as any arm, so a difference to it has only one sign: that region has one edge.
         """
-        margin = self.width(reference)
+        margin = self.margin_width(reference)
         worse_is_above = direction != "higher"
         if self.kind == "within" and not self.of_best:
             return -margin, margin
         if self.kind == "within":
             return (-math.inf, margin) if worse_is_above else (-margin, math.inf)
-        above = {
-            "higher": True,
-            "lower": False,
-            "diverges": True,
-            "worse": worse_is_above,
-            "better": not worse_is_above,
-        }[self.kind]
+        above = self.kind in ("higher", "diverges") or self.kind == ("worse" if worse_is_above else "better")
         return (margin, math.inf) if above else (-math.inf, -margin)
 
 

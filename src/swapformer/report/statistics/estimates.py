@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 FloatArray = NDArray[np.float64]
+Region = tuple[float, float]
+"""An open interval of true differences, such as the one where a claim holds."""
 
 
 class Estimate(ABC):
-    """A point estimate of a mean difference with exact duality of p-values and limits; `n` pairs stand behind it."""
+    """A point estimate of a mean difference with exact duality of p-values and limits; `n` pairs stand behind it.
+
+    A subclass gives one side; the other is that side of the negated estimate, the one of minus the difference.
+    """
 
     value: float
     n: int
@@ -28,21 +33,25 @@ class Estimate(ABC):
         """One-sided p-value for “the true value is above `x`”."""
 
     @abstractmethod
-    def p_below(self, x: float) -> float:
-        """One-sided p-value for “the true value is below `x`”."""
-
-    @abstractmethod
     def lower(self, tail: float) -> float:
         """The limit that the true value undercuts with probability at most `tail`."""
 
     @abstractmethod
+    def negate(self) -> Estimate:
+        """The estimate of minus the same difference."""
+
+    def p_below(self, x: float) -> float:
+        """One-sided p-value for “the true value is below `x`”."""
+        return self.negate().p_above(-x)
+
     def upper(self, tail: float) -> float:
         """The limit that the true value exceeds with probability at most `tail`."""
+        return -self.negate().lower(tail)
 
 
 @dataclass(frozen=True)
-class Unknown(Estimate):
-    """Fewer than two pairs: nothing can be said."""
+class UnknownEstimate(Estimate):
+    """The estimate from fewer than two pairs: nothing can be said of the difference."""
 
     value: float = math.nan
     n: int = 0
@@ -50,14 +59,11 @@ class Unknown(Estimate):
     def p_above(self, x: float) -> float:
         return 1.0
 
-    def p_below(self, x: float) -> float:
-        return 1.0
-
     def lower(self, tail: float) -> float:
         return -math.inf
 
-    def upper(self, tail: float) -> float:
-        return math.inf
+    def negate(self) -> UnknownEstimate:
+        return UnknownEstimate(-self.value, self.n)
 
 
 @dataclass(frozen=True)
@@ -71,26 +77,23 @@ class MeanEstimate(Estimate):
     def p_above(self, x: float) -> float:
         return float(special.stdtr(self.n - 1, (x - self.value) / self.standard_error))
 
-    def p_below(self, x: float) -> float:
-        return float(special.stdtr(self.n - 1, (self.value - x) / self.standard_error))
-
     def lower(self, tail: float) -> float:
         return self.value + float(special.stdtrit(self.n - 1, tail)) * self.standard_error
 
-    def upper(self, tail: float) -> float:
-        return self.value - float(special.stdtrit(self.n - 1, tail)) * self.standard_error
+    def negate(self) -> MeanEstimate:
+        return MeanEstimate(-self.value, self.n, self.standard_error)
 
 
 @dataclass(frozen=True)
 class IdenticalEstimate(Estimate):
-    """All n differences are the same number. A t interval would have no width, which would claim certainty from two
-    seeds.
+    """The estimate from n differences that are all the same number.
 
-    Differences that cannot leave [`least`, `most`] are those of a metric that saturates: a rare other value, of which
-    these seeds show none, moves the mean. A share q of them stays unseen with probability (1 - q)^n, so at a tail the
-    share is up to 1 - tail^(1/n), and the mean as far away as that share at `least` or `most` takes it. Differences
-    without bounds agree to the last digit only where two arms compute the same; the sign test is asked of them: n
-    values on one side of x have probability 2^-n by chance.
+    A t interval would have no width, which would claim certainty from two seeds. Differences that cannot leave
+    [`least`, `most`] are those of a metric that saturates: a rare other value, of which these seeds show none, moves
+    the mean. A share q of them stays unseen with probability (1 - q)^n, so at a tail the share is up to 1 - tail^(1/n),
+    and the mean as far away as that share at `least` or `most` takes it. Differences without bounds agree to the last
+    digit only where two arms compute the same; the sign test is asked of them: n values on one side of x have
+    probability 2^-n by chance.
     """
 
     value: float
@@ -105,18 +108,12 @@ class IdenticalEstimate(Estimate):
             return 2.0**-self.n
         return ((x - self.least) / (self.value - self.least)) ** self.n if x > self.least else 0.0
 
-    def p_below(self, x: float) -> float:
-        return self._mirrored().p_above(-x)
-
     def lower(self, tail: float) -> float:
         if self.least == -math.inf:
             return self.value if 2.0**-self.n <= tail else -math.inf
         return self.least + (self.value - self.least) * tail ** (1 / self.n)
 
-    def upper(self, tail: float) -> float:
-        return -self._mirrored().lower(tail)
-
-    def _mirrored(self) -> IdenticalEstimate:
+    def negate(self) -> IdenticalEstimate:
         return IdenticalEstimate(-self.value, self.n, -self.most, -self.least)
 
 
@@ -138,19 +135,21 @@ class RateEstimate(Estimate):
     def p_above(self, x: float) -> float:
         return _largest_tail(self.n, self.total, x)
 
-    def p_below(self, x: float) -> float:
-        return _largest_tail(self.n, -self.total, -x)
-
     def lower(self, tail: float) -> float:
-        return _rate_limit(self.n, self.total, tail)
+        if _largest_tail(self.n, self.total, -1.0) >= tail:
+            return -1.0
+        if self.total == self.n and tail >= 1:
+            return 1.0
+        at_tail = optimize.brentq(lambda mean: _largest_tail(self.n, self.total, mean) - tail, -1.0, 1.0, xtol=1e-9)
+        return float(at_tail)
 
-    def upper(self, tail: float) -> float:
-        return -_rate_limit(self.n, -self.total, tail)
+    def negate(self) -> RateEstimate:
+        return RateEstimate(-self.total, self.n)
 
 
 @dataclass(frozen=True)
-class Both(Estimate):
-    """What two estimates of one difference both say: the larger p-values, the wider limits."""
+class WiderEstimate(Estimate):
+    """The cautious one of two estimates of the same difference: the larger p-values, the wider limits."""
 
     first: Estimate
     second: Estimate
@@ -166,19 +165,16 @@ class Both(Estimate):
     def p_above(self, x: float) -> float:
         return max(self.first.p_above(x), self.second.p_above(x))
 
-    def p_below(self, x: float) -> float:
-        return max(self.first.p_below(x), self.second.p_below(x))
-
     def lower(self, tail: float) -> float:
         return min(self.first.lower(tail), self.second.lower(tail))
 
-    def upper(self, tail: float) -> float:
-        return max(self.first.upper(tail), self.second.upper(tail))
+    def negate(self) -> WiderEstimate:
+        return WiderEstimate(self.first.negate(), self.second.negate())
 
 
 @dataclass(frozen=True)
-class Opened(Estimate):
-    """An estimate whose limit below, above or on both sides is given up (see `evidence.mean_difference`)."""
+class OpenEstimate(Estimate):
+    """An estimate whose limit below, above or on both sides is given up (see `Evidence.mean_difference`)."""
 
     inner: Estimate
     below: bool
@@ -195,25 +191,35 @@ class Opened(Estimate):
     def p_above(self, x: float) -> float:
         return 1.0 if self.below else self.inner.p_above(x)
 
-    def p_below(self, x: float) -> float:
-        return 1.0 if self.above else self.inner.p_below(x)
-
     def lower(self, tail: float) -> float:
         return -math.inf if self.below else self.inner.lower(tail)
 
-    def upper(self, tail: float) -> float:
-        return math.inf if self.above else self.inner.upper(tail)
+    def negate(self) -> OpenEstimate:
+        return OpenEstimate(self.inner.negate(), self.above, self.below)
 
 
-def mean_estimate(differences: FloatArray, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
+def mean_estimate(differences: FloatArray, bounds: Region = (-math.inf, math.inf)) -> Estimate:
     """The estimate of the mean of paired differences, none of which can lie outside `bounds`."""
     n = len(differences)
     if n < 2:
-        return Unknown(float(differences[0]) if n else math.nan, n)
+        return UnknownEstimate(float(differences[0]) if n else math.nan, n)
     value, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
     if error <= 1e-12 * max(float(np.abs(differences).max()), 1e-300):
         return IdenticalEstimate(value, n, *bounds)
     return MeanEstimate(value, n, error)
+
+
+def region_p_values(estimate: Estimate, region: Region) -> tuple[float, float]:
+    """One-sided p-values that the true difference lies inside, and outside, the region."""
+    below, above = region
+    inside, outside = [], []
+    if below != -math.inf:
+        inside.append(estimate.p_above(below))
+        outside.append(estimate.p_below(below))
+    if above != math.inf:
+        inside.append(estimate.p_below(above))
+        outside.append(estimate.p_above(above))
+    return max(inside), min(outside)
 
 
 def _largest_tail(n: int, total: int, mean: float) -> float:
@@ -228,11 +234,3 @@ def _largest_tail(n: int, total: int, mean: float) -> float:
     transform = np.fft.rfft(law, 2 * n + 1, axis=-1) ** n
     sums = np.fft.irfft(transform, 2 * n + 1, axis=-1)  # P(sum = k - n) at index k
     return float(np.clip(sums[:, total + n :].sum(axis=-1).max(), 0.0, 1.0))
-
-
-def _rate_limit(n: int, total: int, tail: float) -> float:
-    if _largest_tail(n, total, -1.0) >= tail:
-        return -1.0
-    if total == n and tail >= 1:
-        return 1.0
-    return float(optimize.brentq(lambda mean: _largest_tail(n, total, mean) - tail, -1.0, 1.0, xtol=1e-9))

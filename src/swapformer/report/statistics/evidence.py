@@ -1,23 +1,23 @@
-"""A study's values as arrays over seeds, and the rules by which two arms may be compared."""
+"""Measured values of a study as arrays over seeds, and the rules for comparing two arms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import (
-    Both,
     Estimate,
     FloatArray,
     MeanEstimate,
-    Opened,
+    OpenEstimate,
     RateEstimate,
-    Unknown,
+    UnknownEstimate,
+    WiderEstimate,
     mean_estimate,
 )
 
@@ -25,8 +25,8 @@ BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Values of two arms at the seeds where both finished, in one environment class; `apart` seeds were refused."""
+class PairedValues:
+    """Values of two arms at the seeds where both finished in one environment class; in `apart` the classes differ."""
 
     x: FloatArray
     y: FloatArray
@@ -35,18 +35,17 @@ class Pairs:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """What no difference can leave: values that all lie in [0, 1] are taken for those of a share or a rate."""
+        """The range of possible differences: values that all lie in [0, 1] are taken for shares or rates."""
         share = all(((values >= 0) & (values <= 1)).all() for values in (self.x, self.y))
         return (-1.0, 1.0) if share else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that verdicts look at; all arrays run over `seeds`.
+    """All measurements that verdicts are based on; every array has one entry for each of `seeds`.
 
     `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
-    that an arm does not have. `classes[arm]` names the
-    environment class of each trial (one class everywhere where it is not given).
+    that an arm does not have. `classes[arm]` names the environment class of each trial (without an entry: one class).
     """
 
     arms: tuple[str, ...]
@@ -57,50 +56,49 @@ class Evidence:
     directions: Mapping[str, str]
     classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
 
-    def among(self, seeds: Collection[int]) -> Evidence:
-        """What these seeds alone tell."""
+    def restrict(self, seeds: Collection[int]) -> Evidence:
+        """The evidence from these seeds alone."""
         kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
-        return Evidence(
-            self.arms,
-            tuple(seed for seed in self.seeds if seed in seeds),
-            {key: row[kept] for key, row in self.values.items()},
-            {arm: row[kept] for arm, row in self.finished.items()},
-            {arm: row[kept] for arm, row in self.diverged.items()},
-            self.directions,
-            {arm: row[kept] for arm, row in self.classes.items()},
+        return replace(
+            self,
+            seeds=tuple(seed for seed in self.seeds if seed in seeds),
+            values={key: row[kept] for key, row in self.values.items()},
+            finished={arm: row[kept] for arm, row in self.finished.items()},
+            diverged={arm: row[kept] for arm, row in self.diverged.items()},
+            classes={arm: row[kept] for arm, row in self.classes.items()},
         )
 
-    def of(self, arm: str, metric: str) -> FloatArray:
+    def finite_values(self, arm: str, metric: str) -> FloatArray:
         """The finished values of an arm, in the order of the seeds."""
-        values = self._values(arm, metric)
+        values = self.seed_values(arm, metric)
         return values[np.isfinite(values)]
 
-    def pairs(self, arm: str, than: str, metric: str) -> Pairs:
+    def pairs(self, arm: str, than: str, metric: str) -> PairedValues:
         """The values of both arms where they can be compared seed by seed."""
-        x, y = self._values(arm, metric), self._values(than, metric)
+        x, y = self.seed_values(arm, metric), self.seed_values(than, metric)
         both = np.isfinite(x) & np.isfinite(y)
         same = self._same_class(arm, than)
-        return Pairs(x[both & same], y[both & same], self._named(both & same), self._named(both & ~same))
+        return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
         """The estimate of mean(arm - than), paired by seed.
 
-        The limits that `flattered` names are given up, so that a mean claim can never favour an arm that lost trials.
+        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials.
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
         of `arm - than ± r·than`.
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
         estimate = mean_estimate(difference, pairs.bounds)
-        if relative and not isinstance(estimate, Unknown):
+        if relative and not isinstance(estimate, UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
             moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
-                estimate = moving if isinstance(estimate, MeanEstimate) else Both(estimate, moving)
-        below, above = self.flattered(arm, than, metric)
-        return Opened(estimate, below, above) if below or above else estimate
+                estimate = moving if isinstance(estimate, MeanEstimate) else WiderEstimate(estimate, moving)
+        below, above = self.flattering_limits(arm, than, metric)
+        return OpenEstimate(estimate, below, above) if below or above else estimate
 
-    def flattered(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
+    def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
         """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
 
         With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
@@ -114,57 +112,57 @@ class Evidence:
 
     def lost(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial came to no number: it diverged, or it finished without a finite value."""
-        return self.diverged.get(arm, self._nowhere) | self.unmeasured(arm, metric)
+        return self.diverged.get(arm, self._no_seed) | self.unmeasured(arm, metric)
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial finished without a finite value of a metric that the arm has."""
         if (arm, metric) not in self.values:
-            return self._nowhere
-        return self.finished.get(arm, self._nowhere) & ~np.isfinite(self._values(arm, metric))
+            return self._no_seed
+        return self.finished.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
 
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
         ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
         n = int(ended.sum())
         if n < 2:
-            return Unknown(n=n)
+            return UnknownEstimate(n=n)
         return RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
 
     def never_finished(self, arm: str) -> bool:
-        """Whether trials of the arm diverged and none finished: it is out of the race for the best."""
+        """Whether trials of the arm diverged and none finished, which rules it out as the best."""
         return bool(self.diverged[arm].any()) and not bool(self.finished[arm].any())
 
-    def _values(self, arm: str, metric: str) -> FloatArray:
+    def seed_values(self, arm: str, metric: str) -> FloatArray:
+        """The values of an arm in the order of `seeds`, nan where there is none."""
         return self.values.get((arm, metric), np.full(len(self.seeds), math.nan))
 
     @property
-    def _nowhere(self) -> BoolArray:
+    def _no_seed(self) -> BoolArray:
         return np.zeros(len(self.seeds), dtype=bool)
 
-    def _named(self, chosen: BoolArray) -> tuple[int, ...]:
+    def _seeds_at(self, chosen: BoolArray) -> tuple[int, ...]:
         return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
 
     def _ended(self, arm: str) -> BoolArray:
-        return self.finished.get(arm, self._nowhere) | self.diverged.get(arm, self._nowhere)
+        return self.finished.get(arm, self._no_seed) | self.diverged.get(arm, self._no_seed)
 
     def _same_class(self, arm: str, than: str) -> BoolArray:
-        everywhere = np.full(len(self.seeds), "", dtype=object)
-        return np.asarray(self.classes.get(arm, everywhere) == self.classes.get(than, everywhere), dtype=bool)
+        one_class = np.full(len(self.seeds), "", dtype=object)
+        return np.asarray(self.classes.get(arm, one_class) == self.classes.get(than, one_class), dtype=bool)
 
 
 def gather(records: Records) -> Evidence:
-    """The evidence in a study's records."""
+    """The evidence that the records of a study hold."""
     arms = records.manifest.possible
     seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
-    place = {seed: index for index, seed in enumerate(seeds)}
+    index_of = {seed: index for index, seed in enumerate(seeds)}
     values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
     for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
-        values.setdefault((arm, metric), np.full(len(seeds), math.nan))[place[seed]] = value
-    finished = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
-    diverged = {arm: np.zeros(len(seeds), dtype=bool) for arm in arms}
+        values.setdefault((arm, metric), np.full(len(seeds), math.nan))[index_of[seed]] = value
+    finished, diverged = ({arm: np.zeros(len(seeds), dtype=bool) for arm in arms} for _ in range(2))
     classes = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
     for arm, seed, status, where in records.cells[["arm", "seed", "status", "environment"]].itertuples(index=False):
-        finished[arm][place[seed]] = status == "finished"
-        diverged[arm][place[seed]] = status == "diverged"
-        classes[arm][place[seed]] = where
+        finished[arm][index_of[seed]] = status == "finished"
+        diverged[arm][index_of[seed]] = status == "diverged"
+        classes[arm][index_of[seed]] = where
     return Evidence(arms, seeds, values, finished, diverged, records.directions, classes)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from scipy import special
 
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import RateEstimate
+from swapformer.report.statistics.estimates import (
+    Estimate,
+    IdenticalEstimate,
+    MeanEstimate,
+    OpenEstimate,
+    RateEstimate,
+    Region,
+    UnknownEstimate,
+    WiderEstimate,
+    region_p_values,
+)
 
 MOST_SEEDS = 1000
+Range = tuple[int | None, int | None]
+"""From so many seeds to so many; None stands for more than `MOST_SEEDS`."""
 
 
 def power(distance: float, sd: float, seeds: int, alpha: float = 0.05) -> float:
@@ -37,9 +49,7 @@ def seeds_to_decide(distance: float, sd: float, alpha: float = 0.05, wanted: flo
     return fewest(lambda seeds: power(distance, sd, seeds, alpha) >= wanted)
 
 
-def seeds_range(
-    distance: float, sd: float, seeds: int, alpha: float = 0.05, wanted: float = 0.8
-) -> tuple[int | None, int | None]:
+def seeds_range(distance: float, sd: float, seeds: int, alpha: float = 0.05, wanted: float = 0.8) -> Range:
     """The fewest seeds that would decide, for the small and the large end of what `sd` may truly be.
 
     `sd` was estimated from `seeds` pairs: its 80 % interval (chi-squared) is translated into a range. The observed
@@ -66,8 +76,8 @@ def fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many of a study's claims its seeds could decide, at the power and with the effects that were assumed.
+class PowerPlan:
+    """How many of a study's claims its seeds could decide, given a power and assumed effects.
 
     `detectable`: the distance from the margin, in standard deviations of the paired differences, that these seeds
     find when every claim is tested at Holm's first (strictest) level. `needed`: seeds that would decide every claim.
@@ -92,7 +102,7 @@ class Plan:
         return text + ("; more than 1000 seeds would be needed" if self.needed is None else f"; {self.needed} would do")
 
 
-def plan(
+def power_plan(
     claims: Sequence[Claim],
     seeds: int,
     *,
@@ -100,8 +110,8 @@ def plan(
     sd: float | Mapping[str, float] = 1.0,
     alpha: float = 0.05,
     wanted: float = 0.8,
-) -> Plan:
-    """What `seeds` seeds could decide, before anything is run.
+) -> PowerPlan:
+    """How many claims so many seeds could decide, computed before anything is run.
 
     `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
     standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
@@ -116,9 +126,13 @@ def plan(
     decidable = 0
     while decidable < m and powers[decidable](seeds, alpha / (m - decidable)) >= wanted:
         decidable += 1
-    each = [_needs(of, alpha / (m - rank), wanted) for rank, of in enumerate(powers)]
+
+    def seeds_of(rank: int) -> int | None:
+        return fewest(lambda n: powers[rank](n, alpha / (m - rank)) >= wanted)
+
+    each = [seeds_of(rank) for rank in range(m)]
     needed = None if None in each else max((one for one in each if one), default=2)
-    return Plan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
+    return PowerPlan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
 
 
 def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
@@ -134,10 +148,6 @@ def _decides(claim: Claim, size: float | None, seeds: int, alpha: float) -> floa
     return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, alpha))
 
 
-def _needs(of: Callable[[int, float], float], alpha: float, wanted: float) -> int | None:
-    return fewest(lambda seeds: of(seeds, alpha) >= wanted)
-
-
 def _detectable(seeds: int, alpha: float, wanted: float) -> float:
     if seeds < 2:
         return math.inf
@@ -150,3 +160,45 @@ def _detectable(seeds: int, alpha: float, wanted: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if power(middle, 1.0, seeds, alpha) >= wanted else (middle, high)
     return high
+
+
+def by_effort(needed: Range) -> tuple[float, float]:
+    """A key that sorts ranges of seeds from the cheapest to the most expensive."""
+    low, high = needed
+    return (math.inf if low is None else low, math.inf if high is None else high)
+
+
+def seeds_for(estimate: Estimate, region: Region, level: float) -> Range | None:
+    """The range of seeds that would decide a difference like this one; None where no number of seeds would."""
+    below, above = region
+    distance = min(abs(estimate.value - below), abs(estimate.value - above))
+    if isinstance(estimate, OpenEstimate):
+        holds, fails = region_p_values(estimate, region)
+        if (holds if below < estimate.value < above else fails) == 1:
+            return None  # the open side is the one that would have to close
+        return seeds_for(estimate.inner, region, level)
+    if isinstance(estimate, WiderEstimate):
+        parts = [seeds_for(part, region, level) for part in (estimate.first, estimate.second)]
+        return None if None in parts else max((part for part in parts if part is not None), key=by_effort)
+    if isinstance(estimate, UnknownEstimate) or not math.isfinite(distance):
+        return None
+
+    def fewest_alike(of: Callable[[int], Estimate]) -> int | None:
+        """The fewest seeds that decide, if all of them say the same."""
+        return fewest(lambda seeds: 2 * min(region_p_values(of(seeds), region)) <= level)
+
+    if isinstance(estimate, IdenticalEstimate):
+        if distance == 0:
+            return None  # at the very edge, with every seed
+        enough = fewest_alike(lambda seeds: replace(estimate, n=seeds))
+        return enough, enough
+    if isinstance(estimate, RateEstimate):  # approximate: a t interval, with one more seed of either kind in the spread
+        rate = (abs(estimate.total) + 1) / (estimate.n + 2)
+        low, high = seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
+        least = fewest_alike(lambda seeds: RateEstimate(int(math.copysign(seeds, estimate.total)), seeds))
+        return (
+            None if low is None or least is None else max(low, least),
+            None if high is None or least is None else max(high, least),
+        )
+    assert isinstance(estimate, MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
+    return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)

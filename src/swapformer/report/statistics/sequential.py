@@ -1,4 +1,4 @@
-"""Judging all claims in all conditions, once or look by look.
+"""Verdicts on all claims of a study in all conditions, at once or in sequential looks.
 
 A sequential study is judged at `looks` numbers of seeds, at α over their number each, so that all looks together err
 with probability α at most, whatever the test (Bonferroni). A decided claim keeps its verdict, unless an arm that it
@@ -16,7 +16,7 @@ from pathlib import Path
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.claims import Claim, parse
 from swapformer.report.statistics.evidence import gather
-from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsidered
+from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
 
 _OPEN = ("missing", "running", "interrupted")
 
@@ -35,33 +35,33 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         pending = [unit for unit in units if unit not in found or found[unit].outcome == "undecided"]
         if not pending or (turn and not _ended(records, looks[turn - 1], seeds)):
             break
-        seen = evidence if seeds is None else {c: each.among(manifest.seeds[:seeds]) for c, each in evidence.items()}
+        seen = evidence if seeds is None else {c: each.restrict(manifest.seeds[:seeds]) for c, each in evidence.items()}
         verdicts = judge_family([(claims[index], seen[condition]) for condition, index in pending], alpha / len(looks))
         for unit, verdict in zip(pending, verdicts, strict=True):
             found[unit] = replace(verdict, look=seeds, p_adjusted=min(1.0, verdict.p_adjusted * len(looks)))
     return {
-        condition: [reconsidered(found[condition, index], seen) for index in range(len(claims))]
+        condition: [reconsider(found[condition, index], seen) for index in range(len(claims))]
         for condition, seen in evidence.items()
     }
 
 
-def undecided(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
-    """The arms, each with its condition, of the claims that more seeds could decide."""
+def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
+    """The arms in claims that more seeds could decide, each with its condition."""
     records = read(study_dir, runs_dir)
     claims = parse(records.manifest.claims, tuple(records.manifest.arms), records.manifest.metrics)
     return {
         (arm, condition)
         for condition, verdicts in judge_all(claims, records).items()
         for verdict in verdicts
-        if _hopeful(verdict)
+        if _decidable(verdict)
         for arm in (verdict.claim.arm, *(contrast.than for contrast in verdict.contrasts))
     }
 
 
-def saved(records: Records, verdicts: Sequence[Verdict]) -> int:
-    """How many trials a sequential study did without; 0 as long as it goes on."""
+def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:
+    """How many trials a sequential study spared by stopping early; 0 as long as it goes on."""
     looks = records.manifest.looks
-    if not looks or any(_hopeful(verdict) and verdict.look != looks[-1] for verdict in verdicts):
+    if not looks or any(_decidable(verdict) and verdict.look != looks[-1] for verdict in verdicts):
         return 0
     if records.cells["status"].isin(_OPEN).any():
         return 0
@@ -69,12 +69,12 @@ def saved(records: Records, verdicts: Sequence[Verdict]) -> int:
     return looks[-1] * arms - len(records.cells)
 
 
-def _hopeful(verdict: Verdict) -> bool:
+def _decidable(verdict: Verdict) -> bool:
     """Whether the claim is undecided and more seeds could decide it; not where some arm has no result at all."""
     return verdict.outcome == "undecided" and verdict.pairs > 0 and (verdict.needed is not None or verdict.pairs == 1)
 
 
 def _ended(records: Records, before: int | None, seeds: int | None) -> bool:
-    """Whether the trials that a look adds are there and have all ended."""
+    """Whether all trials that a look adds exist and have ended."""
     added = records.cells[records.cells["seed"].isin(records.manifest.seeds[before:seeds])]
     return bool(len(added)) and not added["status"].isin(_OPEN).any()

@@ -1,4 +1,4 @@
-"""Judging claims: supported, refuted or undecided, never by more than 5 % of studies wrong in any claim.
+"""Verdicts on claims: supported, refuted or undecided, with a wrong one in at most 5 % of studies.
 
 A claim i is a region of true differences (`Claim.region`), against one or J other arms.
 
@@ -18,29 +18,29 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.deciding_seeds import Range, effort, p_values, seeds_for
-from swapformer.report.statistics.estimates import Estimate, Opened
+from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, region_p_values
 from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.power import Range, by_effort, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels
 
-Outcome = Literal["supported", "refuted", "undecided"]
+VerdictOutcome = Literal["supported", "refuted", "undecided"]
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """arm - than for one claim: the estimate, its Holm-corrected interval, and the region where the claim holds."""
+    """The difference arm - than of one claim, with its Holm-corrected interval and the region where the claim holds."""
 
     arm: str
     than: str
     estimate: Estimate
-    region: tuple[float, float]
+    region: Region
     lower: float
     upper: float
 
     @property
-    def outcome(self) -> Outcome:
-        """What this interval alone says of the claim."""
+    def outcome(self) -> VerdictOutcome:
+        """The verdict on the claim by this interval alone."""
         below, above = self.region
         if (self.lower > below or below == -math.inf) and (self.upper < above or above == math.inf):
             return "supported"
@@ -59,7 +59,7 @@ class Verdict:
     """
 
     claim: Claim
-    outcome: Outcome
+    outcome: VerdictOutcome
     contrasts: tuple[Contrast, ...]
     level: float
     p: float
@@ -75,20 +75,20 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Case:
-    """A claim with its estimates, before Holm says at which level it is judged."""
+class _UnjudgedClaim:
+    """A claim with its estimates, before Holm's procedure sets the level at which it is judged."""
 
     claim: Claim
     than: tuple[str, ...]
     estimates: tuple[Estimate, ...]
-    regions: tuple[tuple[float, float], ...]
+    regions: tuple[Region, ...]
     notes: tuple[str, ...]
 
     def p(self) -> float:
         """The smallest level at which the claim is decided one way or the other."""
         if not self.estimates:
             return 1.0
-        parts = [p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
+        parts = [region_p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
         supported = max(inside for inside, _ in parts)
         refuted = len(parts) * min(outside for _, outside in parts)
         return min(1.0, 2 * min(supported, refuted))
@@ -103,7 +103,7 @@ class _Case:
         return Verdict(self.claim, outcome, contrasts, level, self.p(), p_adjusted, needed, self.notes)
 
 
-def _outcome(contrasts: Sequence[Contrast]) -> Outcome:
+def _outcome(contrasts: Sequence[Contrast]) -> VerdictOutcome:
     outcomes = {contrast.outcome for contrast in contrasts}
     if "refuted" in outcomes:
         return "refuted"
@@ -117,14 +117,14 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
 
 def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
     """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
-    cases = [_case(claim, evidence) for claim, evidence in family]
+    cases = [_collect(claim, evidence) for claim, evidence in family]
     p_values = [case.p() for case in cases]
     levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
     return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]
 
 
-def reconsidered(verdict: Verdict, later: Evidence) -> Verdict:
-    """A verdict in the light of later seeds: one that favours an arm which lost trials there is undecided again.
+def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
+    """Revises a verdict by later seeds: one that favours an arm which lost trials there is undecided again.
 
     Limits are only given up, so that this adds no error.
     """
@@ -132,7 +132,7 @@ def reconsidered(verdict: Verdict, later: Evidence) -> Verdict:
     if metric is None or verdict.outcome == "undecided":
         return verdict
     contrasts = tuple(
-        _opened(contrast, *later.flattered(contrast.arm, contrast.than, metric)) for contrast in verdict.contrasts
+        _open(contrast, *later.flattering_limits(contrast.arm, contrast.than, metric)) for contrast in verdict.contrasts
     )
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
@@ -140,14 +140,14 @@ def reconsidered(verdict: Verdict, later: Evidence) -> Verdict:
     return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0)
 
 
-def _opened(contrast: Contrast, below: bool, above: bool) -> Contrast:
-    """A contrast whose limit below or above is given up."""
-    estimate = Opened(contrast.estimate, below, above)
+def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
+    """The contrast with its limit below or above given up."""
+    estimate = OpenEstimate(contrast.estimate, below, above)
     lower, upper = -math.inf if below else contrast.lower, math.inf if above else contrast.upper
     return replace(contrast, estimate=estimate, lower=lower, upper=upper) if below or above else contrast
 
 
-def _case(claim: Claim, evidence: Evidence) -> _Case:
+def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     direction = evidence.directions.get(claim.metric or "")
     notes = list(_notes(claim, evidence))
     missing = [arm for arm in (claim.arm, *claim.than) if arm not in evidence.arms]
@@ -158,7 +158,7 @@ def _case(claim: Claim, evidence: Evidence) -> _Case:
     if claim.arm in missing or (missing and not claim.of_best) or undirected or not than:
         if undirected:
             notes.append(f"no finished trial says which direction of {claim.metric} is good")
-        return _Case(claim, (), (), (), tuple(notes))
+        return _UnjudgedClaim(claim, (), (), (), tuple(notes))
     relative = claim.margin if claim.relative else 0.0
     estimates, regions = [], []
     for other in than:
@@ -169,7 +169,7 @@ def _case(claim: Claim, evidence: Evidence) -> _Case:
         estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
         pairs = evidence.pairs(claim.arm, other, claim.metric)
         regions.append(claim.region(direction, float(pairs.y.mean()) if len(pairs.y) else math.nan))
-    return _Case(claim, than, tuple(estimates), tuple(regions), tuple(notes))
+    return _UnjudgedClaim(claim, than, tuple(estimates), tuple(regions), tuple(notes))
 
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
@@ -196,7 +196,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     return notes
 
 
-def _limits(estimate: Estimate, region: tuple[float, float], level: float, arms: int) -> tuple[float, float]:
+def _limits(estimate: Estimate, region: Region, level: float, arms: int) -> tuple[float, float]:
     """The interval at `1 - level`; the limit that can only refute has the tail of one of `arms` (Bonferroni)."""
     below, above = region
     refuting = level / 2 / arms
@@ -212,5 +212,5 @@ def _needed(contrasts: Sequence[Contrast], level: float) -> Range | None:
               (leaning_no or [c for c in contrasts if c.outcome == "undecided"])]  # fmt: skip
     known = [found for found in chosen if found is not None]
     if leaning_no:
-        return min(known, key=effort) if known else None
-    return max(known, key=effort) if known and len(known) == len(chosen) else None
+        return min(known, key=by_effort) if known else None
+    return max(known, key=by_effort) if known and len(known) == len(chosen) else None

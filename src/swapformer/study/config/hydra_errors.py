@@ -1,4 +1,4 @@
-"""Hydra's complaints in one line, with what was probably meant."""
+"""Errors of Hydra and OmegaConf as one line, with the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
 
@@ -64,17 +65,6 @@ def _usage_error(error: BaseException | None) -> UsageError | None:
     return error
 
 
-def groups() -> dict[str, list[str]]:
-    """The configuration groups of this installation and their options."""
-    root = conf_dir()
-    found: dict[str, list[str]] = {}
-    for path in sorted(root.rglob("*.yaml")):
-        group = path.parent.relative_to(root).as_posix()
-        if group != "." and not group.startswith("hydra"):
-            found.setdefault(group, []).append(path.stem)
-    return found
-
-
 def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
     group, _, option = file.rpartition("/")
     if options is None or not group:
@@ -83,7 +73,7 @@ def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
 
 
 def _unchosen(group: str) -> str:
-    known = groups()
+    known = option_files(conf_dir())
     parent = group.rpartition("/")[0]
     if group in known and not parent:
         return f"{group} must be added, since nothing chooses from it by default: write +{group}=…"
@@ -94,7 +84,7 @@ def _unchosen(group: str) -> str:
 
 def _unknown_key(key: str, siblings: object) -> str:
     if "/" in key:
-        return f"unknown group {key!r}{suggest(key, groups())}"
+        return f"unknown group {key!r}{suggest(key, option_files(conf_dir()))}"
     parent, _, name = key.rpartition(".")
     known = [str(sibling) for sibling in siblings] if isinstance(siblings, Iterable) else []
     where = f" in {parent}" if parent else ""
@@ -103,7 +93,7 @@ def _unknown_key(key: str, siblings: object) -> str:
 
 def _refuse_dotted_groups(overrides: Sequence[str]) -> None:
     """`model.position=alibi` would silently put a text where a part belongs."""
-    known = groups()
+    known = option_files(conf_dir())
     for override in overrides:
         key, _, value = override.partition("=")
         if (group := key.lstrip("+~").replace(".", "/")) in known and "." in key and not value.startswith("{"):

@@ -42,7 +42,7 @@ _UNKNOWN = 255
 class Child:
     """A trial's process, seen from the launcher.
 
-    It lives on when the fork server dies. Then nobody tells its exit status: it has ended once its claim is free.
+    It lives on when the fork server dies. Then nobody tells its exit status: it has ended once its lock is free.
 
     Attributes:
         why: the reason that the record will state, once it was asked to stop.

@@ -35,14 +35,14 @@ def lock_files() -> list[Path]:
 
 
 def _opened() -> int:
-    """A descriptor of the machine's lock. Raises OSError, which names the file, where there is no place for one."""
+    """A descriptor of the machine's lock. Raises OSError, which names the file, where none can be opened."""
     for number, path in enumerate(lock_files(), start=1):
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError:
             if number == len(FOLDERS):
                 raise
-    raise AssertionError("there is a place to try")
+    raise AssertionError("there is a file to try")
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def computing() -> Iterator[None]:
     """A trial computes here; while somebody measures alone, it waits."""
     try:
         descriptor = _opened()
-    except OSError as error:  # a trial does not fail for want of a place for locks: measuring will
+    except OSError as error:  # a trial does not fail for want of a lock: measuring will
         log.warning("the machine's lock cannot be opened (%s): costs must not be measured now", error)
         yield
         return

@@ -25,7 +25,7 @@ POLL = 0.5
 """Seconds between looks at trials that another process is running."""
 
 
-def run(
+def launch_missing(
     trials: Sequence[Trial], store: Store, launch: Launch, tick: Launch | None = None, retries: int = RETRIES
 ) -> None:
     """Launch what is missing among `trials` until each has its result or has had its chances.
@@ -57,7 +57,7 @@ def run(
         attempts.update(trial.id for trial in free if not store.locked(trial.id))
 
 
-def status(trial: Trial, store: Store) -> str:
+def trial_status(trial: Trial, store: Store) -> str:
     """The trial's status as a study sees it: one of the records' or `missing`, or `failed` when a probe is missing."""
     record = store.read(trial.id)
     if record is not None and record.final and not is_complete(trial, store, record):

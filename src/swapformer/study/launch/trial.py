@@ -146,7 +146,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
             result = work.fit(trial.config, folder)
     except (KeyboardInterrupt, SystemExit, SigtermReceived) as stop:
-        return end(records.INTERRUPTED, type(stop).__name__)
+        return end(records.INTERRUPTED, "Interrupted" if isinstance(stop, SigtermReceived) else type(stop).__name__)
     except UsageError as error:
         end(records.FAILED, str(error))
         raise

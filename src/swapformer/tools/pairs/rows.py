@@ -19,8 +19,8 @@ from swapformer.task.base import Task
 from swapformer.tools.pairs.judge import Judge, Pair, PairVerdict, Setup
 from swapformer.tools.pairs.stages import Option, options_of
 from swapformer.training.assemble import SLOTS, build_model
-from swapformer.training.data import TrainingStream, positions_drawn_from
-from swapformer.training.module import Trial
+from swapformer.training.data import TrainingStream, drawn_position_range
+from swapformer.training.module import TrialModule
 
 STEPS = 20
 """Training steps of a row."""
@@ -139,8 +139,8 @@ def train(config: Config, task: Task, steps: int = STEPS) -> RowTraining:
 def _trained(config: Config, task: Task, steps: int) -> RowTraining:
     device = torch.device("cuda" if config["trainer"]["accelerator"] == "gpu" else "cpu")
     model = build_model(config, task.interface).to(device)
-    trial = Trial(model, task, config).train()
-    share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, positions_drawn_from(model))))
+    trial = TrialModule(model, task, config).train()
+    share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, drawn_position_range(model))))
     share = share._replace(batch=share.batch.to(device))
     made: Any = trial.configure_optimizers()
     optimiser, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]

@@ -1,0 +1,72 @@
+"""Lines for the terminal about a plan: what was left out, solved, chosen, and what its seeds could decide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from swapformer.results.arms import ArmDifference, arm_name
+from swapformer.results.tuning import Choice
+from swapformer.study.arm_differences import axes
+from swapformer.study.config import budget
+from swapformer.study.plan import Plan, Setting
+from swapformer.study.spec import Spec
+
+
+def impossible_lines(plan: Plan) -> Iterator[str]:
+    """What was left out and why, in lines for the terminal."""
+    for where, reason in plan.impossible.items():
+        yield f"arm {arm_name(*where)} is impossible and left out: {reason}"
+    for (where, setting), reason in plan.refused.items():
+        yield f"arm {arm_name(*where)} cannot have {', '.join(setting)}, which is not tried: {reason}"
+    left = Counter(each.arm_condition for each in plan.templates)
+    refused = dict.fromkeys(where for where, _ in plan.refused)
+    yield from (
+        f"arm {arm_name(*where)} is left with one setting, so nothing is tuned" for where in refused if left[where] < 2
+    )
+
+
+def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Iterator[str]:
+    """What was worked out while composing, in lines for the terminal."""
+    for (arm, condition), matched in plan.matched.items():
+        yield f"{arm_name(arm, condition)}: {matched.text}"
+    steps: dict[str, list[str]] = {}
+    for each in plan.templates:
+        if text := budget.text(each.config.get("budget", {})):
+            steps.setdefault(text, []).append(arm_name(*each.arm_condition))
+    for text, names in steps.items():
+        who = f" ({', '.join(dict.fromkeys(names))})" if len(steps) > 1 else ""
+        yield text + who
+    for found in differences:
+        if found.beyond:
+            says = ", ".join(axes(plan.spec, found.arm)) or "it says"
+            yield (
+                f"{arm_name(found.arm, found.condition)} differs in more than {says}: {', '.join(found.beyond)}; "
+                "name what is compared on purpose with `axis: [...]` in the study file"
+            )
+
+
+def tuning_lines(plan: Plan) -> Iterator[str]:
+    """What was chosen by tuning, in lines for the terminal."""
+    settings = {each.arm_condition: each.setting for each in plan.reported}
+    for where in dict.fromkeys(each.arm_condition for each in plan.templates):
+        choice = plan.chosen.get(where)
+        yield f"{arm_name(*where)}: {_chosen(choice, settings[where]) if choice else 'not tuned, trials are missing'}"
+
+
+def _chosen(choice: Choice, setting: Setting) -> str:
+    text = ", ".join(setting)
+    if choice.diverged:
+        return f"every setting that was tried diverged; {text} is only the first; put other values into `tune`"
+    return text + (" (at the edge of what was tried)" if choice.edges else "")
+
+
+def power_line(spec: Spec) -> str:
+    """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
+    from swapformer.report.statistics.claims import parse as parse_claims
+    from swapformer.report.statistics.power import power_plan
+    from swapformer.report.statistics.verdicts import ALPHA
+
+    claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)
+    planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
+    return f"if true differences lie two standard deviations off their margins, {planned}"
