@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.attention import MultiHead
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension import (

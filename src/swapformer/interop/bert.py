@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018, arXiv:1810.04805) as Hugging Face `transformers` keeps it."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805) in the format of Hugging Face `transformers`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ BERT = Format(
         Variant("BertModel", ()),
     ),
     prefix="bert.",
-    beside=("cls.", "classifier."),
+    unprefixed=("cls.", "classifier."),
     renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     ignored=(r"bert\.embeddings\.position_ids",),
     filled=(Role.BIAS, Role.SEGMENT_EMBEDDING),

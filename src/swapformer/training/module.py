@@ -19,10 +19,9 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import Readout
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
