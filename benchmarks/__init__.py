@@ -1,1 +1,1 @@
-"""Speed, as ratios within one run: the two sides take turns, and medians are compared. Never a timed test."""
+"""Benchmarks and reliability tests of swapformer, as commands: `python -m benchmarks`. Tests never assert a time."""

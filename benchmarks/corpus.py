@@ -1,4 +1,4 @@
-"""What a text costs: tokenising it once, starting on it again, and the memory that it takes."""
+"""Time and memory of tokenising a text, and of starting on it again."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-from benchmarks.figure import Figure
+from benchmarks.measurement import Figure
 from swapformer.paths import conf_dir
 from swapformer.targets import make
 from swapformer.task.source import Files
 from swapformer.task.text import Text
 from swapformer.task.tokeniser import Tokeniser
-from swapformer.tools.cost.peak_memory import peak
+from swapformer.tools.cost.step_timer import peak_memory
 
 _BATCHES = 2000
 _WORDS = 50_000
 
 
-def costs(megabytes: int, tokenisers: tuple[str, ...]) -> list[Figure]:
+def costs(megabytes: int, tokenisers: Sequence[str]) -> list[Figure]:
     """Seconds and memory of a generated text, for each tokeniser, in processes of their own."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text.txt")
         write_text(path, megabytes)
         for name in tokenisers:
-            first, again = (_elsewhere(path, name, Path(folder)) for _ in range(2))
+            first, again = (_in_own_process(path, name, Path(folder)) for _ in range(2))
             what = f"{megabytes} MB as {name}"
             speed = megabytes / first["seconds"]
             made = f"{what}, tokenised, learning included ({first['processor']:.1f} s of processors)"
@@ -47,7 +48,7 @@ def costs(megabytes: int, tokenisers: tuple[str, ...]) -> list[Figure]:
 
 
 def write_text(path: Path, megabytes: int) -> None:
-    """Lines of invented words, as frequent as Zipf's law has them; ten megabytes of them, again and again."""
+    """Write lines of invented words with frequencies by Zipf's law; ten megabytes of them are repeated."""
     once = min(megabytes, 10) * 10**6
     generator = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
@@ -61,7 +62,7 @@ def write_text(path: Path, megabytes: int) -> None:
             file.write(block[: rest * 10**6])
 
 
-def _elsewhere(path: Path, tokeniser: str, cache: Path) -> dict[str, float]:
+def _in_own_process(path: Path, tokeniser: str, cache: Path) -> dict[str, float]:
     environment = os.environ | {"SWAPFORMER_CACHE": str(cache)}
     command = [sys.executable, "-m", "benchmarks.corpus", str(path), tokeniser]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
@@ -70,14 +71,14 @@ def _elsewhere(path: Path, tokeniser: str, cache: Path) -> dict[str, float]:
 
 
 def _measure(path: str, tokeniser: str) -> dict[str, float]:
-    """Seconds that a task takes to be there, and the megabytes that it and its batches add to this process."""
+    """Seconds of making a task, and the megabytes that it and its batches add to this process."""
     node = yaml.safe_load((conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml").read_text(encoding="utf-8"))
-    before, since, used = peak(), time.perf_counter(), time.process_time()
+    before, since, used = peak_memory(), time.perf_counter(), time.process_time()
     task = Text(source=Files(path=path), tokeniser=make(node, Tokeniser))
     seconds, processor = time.perf_counter() - since, time.process_time() - used
     for step in range(_BATCHES):
         task.train_batch(0, step)
-    return {"seconds": seconds, "processor": processor, "megabytes": peak() - before}
+    return {"seconds": seconds, "processor": processor, "megabytes": peak_memory() - before}
 
 
 if __name__ == "__main__":

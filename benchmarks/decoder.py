@@ -1,4 +1,4 @@
-"""The decoder's training step against that of a GPT written directly, and what compilation and bfloat16 gain."""
+"""The decoder's training step: against nanoGPT, compiled against eager, and in bfloat16 against float32."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from benchmarks.nanogpt import GPT, Loop
-from benchmarks.step import BareLoop, trial
+from benchmarks.measurement import Act, Ratio, alternating, compare, in_turn
+from benchmarks.nanogpt import NanoGPT, NanoGPTLoop
+from benchmarks.step import BareLoop, trial_step
 from swapformer.study.config.compose import compose
-from swapformer.tools.cost.ratio import Act, Ratio, alternating, compare, in_turn
 from swapformer.training.assemble import Config
 
 SIZES = {"4/4/128, T 64, B 12": (4, 4, 128, 64, 12), "6/6/384, T 256, B 8": (6, 6, 384, 256, 8)}
-"""Layers, heads, width, places and rows."""
+"""Layers, heads, width, tokens and rows."""
 
 
 def decoder(rounds: int, device: str) -> Iterator[Ratio]:
@@ -23,9 +23,9 @@ def decoder(rounds: int, device: str) -> Iterator[Ratio]:
     for name, (layers, heads, width, length, rows) in SIZES.items():
         config = _config(layers, heads, width, length, rows)
         ours = BareLoop(config, device)
-        gpt = GPT(layers, heads, width, length, ours.task.vocab_size)
+        gpt = NanoGPT(layers, heads, width, length, ours.task.vocab_size)
         tokens = np.random.default_rng(0).integers(0, ours.task.vocab_size, 1_000_000, dtype=np.uint16)
-        theirs = Loop(gpt, tokens, rows, length, device)
+        theirs = NanoGPTLoop(gpt, tokens, rows, length, device)
         label = f"{name}, {device}"
         pairs = alternating(ours, theirs, rounds, settle, seconds=0.5)
         yield compare(f"decoder / nanoGPT, training step, {label}", "ms", pairs, "≤ 1.03", lambda ratio: ratio <= 1.03)
@@ -36,7 +36,7 @@ def decoder(rounds: int, device: str) -> Iterator[Ratio]:
             yield compare(f"decoder, compiled / eager, training step, {label}", "ms", pairs)
 
 
-def _without_update(ours: BareLoop, gpt: GPT) -> tuple[Act, Act]:
+def _without_update(ours: BareLoop, gpt: NanoGPT) -> tuple[Act, Act]:
     """Forward and backward on one batch, by our module and the other."""
     batch = ours.task.train_batch(0, 0).to(ours.device)
 
@@ -52,14 +52,14 @@ def _without_update(ours: BareLoop, gpt: GPT) -> tuple[Act, Act]:
 
 
 def bf16(rounds: int, device: str) -> Iterator[Ratio]:
-    """What trainer=cpu_bf16 gains over trainer=cpu: whole trials, 4 layers of width 256, T 256, B 8."""
+    """The step of trainer=cpu_bf16 over that of trainer=cpu: whole trials, 4 layers of width 256, T 256, B 8."""
     sizes = ["model.d_model=256", "task.block=256", "task.batch_size=8", "trainer.threads=2", "budget.steps=15"]
     quiet = ["schedule.warmup_steps=1", "eval.every=1000000", "checkpoint_every=1000000"]
     half, full = (
         compose(["+preset=nanogpt_cpu", "task/source=python", f"trainer={trainer}", *sizes, *quiet])
         for trainer in ("cpu_bf16", "cpu")
     )
-    pairs = in_turn(lambda: trial(half), lambda: trial(full), rounds)
+    pairs = in_turn(lambda: trial_step(half), lambda: trial_step(full), rounds)
     yield compare("trainer cpu_bf16 / cpu, training step, 4/4/256, T 256, B 8", "ms", pairs)
 
 

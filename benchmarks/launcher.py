@@ -1,4 +1,4 @@
-"""What the local launcher saves: many trials through it, against each trial as a command of its own, in sequence."""
+"""Whole trials: the launcher against cold commands, the fixed cost of a trial, and the cost of recording it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.trials import one_of_each_seed
+from benchmarks.measurement import Ratio, compare, in_turn
+from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
+from swapformer.study.config.compose import check, compose
+from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.provenance import current_provenance
-from swapformer.study.launch.trial import Trial
-from swapformer.tools.cost.ratio import Ratio, compare, in_turn
+from swapformer.study.launch.trial import Config, Trial, execute
+from swapformer.training.fit import fit
 
+NEVER = 1_000_000_000
 _NANO = ["model/size=nano", "task=text", "eval.every=200", "eval.batches=2", "eval.final_batches=8"]
+
+
+def trial_of_each_seed(overrides: Sequence[str], count: int) -> list[Trial]:
+    """A trial for each of the first `count` seeds."""
+    made = []
+    for seed in range(count):
+        config = compose([*overrides, f"seed={seed}"])
+        check(config)
+        made.append(make_trial(config))
+    return made
 
 
 def _launch(trials: list[Trial], slots: int | None = None) -> float:
@@ -59,22 +74,27 @@ def _require_finished(store: Store, trials: list[Trial]) -> None:
         raise RuntimeError("not every trial of the launcher's side finished; nothing was measured")
 
 
-def throughput(count: int, steps: int, rounds: int) -> Ratio:
-    """Trials per second through the launcher over trials per second of cold commands in sequence."""
+def throughput(trials: int, steps: int, rounds: int) -> list[Ratio]:
+    """Trials per second of the launcher over trials per second of cold commands in sequence."""
     length = [f"budget.steps={steps}", f"schedule.warmup_steps={min(50, steps // 4)}"]
-    trials = one_of_each_seed([*_NANO, *length], count)
-    pairs = in_turn(lambda: count / _launch(trials), lambda: count / _cold(trials, *length), rounds)
+    made = trial_of_each_seed([*_NANO, *length], trials)
+    pairs = in_turn(lambda: trials / _launch(made), lambda: trials / _cold(made, *length), rounds)
     each = 2 / median(ours for ours, _ in pairs)
     goal = 2.3 if each < 6 else 1.5
-    name = f"launcher / cold starts in sequence, {count} trials of about {each:.0f} s, trials per second"
-    return compare(name, "1/s", pairs, f"≥ {goal}", lambda ratio: ratio >= goal)
+    name = f"launcher / cold starts in sequence, {trials} trials of about {each:.0f} s, trials per second"
+    return [compare(name, "1/s", pairs, f"≥ {goal}", lambda ratio: ratio >= goal)]
 
 
-def fixed_cost(rounds: int) -> Ratio:
-    """What a trial costs beside its steps, after the first, against the first: trials of one step, one at a time."""
+def start_times(rounds: int) -> list[Ratio]:
+    """The fixed cost of a trial, and the time of the command's help."""
+    return [_fixed_cost(rounds), _help_time(rounds)]
+
+
+def _fixed_cost(rounds: int) -> Ratio:
+    """The time of a trial of one step after the first, over that of a cold command, one trial at a time."""
     few, many = 1, 11
     short = ["budget.steps=1", "schedule.warmup_steps=0", "eval.final_batches=1"]
-    trials = one_of_each_seed([*_NANO, *short], many)
+    trials = trial_of_each_seed([*_NANO, *short], many)
     _launch(trials[:few], slots=1)  # the fork server starts once
     pairs = []
     for _ in range(rounds):
@@ -86,8 +106,8 @@ def fixed_cost(rounds: int) -> Ratio:
     )
 
 
-def help_time(rounds: int) -> Ratio:
-    """`swapformer --help` against starting Python alone."""
+def _help_time(rounds: int) -> Ratio:
+    """The time of `swapformer --help` over that of starting Python."""
 
     def seconds(*arguments: str) -> float:
         since = time.perf_counter()
@@ -100,3 +120,38 @@ def help_time(rounds: int) -> Ratio:
 
 def _under(pairs: list[tuple[float, float]], bound: float) -> bool:
     return median(ours for ours, _ in pairs) <= bound
+
+
+def record_overhead(overrides: Sequence[str], steps: int, rounds: int) -> list[Ratio]:
+    """The time of a trial for each of its steps, start and end included, over that of a training that stores nothing.
+
+    Both train and evaluate alike. The second has no record, lock, heartbeat, history or probe.
+    """
+    config = compose([*overrides, f"budget.steps={steps}"])
+    bare = {**config, "log_every": NEVER, "probes": {}}
+    pairs = in_turn(lambda: _recorded_trial(config) / steps, lambda: _bare_training(bare) / steps, rounds)
+    name = f"step of a trial with record, history and probes ({', '.join(config['probes']) or 'none'}) / without"
+    return [compare(name, "ms", pairs, "≤ 1.02", lambda ratio: ratio <= 1.02)]
+
+
+def _recorded_trial(config: Config) -> float:
+    """Milliseconds of a trial in an empty store.
+
+    Raises:
+        RuntimeError: if it did not finish.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        store, trial = Store(folder), make_trial(config)
+        store.prepare()
+        since = time.perf_counter()
+        record = execute(trial, store, current_provenance())
+        if record is None or record.status != FINISHED:
+            raise RuntimeError("the trial did not finish; nothing was measured")
+        return 1000 * (time.perf_counter() - since)
+
+
+def _bare_training(config: Config) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        since = time.perf_counter()
+        fit(config, Path(folder))
+        return 1000 * (time.perf_counter() - since)

@@ -1,7 +1,7 @@
-"""A GPT and its training loop as nanoGPT has them (Karpathy 2022): what a bare, direct implementation costs.
+"""A GPT and its training loop as in nanoGPT (Karpathy 2022): a bare, direct implementation to compare with.
 
 One projection for queries, keys and values; torch's fused causal attention; learned positions; a tied head; blocks at
-random places of one array of tokens; AdamW in two groups; a clipped gradient. No dropout, no biases.
+random offsets of one array of tokens; AdamW in two groups; a clipped gradient. No dropout, no biases.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class LayerNorm(nn.Module):
-    """torch's layer norm without β, which its own module did not offer."""
+class _LayerNorm(nn.Module):
+    """torch's layer norm without β, which torch's module did not offer."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class LayerNorm(nn.Module):
         return functional.layer_norm(x, self.weight.shape, self.weight, None, 1e-5)
 
 
-class CausalSelfAttention(nn.Module):
+class _CausalSelfAttention(nn.Module):
     """Fused attention whose queries, keys and values come from one matrix."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -46,7 +46,7 @@ class CausalSelfAttention(nn.Module):
         return self.resid_dropout(self.c_proj(y.transpose(1, 2).contiguous().view(rows, length, width)))
 
 
-class MLP(nn.Module):
+class _MLP(nn.Module):
     """Two matrices with GELU between them."""
 
     def __init__(self, width: int) -> None:
@@ -60,28 +60,28 @@ class MLP(nn.Module):
         return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
 
 
-class Block(nn.Module):
+class _Block(nn.Module):
     """Pre-norm attention and MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.ln_1, self.attn = LayerNorm(width), CausalSelfAttention(width, heads)
-        self.ln_2, self.mlp = LayerNorm(width), MLP(width)
+        self.ln_1, self.attn = _LayerNorm(width), _CausalSelfAttention(width, heads)
+        self.ln_2, self.mlp = _LayerNorm(width), _MLP(width)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
 
-class GPT(nn.Module):
+class NanoGPT(nn.Module):
     """Token ids and targets [B, T] → logits [B, T, V] and the mean loss."""
 
     def __init__(self, layers: int, heads: int, width: int, length: int, vocabulary: int) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.drop = nn.Dropout(0.0)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.ln_f = LayerNorm(width)
+        self.h = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.ln_f = _LayerNorm(width)
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
         self.lm_head.weight = self.wte.weight
         for name, parameter in self.named_parameters():
@@ -89,25 +89,25 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if name.endswith("c_proj.weight") else 1))
 
     def forward(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        places = torch.arange(0, ids.size(1), dtype=torch.long, device=ids.device)
-        x = self.drop(self.wte(ids) + self.wpe(places))
+        positions = torch.arange(0, ids.size(1), dtype=torch.long, device=ids.device)
+        x = self.drop(self.wte(ids) + self.wpe(positions))
         for block in self.h:
             x = block(x)
         logits = self.lm_head(self.ln_f(x))
         return logits, functional.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
 
 
-class Loop:
-    """The training loop: call it for one step.
+class NanoGPTLoop:
+    """nanoGPT's training loop; a call takes one step.
 
     Args:
-        model: what is trained.
-        tokens: the text, one id a place.
-        rows, length: size of a batch.
-        device: where it runs.
+        model: the GPT to train.
+        tokens: the ids of a text.
+        rows, length: sizes of a batch.
+        device: cpu or cuda.
     """
 
-    def __init__(self, model: GPT, tokens: NDArray[np.uint16], rows: int, length: int, device: str = "cpu") -> None:
+    def __init__(self, model: NanoGPT, tokens: NDArray[np.uint16], rows: int, length: int, device: str = "cpu") -> None:
         self.model, self.tokens, self.rows, self.length, self.device = model.to(device), tokens, rows, length, device
         decaying = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
         others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
@@ -117,10 +117,10 @@ class Loop:
         self.batch = self._batch()
 
     def _batch(self) -> tuple[Tensor, Tensor]:
-        places = torch.randint(len(self.tokens) - self.length, (self.rows,))
+        offsets = torch.randint(len(self.tokens) - self.length, (self.rows,))
         x, y = (
             torch.stack(
-                [torch.from_numpy(self.tokens[i + ahead : i + ahead + self.length].astype(np.int64)) for i in places]
+                [torch.from_numpy(self.tokens[i + ahead : i + ahead + self.length].astype(np.int64)) for i in offsets]
             )
             for ahead in (0, 1)
         )

@@ -1,32 +1,47 @@
-"""What Lightning and our callbacks cost: a training step of a preset against a bare loop over the same module."""
+"""Training steps: against a bare PyTorch loop, against making the batch, and with a mirror to Weights & Biases."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+from omegaconf import MissingMandatoryValue
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
-from swapformer.study.config.compose import compose
+from benchmarks.measurement import Ratio, compare, in_turn
+from swapformer.errors import UsageError
+from swapformer.mirror.follower import Target
+from swapformer.mirror.process import mirror_trials
+from swapformer.paths import conf_dir
+from swapformer.results.record import RUNNING, Record
+from swapformer.results.store import Store
+from swapformer.study.config.compose import compose, task_of
+from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch
-from swapformer.tools.cost.ratio import Ratio, compare, in_turn
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config, build_model, build_task
+from swapformer.training.data import TrainingStream
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.schedule import Schedule
 
 WARM_UP = 5
+"""Steps that do not count."""
+BATCHES = 64
+"""Batches that are made: a multiple of those that synthetic tasks make at once, so that none is left over."""
+_TRIAL = "0" * 16
 
 
-class Clock(Callback):
+class TrainingClock(Callback):
     """Seconds between the end of the warm-up steps and the end of the last step."""
 
     def __init__(self) -> None:
@@ -40,11 +55,11 @@ class Clock(Callback):
 
 
 class BareLoop:
-    """A plain PyTorch loop with a trial's module, batches, optimiser, schedule and clipping: call it for one step.
+    """A plain PyTorch loop with a trial's module, batches, optimiser, schedule and clipping; a call takes one step.
 
     Args:
         config: the trial's resolved configuration.
-        device: where it runs.
+        device: cpu or cuda.
         compiled: whether torch compiles the module.
     """
 
@@ -74,7 +89,7 @@ class BareLoop:
         return functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
 
 
-def bare(config: Config) -> float:
+def bare_step(config: Config) -> float:
     """Milliseconds of a step of the plain loop."""
     loop, steps = BareLoop(config), config["budget"]["steps"]
     for _ in range(WARM_UP):
@@ -85,13 +100,13 @@ def bare(config: Config) -> float:
     return 1000 * (time.perf_counter() - since) / (steps - WARM_UP)
 
 
-def trial(config: Config) -> float:
+def trial_step(config: Config) -> float:
     """Milliseconds of a step of a trial, its history included; evaluations and checkpoints fall outside.
 
     Raises:
         RuntimeError: if it did not finish.
     """
-    clock = Clock()
+    clock = TrainingClock()
     with tempfile.TemporaryDirectory() as directory:
         outcome = training.fit(config, Path(directory), callbacks=[clock], final=False)
     if outcome.status != "finished":
@@ -99,8 +114,85 @@ def trial(config: Config) -> float:
     return 1000 * clock.seconds / (config["budget"]["steps"] - WARM_UP)
 
 
-def overhead(overrides: Sequence[str], rounds: int) -> Ratio:
+def step_overhead(overrides: Sequence[str], rounds: int) -> list[Ratio]:
     """A trial's step over a bare step."""
     config = compose([*overrides, "budget.steps=65", "eval.every=1000000", "checkpoint_every=1000000"])
-    pairs = in_turn(lambda: trial(config), lambda: bare(config), rounds)
-    return compare("training step / bare loop", "ms", pairs, "≤ 1.05", lambda ratio: ratio <= 1.05)
+    pairs = in_turn(lambda: trial_step(config), lambda: bare_step(config), rounds)
+    return [compare("training step / bare loop", "ms", pairs, "≤ 1.05", lambda ratio: ratio <= 1.05)]
+
+
+def data_time(overrides: Sequence[str], rounds: int) -> Iterator[Ratio]:
+    """The time of making a batch over that of a step with it, for each task=NAME, or for all tasks."""
+    names = [override.removeprefix("task=") for override in overrides if override.startswith("task=")]
+    overrides = [override for override in overrides if not override.startswith("task=")]
+    for name in names or sorted(path.stem for path in (conf_dir() / "task").glob("*.yaml")):
+        try:
+            with explained([f"task={name}", *overrides]):
+                config = _task_config(name, overrides)
+        except UsageError as error:
+            if names or not isinstance(error.__cause__, MissingMandatoryValue):
+                raise
+            continue  # it needs a file of the user's own
+        pairs = in_turn(partial(batch_time, config), partial(trial_step, config), rounds)
+        yield compare(f"batch / step of {name}", "ms", pairs, "≤ 0.05", lambda ratio: ratio <= 0.05)
+
+
+def batch_time(config: Config) -> float:
+    """Milliseconds of making a batch for a training step."""
+    torch.set_num_threads(config["trainer"]["threads"])
+    task = build_task(config)
+    since = time.perf_counter()
+    for _ in TrainingStream(task, config["data_seed"], 0, BATCHES, config["trainer"]["accumulate_grad_batches"]):
+        pass
+    return 1000 * (time.perf_counter() - since) / BATCHES
+
+
+def _task_config(name: str, overrides: Sequence[str]) -> Config:
+    """A short trial of the smallest model that can do the task."""
+    shared = [f"task={name}", "model/size=nano", f"budget.steps={BATCHES}", "eval.every=1000000", *overrides]
+    task = task_of(compose(shared))
+    topology = "decoder" if task.predicts_next else "encoder"
+    topology = "encoder_decoder" if task.interface.source else topology
+    return compose(["checkpoint_every=1000000", f"model/topology={topology}", *shared])
+
+
+def mirror_overhead(overrides: Sequence[str], steps: int, rounds: int) -> list[Ratio]:
+    """A step of a trial that is mirrored offline to W&B, over a step of one that is not."""
+    length = [f"budget.steps={steps}", "eval.every=100", "eval.batches=1", "checkpoint_every=1000000"]
+    plain, shown = (compose([*overrides, *length, f"logger={name}"]) for name in ("none", "wandb"))
+    shown["logger"] |= {"mode": "offline", "tags": []}
+    pairs = in_turn(lambda: _mirrored_step(shown), lambda: _mirrored_step(plain), rounds)
+    return [compare("training step mirrored offline / not", "ms", pairs, "≤ 1.02", lambda ratio: ratio <= 1.02)]
+
+
+def _mirrored_step(config: Config) -> float:
+    """Milliseconds of a step, evaluations included: with a mirror, from when it shows the trial to the last step."""
+    clock = TrainingClock()
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(directory)
+        with _running(store, config):
+            training.fit(dict(config), store.directory(_TRIAL), callbacks=[clock], final=False)
+    return 1000 * clock.seconds / (config["budget"]["steps"] - WARM_UP)
+
+
+@contextmanager
+def _running(store: Store, config: Config) -> Iterator[None]:
+    """Hold the trial's lock while the block runs, so that the mirror takes it to be running.
+
+    Raises:
+        UsageError: if the mirror did not show it.
+    """
+    store.prepare()
+    with mirror_trials([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):
+        store.write(Record(_TRIAL, RUNNING, attempts=1))
+        if config["logger"]:
+            _wait_for(Path(store.runs_dir) / "mirror" / "wandb")
+        yield
+
+
+def _wait_for(folder: Path, seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not list(folder.glob(f"offline-run-*/*{_TRIAL}.wandb")):
+        if time.monotonic() > until:
+            raise UsageError(f"the mirror showed nothing within {seconds:.0f} seconds; nothing was measured")
+        time.sleep(0.1)

@@ -24,7 +24,7 @@ from swapformer.study.config.identity import RESULTS_EPOCH
 from swapformer.study.expand import expand
 from swapformer.study.spec import load, shipped
 from swapformer.training.fit import fit
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 GOLDEN = Path(__file__).parent / "golden"
 LOSSES = GOLDEN / "losses.json"

@@ -274,8 +274,8 @@ HANDED = {"topology": {"plan"}, "block": {"branches", "sublayer"}}
 """What is handed to a slot's parts beside the sizes and the parts that they use."""
 
 NOT_CHOSEN = {
-    "swapformer.model.pattern.Both": "what `a & b` makes",
-    "swapformer.model.pattern.Either": "what `a | b` makes",
+    "swapformer.model.pattern.Intersection": "what `a & b` makes",
+    "swapformer.model.pattern.Union": "what `a | b` makes",
 }
 """Classes of a slot that are made by other parts and so have no YAML."""
 
@@ -572,22 +572,49 @@ ELSEWHERE = re.compile(r"runs/|results/|my_|conf/model/position/clipped\.yaml|(?
 def named_paths(text: str) -> set[str]:
     """Paths that a page names: the targets of its links, and its words in backticks that look like one."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    links = {link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link}
     words = {word for word in re.findall(r"`([^`\s]+)`", prose) if PLACES.match(word) and not ELSEWHERE.match(word)}
-    return links | words
+    return links(prose) | words
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def links(text: str) -> set[str]:
+    """The targets of a page's links within the repository."""
+    return {link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link}
+
+
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+
+def missing_paths(page: Path, text: str) -> list[str]:
+    """The paths that a page names and that do not exist.
+
+    `NN_name` and `<…>` stand for any name; a link begins at the page's folder, and a room of the package may be named
+    without the way to it.
+    """
+    patterns = {name: re.sub(r"NN_name|<[^>]*>", "*", name).rstrip("/") for name in named_paths(text)}
+    starts = (ROOT, PACKAGE)
+    return sorted(
+        name
+        for name, pattern in patterns.items()
+        if not (page.parent / pattern).exists() and not any(next(start.glob(pattern), None) for start in starts)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_paths_that_a_page_names_exist(page: str) -> None:
-    """`NN_name` and `<…>` stand for any name; a room of the package may be named without the way to it."""
-    missing = []
-    found = named_paths((ROOT / page).read_text(encoding="utf-8"))
-    for name in sorted(found):
-        pattern = re.sub(r"NN_name|<[^>]*>", "*", name).rstrip("/")
-        if not any(next(start.glob(pattern), None) for start in (ROOT, PACKAGE)):
-            missing.append(name)
-    assert len(found) > 8, "the pattern finds what a page names"
-    assert missing == []
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert missing_paths(ROOT / page, text) == []
+    wrong = f"{text}\nsee [it](guides/nowhere.md) and `src/swapformer/nowhere.py`\n"
+    assert missing_paths(ROOT / page, wrong) == ["guides/nowhere.md", "src/swapformer/nowhere.py"]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, rest = set(), [ROOT / "README.md"]
+    while rest:
+        page = rest.pop().resolve()
+        if page.suffix == ".md" and page not in seen:
+            seen.add(page)
+            rest += [page.parent / link for link in links(page.read_text(encoding="utf-8"))]
+    assert {str(path.relative_to(ROOT)) for path in seen} >= set(PAGES)
 
 
 def test_no_file_names_a_place_outside_the_repository() -> None:

@@ -18,7 +18,7 @@ from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE, find, require_known, targets
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 HARM = "import pathlib\npathlib.Path(__file__).with_name('harmed').touch()\nclass Mine:\n    pass\n"
 

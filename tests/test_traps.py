@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from configs import small
-from swapformer.conformance.subject import Subject, ids, places
+from swapformer.conformance.subject import Subject, ids, make_tokens
 from swapformer.model.context import Context
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
@@ -130,7 +130,7 @@ def test_padding_under_a_causal_pattern_needs_both_masks(kernel: str) -> None:
     model = Subject(small([f"model/kernel={kernel}"]), "kernel").perturbed()
     padding = torch.zeros(2, 8, dtype=torch.bool)
     padding[0, 2] = True
-    inputs, tokens = ids(2, 8), places(8, padding=padding)
+    inputs, tokens = ids(2, 8), make_tokens(8, padding=padding)
     with torch.no_grad():
         before = model(inputs, tokens)
         hidden = torch.where(padding, (inputs + 1) % 11, inputs)

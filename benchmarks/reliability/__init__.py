@@ -1,62 +1,27 @@
-"""What a store survives, tried out on real trials: nearly every figure is a count of what went wrong."""
+"""Reliability of a store, on real trials that are disturbed: nearly every figure counts what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.figure import Figure
+from benchmarks.measurement import Figure
 
-Options = Mapping[str, int]
-
-
-def _kills(options: Options) -> list[Figure]:
-    from benchmarks.reliability.kills import survived
-
-    return survived(options["kills"], options["seed"])
+DISTURBANCES = ("kills", "parents", "disk", "truncation", "clock", "size")
 
 
-def _parents(options: Options) -> list[Figure]:
-    from benchmarks.reliability.parents import shared
+def measure(
+    names: Sequence[str], kills: int, offsets: int, listed: int, reported: int, seed: int, rounds: int
+) -> Iterator[Figure]:
+    """The figures of the named disturbances, or of all; the options are those of `python -m benchmarks reliability`."""
+    from benchmarks.reliability import clock, files, large_stores, processes
 
-    return shared(20)
-
-
-def _disk(options: Options) -> list[Figure]:
-    from benchmarks.reliability.disk import full
-
-    return full(options["offsets"])
-
-
-def _truncation(options: Options) -> list[Figure]:
-    from benchmarks.reliability.truncation import truncated
-
-    return truncated(options["offsets"])
-
-
-def _clock(options: Options) -> list[Figure]:
-    from benchmarks.reliability.clock import jumping
-
-    return jumping(10)
-
-
-def _size(options: Options) -> list[Figure]:
-    from benchmarks.reliability.large_stores import grown
-
-    return grown(options["listed"], options["reported"], options["rounds"])
-
-
-DISTURBANCES: Mapping[str, Callable[[Options], Iterable[Figure]]] = {
-    "kills": _kills,
-    "parents": _parents,
-    "disk": _disk,
-    "truncation": _truncation,
-    "clock": _clock,
-    "size": _size,
-}
-"""What can be tried out, by name; each imports its module when it is asked for."""
-
-
-def measure(names: Sequence[str], options: Options) -> Iterator[Figure]:
-    """The figures of the named disturbances, or of all."""
+    disturbances: Mapping[str, Callable[[], Iterable[Figure]]] = {
+        "kills": lambda: processes.measure_kills(kills, seed),
+        "parents": lambda: processes.measure_parents(20),
+        "disk": lambda: files.measure_full_disk(offsets),
+        "truncation": lambda: files.measure_cut_files(offsets),
+        "clock": lambda: clock.measure_clock(10),
+        "size": lambda: large_stores.measure_large_stores(listed, reported, rounds),
+    }
     for name in names or DISTURBANCES:
-        yield from DISTURBANCES[name](options)
+        yield from disturbances[name]()

@@ -1,4 +1,4 @@
-"""A clock that jumps: forward by a day, back by two, at any time of day that is asked for."""
+"""A clock that jumps: trials run while each look at the time of day is up to a day wrong."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from unittest.mock import patch
 
-from benchmarks.figure import Figure
-from benchmarks.reliability.tiny_trials import count, differing, silence, trials, undisturbed
+from benchmarks.measurement import Figure
+from benchmarks.reliability.tiny_trials import differing, none_of, silence, trials, undisturbed
 from swapformer.results.record import FAILED, Record
 from swapformer.results.store import Store
 from swapformer.study.launch.missing_trials import launch_missing
@@ -23,7 +23,7 @@ STEPS = 10
 DAY = 86400.0
 
 
-def jumping(seeds: int) -> list[Figure]:
+def measure_clock(seeds: int) -> list[Figure]:
     """Run trials while each look at the clock finds it up to a day off.
 
     One of them has failed before, and one was left by another machine, both a day ahead of now.
@@ -46,14 +46,14 @@ def jumping(seeds: int) -> list[Figure]:
         (store.directory(beating.id) / "lock").touch()
         (store.directory(beating.id) / "heartbeat").write_text(pulse, encoding="utf-8")
         kept = [failed.id] if store.locked(beating.id) else []
-        with _unsteady(random.Random(0)):
+        with _random_clock(random.Random(0)):
             launch_missing(wanted, store, launch)
             claims = [trial for trial in wanted if store.locked(trial.id)]
         return [
-            Figure(*count(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), "")),
-            Figure(*count("claims of a dead host whose clock was ahead that are believed", kept, "claims")),
-            Figure(*count("claims that seem to be held when all is over", claims, "claims")),
-            Figure(*count("negative durations", _negative(store), "records")),
+            none_of(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), ""),
+            none_of("claims of a dead host whose clock was ahead that are believed", kept, "claims"),
+            none_of("claims that seem to be held when all is over", claims, "claims"),
+            none_of("negative durations", _negative(store), "records"),
         ]
 
 
@@ -62,8 +62,8 @@ def _negative(store: Store) -> Iterator[str]:
 
 
 @contextmanager
-def _unsteady(generator: random.Random) -> Iterator[None]:
-    """What the store asks for the time of day says anything; what measures durations is left alone."""
+def _random_clock(generator: random.Random) -> Iterator[None]:
+    """Make the time of day random; clocks that measure durations stay right."""
     true = time.time
 
     def now() -> str:

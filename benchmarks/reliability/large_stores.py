@@ -1,4 +1,4 @@
-"""Stores that have grown: how long a list of ten thousand trials takes, and a report over a thousand."""
+"""Large stores: the time of a list of ten thousand trials, and of a report over a thousand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from benchmarks.figure import Figure
+from benchmarks.measurement import Figure
 from benchmarks.reliability.tiny_trials import SMALL
 from swapformer.results.record import FINISHED, Record
 from swapformer.results.store import Store
@@ -24,8 +24,8 @@ ARMS = 20
 METRICS = ("val/loss", "val/accuracy", "val/exact_match")
 
 
-def grown(listed: int, reported: int, rounds: int) -> list[Figure]:
-    """Seconds of the commands on stores with invented records, the fastest of some rounds."""
+def measure_large_stores(listed: int, reported: int, rounds: int) -> list[Figure]:
+    """Seconds of both commands on a store with invented records, the fastest of `rounds`."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         store.prepare()

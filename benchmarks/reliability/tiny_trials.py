@@ -1,4 +1,4 @@
-"""Trials that are over in a second, what they come to when nothing disturbs them, and how others compare."""
+"""Trials of a second, their results when nothing disturbs them, and comparisons of other trials with these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.trials import one_of_each_seed
+from benchmarks.launcher import trial_of_each_seed
+from benchmarks.measurement import Figure
 from swapformer.results.files import TEMPORARY
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
@@ -26,8 +27,8 @@ SMALL = (
 
 
 @dataclass(frozen=True)
-class Result:
-    """What must be the same whatever happened on the way: the final numbers, and the curves."""
+class TrialResult:
+    """The parts of a result that no disturbance may change: the final numbers, and the curves."""
 
     status: str
     steps: int
@@ -37,7 +38,7 @@ class Result:
 
 def trials(count: int, *overrides: str) -> list[Trial]:
     """One small trial for each seed."""
-    return one_of_each_seed([*SMALL, *overrides], count)
+    return trial_of_each_seed([*SMALL, *overrides], count)
 
 
 def launch(wanted: Sequence[Trial], store: Store) -> None:
@@ -45,16 +46,16 @@ def launch(wanted: Sequence[Trial], store: Store) -> None:
     launch_missing(wanted, store, LocalLauncher(store, current_provenance()))
 
 
-def result(store: Store, trial: str) -> Result | None:
-    """What a trial came to; None where it has no result."""
+def result(store: Store, trial: str) -> TrialResult | None:
+    """The result of a trial; None where it has none."""
     record, history = store.read(trial), store.directory(trial) / "metrics.csv"
     if record is None or not record.final or not history.is_file():
         return None
-    return Result(record.status, record.steps, dict(record.metrics), history.read_text(encoding="utf-8"))
+    return TrialResult(record.status, record.steps, dict(record.metrics), history.read_text(encoding="utf-8"))
 
 
 @contextmanager
-def undisturbed(wanted: Sequence[Trial]) -> Iterator[Mapping[str, Result]]:
+def undisturbed(wanted: Sequence[Trial]) -> Iterator[Mapping[str, TrialResult]]:
     """The results of trials in a store of their own, where nothing happens to them.
 
     Raises:
@@ -69,13 +70,13 @@ def undisturbed(wanted: Sequence[Trial]) -> Iterator[Mapping[str, Result]]:
         yield {trial: held for trial, held in found.items() if held is not None}
 
 
-def differing(store: Store, expected: Mapping[str, Result]) -> list[str]:
+def differing(store: Store, expected: Mapping[str, TrialResult]) -> list[str]:
     """The trials that have another result than expected, or none."""
     return [trial for trial, wanted in expected.items() if result(store, trial) != wanted]
 
 
 def leftovers(store: Store) -> list[Path]:
-    """Files that a writer did not live to move into place: records and the like, checkpoints, histories, artifacts.
+    """Temporary files of writers that were killed: records and the like, checkpoints, histories, artifacts.
 
     A trial that goes on replaces its own; so they are to be counted when all have ended.
     """
@@ -84,7 +85,7 @@ def leftovers(store: Store) -> list[Path]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Without the warnings that every disturbance brings, rightly."""
+    """Silence the warnings that every disturbance rightly causes."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -93,7 +94,7 @@ def silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def count(name: str, found: Iterable[object], of: str) -> tuple[str, float, str, str, bool]:
-    """The fields of a figure that should be zero."""
+def none_of(name: str, found: Iterable[object], unit: str) -> Figure:
+    """The number of what was found, which should be zero."""
     number = len(list(found))
-    return name, float(number), of, "0", number == 0
+    return Figure(name, float(number), unit, "0", number == 0)

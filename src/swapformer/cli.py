@@ -29,7 +29,6 @@ TOOLS = {
     "sample": ("swapformer.tools.sample", "let a trained model write"),
     "export": ("swapformer.tools.export_checkpoint", "write a trained model as a Hugging Face checkpoint"),
     "import": ("swapformer.tools.import_checkpoint", "make a Hugging Face checkpoint a start for trials"),
-    "completion": ("swapformer.tools.completion", "a script that lets your shell complete this command"),
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
 
@@ -118,13 +117,40 @@ def _parser() -> argparse.ArgumentParser:
 
     for verb, (_, text) in TOOLS.items():
         verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
+
+    completion = verbs.add_parser(
+        "completion",
+        help="a script that lets your shell complete this command",
+        description="A script for your shell. bash: swapformer completion bash > "
+        "~/.local/share/bash-completion/completions/swapformer. zsh: source it from ~/.zshrc, behind compinit.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh"))
+    completion.add_argument("--debug", action="store_true", help="show tracebacks")
+    completion.set_defaults(run=_completion)
     return parser
 
 
-def verb_parsers() -> Mapping[str, argparse.ArgumentParser]:
-    """Every verb with its parser; those in `TOOLS`, and `train`, have another one in their own modules."""
+def command_lines() -> dict[str, argparse.ArgumentParser]:
+    """Every command line by its words, such as `study` and `trials prune`."""
+    from swapformer.train import FLAGS
+
+    train = argparse.ArgumentParser(add_help=False)  # Hydra reads it, but its options are known
+    train.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    for flag in FLAGS:
+        train.add_argument(flag, action="store_true")
     (verbs,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(verbs.choices)
+    found: dict[str, argparse.ArgumentParser] = {**verbs.choices, "train": train}
+    for verb, (module, _) in TOOLS.items():
+        tool = importlib.import_module(module)
+        below = tool.parsers() if hasattr(tool, "parsers") else {"": tool.parser()}
+        found |= {f"{verb} {word}".strip(): parser for word, parser in below.items()}
+    return found
+
+
+def _completion(options: argparse.Namespace) -> None:
+    from swapformer.tools.completion import script
+
+    print(script(options.shell, command_lines()), end="")
 
 
 def _study(options: argparse.Namespace) -> None:
@@ -176,9 +202,9 @@ def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extr
 def _report(options: argparse.Namespace) -> None:
     from swapformer.report.build import build
     from swapformer.study.spec import published_folder
-    from swapformer.tools.lookup import apart, store_of, study_folder
+    from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
 
-    names, overrides = apart(options.names)
+    names, overrides = names_and_overrides(options.names)
     if len(names) == 2 and not options.publish:
         from swapformer.tools.compare_studies import run
 

@@ -24,7 +24,7 @@ class Readout:
 
     size: int
     kind: Literal["symbols", "classes", "values"] = "symbols"
-    per: Literal["place", "sequence"] = "place"
+    per: Literal["position", "sequence"] = "position"
 
 
 @dataclass(frozen=True)

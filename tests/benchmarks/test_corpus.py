@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.corpus import write_text
-from benchmarks.figure import Figure
+from benchmarks.measurement import Figure
 
 
 def test_the_text_is_as_long_as_asked_and_the_same_each_time(tmp_path: Path) -> None:
@@ -30,8 +30,9 @@ def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
 def test_memory_that_a_process_adds_is_seen_though_the_one_that_started_it_has_more() -> None:
     held = np.ones(300 * 10**6, dtype=np.uint8)
     code = (
-        "import numpy as np\nfrom swapformer.tools.cost.peak_memory import peak\n"
-        "before = peak()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\nprint(peak() - before, added.sum())"
+        "import numpy as np\nfrom swapformer.tools.cost.step_timer import peak_memory\n"
+        "before = peak_memory()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\n"
+        "print(peak_memory() - before, added.sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     assert held.sum() == 300 * 10**6 and 35 < float(done.stdout.split()[0]) < 60

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.__main__ import GROUPS
-from benchmarks.attention import CASES, attending
-from benchmarks.nanogpt import GPT
-from benchmarks.norms import EPS, layer_norm, rms_norm
-from benchmarks.parts import MEASURED, ON_CUDA, measure
-from benchmarks.slope import growth
+from benchmarks.__main__ import BENCHMARKS, GROUPS, parser
+from benchmarks.attention import CASES, attention_step
+from benchmarks.measurement import compare, growth
+from benchmarks.nanogpt import NanoGPT
+from benchmarks.parts import EPS, MEASURED, ON_CUDA, layer_norm, measure, rms_norm
 from swapformer.errors import UsageError
 from swapformer.model.dims import Dims
 from swapformer.model.norm import LayerNorm, RMSNorm
 from swapformer.study.config.compose import compose
-from swapformer.tools.cost.ratio import compare
 from swapformer.training.assemble import build_model
 
 VOCABULARY, LAYERS, WIDTH = 11, 2, 16
+COMMON = {"benchmark", "force", "json", "debug"}
+"""What the command itself reads."""
 
 
 def borrowed(name: str) -> str:
@@ -43,7 +45,7 @@ def test_the_gpt_of_the_benchmark_computes_what_the_decoder_does() -> None:
     """Same weights, same logits and gradients: the step that is compared is the same step."""
     sizes = [f"model.num_layers={LAYERS}", f"model.d_model={WIDTH}", "model.num_heads=2", "model.max_len=9"]
     ours = build_model(compose(["+preset=nanogpt_cpu", "task/source=python", *sizes]), VOCABULARY).double()
-    theirs = GPT(LAYERS, 2, WIDTH, 9, VOCABULARY).double()
+    theirs = NanoGPT(LAYERS, 2, WIDTH, 9, VOCABULARY).double()
     with torch.no_grad():
         weights = {borrowed(name): value for name, value in ours.named_parameters()}
         for value in weights.values():
@@ -77,7 +79,7 @@ def test_norms_written_out_are_those_of_the_model(part: type[LayerNorm | RMSNorm
 
 def test_a_kernel_is_measured_where_it_takes_what_is_asked() -> None:
     asked = ("causal", "window of 64", "longformer of 64")
-    taken = [attending(["model/kernel=blocked", *CASES[case]], 64) is not None for case in asked]
+    taken = [attention_step(["model/kernel=blocked", *CASES[case]], 64) is not None for case in asked]
     assert taken == [False, True, True]
 
 
@@ -100,6 +102,19 @@ def test_a_comparison_without_a_target_has_no_verdict() -> None:
 
 def test_every_group_can_be_measured() -> None:
     assert tuple(MEASURED) == GROUPS and set(ON_CUDA) <= set(GROUPS)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_takes_the_options_of_its_command_line(name: str) -> None:
+    options = {key: value for key, value in vars(parser().parse_args([name])).items() if key not in COMMON}
+    inspect.signature(BENCHMARKS[name].load()).bind(**options)
+
+
+def test_a_word_that_is_no_benchmark_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, answer in (("stpe", "did you mean 'step'?"), ("zzz", f"known: {', '.join(sorted(BENCHMARKS))}")):
+        with pytest.raises(SystemExit):
+            parser().parse_args([word])
+        assert f"no benchmark {word!r}; {answer}" in capsys.readouterr().err
 
 
 def test_a_group_that_is_about_a_cpu_alone_is_not_measured_elsewhere_in_silence() -> None:

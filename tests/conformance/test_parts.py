@@ -31,7 +31,7 @@ def test_every_law_holds_for(slot: str, option: str) -> None:
 @pytest.mark.parametrize(("slot", "option"), [part for part in PARTS if part[0] not in ("init", "topology")])
 def test_weights_shared_with_the_baseline_start_bit_equal(slot: str, option: str, base: dict[str, Any]) -> None:
     mine, theirs = (
-        Subject.fitting(config, slot).build().state_dict() for config in (small([f"model/{slot}={option}"]), base)
+        Subject.of(config, slot).build().state_dict() for config in (small([f"model/{slot}={option}"]), base)
     )
     shared = [name for name in mine if name in theirs and mine[name].shape == theirs[name].shape]
     assert "embedding.weight" in shared

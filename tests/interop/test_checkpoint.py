@@ -168,7 +168,7 @@ class TestRefusals:
     def test_answers_that_the_format_has_no_place_for(self, tmp_path: Path) -> None:
         readouts = {MAIN: Readout(V), "topic": Readout(3, "classes", "sequence")}
         config, model = wide(GPT2, Interface(V, readouts=readouts))
-        with pytest.raises(UsageError, match=r"has no place for readouts\.topic\.bias"):
+        with pytest.raises(UsageError, match=r"has no tensor for readouts\.topic\.bias"):
             save(config, model.state_dict(), tmp_path / "out", "gpt2")
 
     def test_a_directory_that_holds_a_checkpoint(self, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose, task_of
 from swapformer.task.tokeniser import Bytes, Trained
 from swapformer.training.assemble import build_model
-from swapformer.training.warm_start import begin
+from swapformer.training.warm_start import load_initial_weights
 
 transformers = pytest.importorskip("transformers")
 
@@ -96,7 +96,7 @@ def test_of_the_same_text_an_imported_model_says_what_theirs_says(
     config = compose([f"task={task}", *place, *overrides])
     mine = task_of(config)
     ours = build_model(config, replace(mine.interface, segments=2 if name == "Bert" else 0)).eval()
-    found = begin(ours, mine, config)
+    found = load_initial_weights(ours, mine, config)
     assert not found.fresh and not found.left
 
     ids, their_ids = mine.encode(TEXT), library.encode(TEXT, add_special_tokens=False).ids

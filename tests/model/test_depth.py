@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from configs import small
-from swapformer.conformance.subject import Subject, ids, places
+from swapformer.conformance.subject import Subject, ids, make_tokens
 from swapformer.errors import UsageError
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
@@ -30,7 +30,7 @@ def model(exits: list[int], threshold: float | None, *more: str) -> Topology:
 
 def answered(part: Topology, inputs: Tensor) -> Tensor:
     with torch.no_grad():
-        return part(inputs, places(inputs.shape[1]))
+        return part(inputs, make_tokens(inputs.shape[1]))
 
 
 def shallow(count: int) -> Topology:
@@ -93,7 +93,7 @@ def by_definition(threshold: float, exits: list[int], inputs: Tensor) -> tuple[T
 
 
 def _context(length: int) -> Any:
-    tokens = places(length)
+    tokens = make_tokens(length)
     return Context(tokens, tokens, torch.float64)
 
 
@@ -112,12 +112,12 @@ def test_places_leave_one_by_one_and_others_read_what_they_left() -> None:
 def test_the_loss_of_every_early_answer_is_added_with_its_weight() -> None:
     """BranchyNet, Teerapittayanon et al. 2016: the sum over exits; each is read as from a model of fewer layers."""
     part, inputs = model([1, 3], 0.5, "model.depth.loss=0.3").train(), ids()
-    logits = part(inputs, places())
+    logits = part(inputs, make_tokens())
     early = [found[""] for found in part.take_early_answers()]
     assert part.take_early_answers() == [], "they are forgotten"
     for number, found in zip((1, 3), early, strict=True):
-        assert torch.allclose(found, shallow(number)(inputs, places()), rtol=0, atol=1e-12)
-    assert torch.allclose(logits, shallow(LAYERS)(inputs, places()), rtol=0, atol=1e-12), "none leaves in training"
+        assert torch.allclose(found, shallow(number)(inputs, make_tokens()), rtol=0, atol=1e-12)
+    assert torch.allclose(logits, shallow(LAYERS)(inputs, make_tokens()), rtol=0, atol=1e-12), "none leaves in training"
 
 
 def test_a_trial_learns_at_its_exits_and_records_the_loss_at_the_end(tmp_path: Path) -> None:
@@ -158,6 +158,6 @@ def test_the_decoder_of_two_stacks_may_be_left_and_the_encoder_is_read_whole() -
     part = Subject(small([*EARLY, "model/topology=encoder_decoder"]), "depth").perturbed()
     source = ids(2, 7, seed=3)
     with torch.no_grad():
-        part(ids(2, 6), places(6), source, places(7))
+        part(ids(2, 6), make_tokens(6), source, make_tokens(7))
     assert part.layers_passed is not None
     assert part.layers_passed.shape == (2, 6)

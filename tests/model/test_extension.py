@@ -16,7 +16,6 @@ from configs import accepted
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.attention import MultiHead
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension import (
@@ -35,6 +34,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE

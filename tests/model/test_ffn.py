@@ -22,9 +22,9 @@ from swapformer.model.activation import (
     SiLU,
     Tanh,
 )
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.dims import Dims
 from swapformer.model.ffn import FFN, GLU, MLP, BlockSparse, LowRank, MoE, TopK
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.training.assemble import build_model, count_parameters
 
 DIMS = Dims(d_model=8, num_layers=1, num_heads=2, head_dim=4, max_len=8, vocab_size=5)
@@ -79,7 +79,7 @@ def test_clipping_bounds_the_activations() -> None:
     relu6 = wide(MLP(DIMS, activation=ReLU(DIMS), expansion=2.0, clip=6.0))
     expected = functional.linear(functional.relu6(relu6.up(x)), relu6.down.weight, relu6.down.bias)
     assert torch.equal(relu6(x), expected)
-    with pytest.raises(ValueError, match="`clip` of a feed-forward layer must be positive or null"):
+    with pytest.raises(ValueError, match="`clip` must be above 0, but it is"):
         MLP(DIMS, activation=ReLU(DIMS), expansion=2.0, clip=-1.0)
 
 

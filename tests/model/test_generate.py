@@ -11,7 +11,7 @@ from torch import Tensor
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, run
 from swapformer.interface import Interface
-from swapformer.model.generate import Prompt, Sampler, Writer, beam_search, complete, greedy, write
+from swapformer.model.generate import Generation, Prompt, Sampler, beam_search, complete, generate, greedy
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -25,11 +25,11 @@ def wide(*overrides: str) -> Topology:
 def steps_of(model: Topology, inputs: Tensor, *, cache: bool, padding: Tensor | None = None) -> Tensor:
     """Logits after each of the last six places, which are handed over one by one."""
     given = None if padding is None else padding[:, :-6]
-    writer = Writer(model, Prompt(inputs[:, :-6], given), cache=cache)
-    found = [writer.logits()]
+    generation = Generation(model, Prompt(inputs[:, :-6], given), cache=cache)
+    found = [generation.logits()]
     for place in range(-6, 0):
-        writer.take(inputs[:, place])
-        found.append(writer.logits())
+        generation.append(inputs[:, place])
+        found.append(generation.logits())
     return torch.stack(found, 1)
 
 
@@ -46,38 +46,38 @@ class TestPadding:
 
     def test_behind_the_symbols_is_refused(self) -> None:
         padding = torch.tensor([[False, True]])
-        with pytest.raises(ValueError, match="to the right"):
-            Writer(wide(), Prompt(ids(1, 2), padding))
+        with pytest.raises(ValueError, match="padded on the left"):
+            Generation(wide(), Prompt(ids(1, 2), padding))
 
 
 class TestLimits:
     def test_beyond_the_table_the_last_places_are_read_as_a_text_of_their_own(self) -> None:
         model = wide("model/position=learned", "model.max_len=8")
         inputs = ids(1, 12)
-        writer = Writer(model, Prompt(inputs))
+        generation = Generation(model, Prompt(inputs))
         expected = run(model, inputs[:, -8:], Tokens.of(8))[:, -1]
-        assert (writer.logits() - expected).abs().max() < 1e-10
-        assert not writer.cached
+        assert (generation.logits() - expected).abs().max() < 1e-10
+        assert not generation.cached
 
     def test_an_encoding_that_depends_on_the_length_has_no_cache(self) -> None:
         for position in ("rope_ntk_dynamic", "learned_interpolated"):
-            assert not Writer(wide(f"model/position={position}"), Prompt(ids(1))).cached
+            assert not Generation(wide(f"model/position={position}"), Prompt(ids(1))).cached
 
     def test_tags_that_nobody_gives_are_refused(self) -> None:
         with pytest.raises(ValueError, match="tags"):
-            Writer(wide("model/pattern=same_tag"), Prompt(ids(1)))
+            Generation(wide("model/pattern=same_tag"), Prompt(ids(1)))
 
     def test_an_empty_prompt_is_refused(self) -> None:
         with pytest.raises(ValueError, match="at least one symbol"):
-            Writer(wide(), Prompt(ids(1, 0)))
+            Generation(wide(), Prompt(ids(1, 0)))
 
 
 def test_a_window_keeps_only_what_it_sees() -> None:
     model = wide("model/pattern=window", "model.pattern.before=3")
-    writer = Writer(model, Prompt(ids(1)))
-    writer.logits()
-    assert writer._cache is not None
-    kept = [value.shape[-2] for values in writer._cache._kept.values() for value in values]
+    generation = Generation(model, Prompt(ids(1)))
+    generation.logits()
+    assert generation._cache is not None
+    kept = [value.shape[-2] for values in generation._cache._kept.values() for value in values]
     assert kept and set(kept) == {4}
 
 
@@ -89,12 +89,12 @@ class TestEncoderDecoder:
         padding = torch.zeros(2, 7, dtype=torch.bool)
         padding[0, 5:] = True
         prompt = Prompt(ids(2, 1), source=source, source_tokens=Tokens.of(7, padding=padding))
-        writers = [Writer(model, prompt, cache=cache) for cache in (True, False)]
+        generations = [Generation(model, prompt, cache=cache) for cache in (True, False)]
         for symbol in range(5):
-            first, second = (writer.logits() for writer in writers)
+            first, second = (generation.logits() for generation in generations)
             assert (first - second).abs().max() < 1e-10
-            for writer in writers:
-                writer.take(torch.full((2,), symbol))
+            for generation in generations:
+                generation.append(torch.full((2,), symbol))
 
 
 class TestSampler:
@@ -133,7 +133,7 @@ class TestSampler:
 class TestCompleting:
     def test_greedy_writing_feeds_back_the_most_probable_symbol(self) -> None:
         model, inputs = wide(), ids(2, 5)
-        written = torch.stack(list(write(model, Prompt(inputs), 6, greedy)), 1)
+        written = torch.stack(list(generate(model, Prompt(inputs), 6, greedy)), 1)
         whole = torch.cat([inputs, written], 1)
         assert torch.equal(run(model, whole).argmax(-1)[:, 4:-1], written)
 
@@ -184,5 +184,5 @@ class TestBeams:
             assert torch.allclose(first, second)
 
     def test_no_beam_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="beam"):
+        with pytest.raises(ValueError, match="`width` must be"):
             beam_search(wide(), Prompt(ids(1)), 3, width=0, stop=0)

@@ -11,8 +11,7 @@ from torch import nn
 
 from configs import small
 from swapformer.interface import Interface
-from swapformer.model.deepnorm import deepnorm_factors
-from swapformer.model.dims import Dims, Side
+from swapformer.model.dims import Dims, Side, deepnorm_factors
 from swapformer.model.init import Orthogonal, initialise
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.norm import Norm

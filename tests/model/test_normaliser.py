@@ -132,7 +132,7 @@ def test_topk_keeps_the_k_largest_and_is_softmax_where_there_are_no_more() -> No
             expected[kept] = given[kept].softmax(-1)
         assert torch.allclose(row, expected, atol=1e-14)
     assert torch.equal(TopK(DIMS, keys=9)(s), Softmax(DIMS)(s))
-    with pytest.raises(ValueError, match="`keys` of the top-k normaliser must be at least 1"):
+    with pytest.raises(ValueError, match="`keys` must be a whole number of at least 1"):
         TopK(DIMS, keys=0)
 
 

@@ -140,13 +140,16 @@ def test_a_task_without_the_tags_of_a_pattern_is_refused(option: str, tag: str) 
 
 WRONG: list[tuple[Callable[[], Pattern], str]] = [
     (lambda: Window(DIMS, before=-1), "at least 0"),
-    (lambda: Dilated(DIMS, before=1, after=0, step=0), "`step` of at least 1"),
+    (lambda: Dilated(DIMS, before=1, after=0, step=0), "`step` must be a whole number of at least 1"),
     (lambda: Exponential(DIMS, base=1), "at least 2"),
     (lambda: Strided(DIMS, stride=0), "at least 1"),
     (lambda: Distant(DIMS, nearest=1), "at least 2, but it is 1; 1 is model/pattern=causal"),
     (lambda: Fixed(DIMS, stride=4, summary=5), "between 1 and `stride`"),
     (lambda: Longformer(DIMS, before=1, places=[-1]), "at least 0"),
-    (lambda: BigBird(DIMS, block=0, before=1, random_before=0, first=1, seed=0), "`block` must be at least 1"),
+    (
+        lambda: BigBird(DIMS, block=0, before=1, random_before=0, first=1, seed=0),
+        "`block` must be .* at least 1",
+    ),
     (lambda: AllOf(DIMS, patterns={}), "at least one entry"),
     (lambda: TagWindow(DIMS, tag="turn", before=-1), "at least 0"),
 ]

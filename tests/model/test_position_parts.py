@@ -18,9 +18,15 @@ from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 from swapformer.task.base import Batch
-from swapformer.task.copy import Copy
+from swapformer.task.lists import Copy
 from swapformer.training.assemble import build_model, build_plan
-from swapformer.training.data import EvaluationStream, TrainingStream, draw_positions, placed, positions_drawn_from
+from swapformer.training.data import (
+    EvaluationStream,
+    TrainingStream,
+    draw_positions,
+    drawn_position_range,
+    with_drawn_positions,
+)
 
 POSITIONS = [option for slot, option in every_part() if slot == "position"]
 HEADS, LENGTH, WIDTH = 4, 12, 8
@@ -272,18 +278,18 @@ class TestRandomized:
 
     def test_nothing_is_drawn_for_other_encodings(self) -> None:
         batch = self.task.train_batch(0, 0)
-        assert placed(batch, None, 0, 0) is batch
-        assert positions_drawn_from(build_model(small(), 11)) is None
-        assert positions_drawn_from(build_model(small(["model/position=randomized"]), 11)) == 2048
+        assert with_drawn_positions(batch, None, 0, 0) is batch
+        assert drawn_position_range(build_model(small(), 11)) is None
+        assert drawn_position_range(build_model(small(["model/position=randomized"]), 11)) == 2048
 
     def test_positions_that_a_task_gives_keep_their_order(self) -> None:
         batch = self.task.train_batch(0, 0)
         given = torch.arange(batch.inputs.shape[1])[None] // 2
-        moved = placed(Batch(inputs=batch.inputs, targets=batch.targets, position=given), 50, 0).position
+        moved = with_drawn_positions(Batch(inputs=batch.inputs, targets=batch.targets, position=given), 50, 0).position
         assert torch.equal(moved.diff() > 0, given.diff() > 0)
 
     def test_a_range_shorter_than_a_sequence_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="10 places cannot have different ones of 9"):
+        with pytest.raises(ValueError, match="10 tokens cannot have different ones of 9"):
             draw_positions(10, 9)
 
 

@@ -21,6 +21,7 @@ from swapformer.model.residual import (
     DeepNorm,
     Dense,
     DenseNet,
+    ForwardPass,
     Gated,
     HyperConnections,
     LayerScale,
@@ -29,7 +30,6 @@ from swapformer.model.residual import (
     Residual,
     Reversible,
     StochasticDepth,
-    Walk,
     Weighted,
 )
 from swapformer.random import stream
@@ -337,7 +337,7 @@ def test_without_gradients_the_layers_run_as_modules() -> None:
     assert len(seen) == 2
 
 
-def test_every_walk_gives_the_updates_anew() -> None:
+def test_every_pass_gives_the_updates_anew() -> None:
     """A context shared by two computations would remember a bias without its gradient."""
     calls: list[int] = []
 
@@ -347,7 +347,7 @@ def test_every_walk_gives_the_updates_anew() -> None:
 
     x = X.clone().requires_grad_()
     part = parts(Reversible)[0]
-    sum(part.run(part.open(x), Walk(layers=[], updates=updates, inputs=tuple))).sum().backward()
+    sum(part.run(part.open(x), ForwardPass(layers=[], updates=updates, inputs=tuple))).sum().backward()
     assert len(calls) == 1 + 3
 
 

@@ -91,7 +91,7 @@ def test_learned_factors_start_where_their_settings_say() -> None:
 
 
 def test_a_cap_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="`cap` of a softcap score must be positive, but it is 0"):
+    with pytest.raises(ValueError, match="`cap` must be above 0, but it is 0"):
         Softcap(DIMS, exponent=-0.5, cap=0.0)
 
 

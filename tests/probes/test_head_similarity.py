@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from swapformer.probes.head_analysis import head_similarity, mean_over_pairs
+from swapformer.probes.analysis import head_similarity, mean_over_pairs
 
 
 def mean(weights: torch.Tensor) -> torch.Tensor:

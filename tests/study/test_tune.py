@@ -16,11 +16,11 @@ from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
-from swapformer.study.arm_differences import tuning_lines
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
+from swapformer.study.messages import tuning_lines
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 from swapformer.study.tune import Tried, choose

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from swapformer.task import Masked, Text, baselines
+from swapformer.task import Masked, Text, ngram_baselines
 from swapformer.task.base import IGNORE
-from swapformer.task.baselines import Baselines, Counts, measure
+from swapformer.task.ngram_baselines import NgramBaselines, NgramCounts, measure
 from swapformer.task.source import Files
 from swapformer.task.tokeniser import Characters
 from swapformer.tools.baseline import main
@@ -31,8 +31,8 @@ def task(tmp_path: Path) -> Text:
 
 @pytest.mark.parametrize("at_once", [7, 10**6])
 def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(baselines, "_AT_ONCE", at_once)
-    counts, ids = Counts(task), task.ids["train"].tolist()
+    monkeypatch.setattr(ngram_baselines, "_AT_ONCE", at_once)
+    counts, ids = NgramCounts(task), task.ids["train"].tolist()
     single, pair = Counter(ids), Counter(pairwise(ids))
     for before in range(task.vocab_size):
         follows = {after: times for (one, after), times in pair.items() if one == before}
@@ -47,7 +47,7 @@ def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.M
 
 
 def test_answers_to_a_language_model_are_the_formulas_place_by_place(task: Text) -> None:
-    answers, counts = Baselines(task), Counts(task)
+    answers, counts = NgramBaselines(task), NgramCounts(task)
     assert answers.kinds == ("unigram", "bigram")
     batch = task.evaluation("val")[0].batch(0)
     for row, place in ((0, 0), (2, 5), (3, 9)):
@@ -70,7 +70,7 @@ def test_hidden_tokens_are_guessed_from_the_neighbours_that_are_seen(tmp_path: P
     task = Masked(
         source=Files(path=str(tmp_path / "text.txt")), tokeniser=Characters(), split=(0.8, 0.1, 0.1), block=12, rate=0.4
     )
-    answers, counts = Baselines(task), Counts(task)
+    answers, counts = NgramBaselines(task), NgramCounts(task)
     batch = task.evaluation("val")[0].batch(0)
     found = answers.answer("both", batch)
     seen = set()

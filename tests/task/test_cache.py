@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.task import Text, cache
-from swapformer.task import build as build_module
+from swapformer.task import Text, cache, corpus
 from swapformer.task.tokeniser import BPE, Bytes, Characters
 from texts import text as make
 
@@ -37,13 +36,13 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one with each text that is tokenised."""
     calls: list[int] = []
-    build = build_module.build
+    tokenise = corpus._tokenise
 
     def counted(*arguments: Any) -> Any:
         calls.append(1)
-        return build(*arguments)
+        return tokenise(*arguments)
 
-    monkeypatch.setattr(build_module, "build", counted)
+    monkeypatch.setattr(corpus, "_tokenise", counted)
     return calls
 
 
@@ -197,8 +196,8 @@ def test_arrays_that_have_only_been_touched_are_read_again_and_trusted_again(
     make(words)
     [ids] = own_cache.rglob("*.ids.npy")
     digests: list[int] = []
-    digest = cache.digest_of
-    monkeypatch.setattr(cache, "digest_of", lambda *given: (digests.append(1), digest(*given))[1])
+    digest = cache.digest_of_arrays
+    monkeypatch.setattr(cache, "digest_of_arrays", lambda *given: (digests.append(1), digest(*given))[1])
     make(words)
     assert digests == [], "what nobody has touched is not read whole"
     os.utime(ids, (1, 1))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 
 from swapformer.task import IGNORE
-from swapformer.task.class_metrics import DIRECTIONS, class_metrics
+from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
 from swapformer.task.value_metrics import forecast_metrics, value_metrics
 
 B, T, C = 40, 6, 5
@@ -71,7 +71,7 @@ def test_measures_of_classes_equal_their_definitions(shape: tuple[int, ...]) -> 
         metrics.update(logits[start : start + 13], targets[start : start + 13])
     found = {name: float(value) for name, value in metrics.compute().items()}
     assert found == pytest.approx(by_hand(logits, targets), rel=2e-5)
-    assert {name for name in found if not name.endswith("_se")} == set(DIRECTIONS)
+    assert {name for name in found if not name.endswith("_se")} == set(CLASS_DIRECTIONS)
 
 
 def test_logits_that_look_like_probabilities_are_logits() -> None:

@@ -19,8 +19,15 @@ import numpy as np
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.task.code import ROLES, TAGS, Parsed, functions, roles, syntax
-from swapformer.task.code.syntax import of_tokens
+from swapformer.task.python_syntax import (
+    ROLES,
+    TAGS,
+    ParsedSource,
+    documented_functions,
+    syntax_tags,
+    token_roles,
+    token_tags,
+)
 
 TRICKY = '''\
 """Ünïcödé before everything: „def no(): pass“."""
@@ -123,7 +130,7 @@ def statements(text: str) -> list[tuple[int, int, str]]:
 
 @pytest.mark.parametrize("text", SOURCES)
 def test_blocks_and_scopes_are_what_indentation_says(text: str) -> None:
-    tags = syntax(Parsed(text, "a"))
+    tags = syntax_tags(ParsedSource(text, "a"))
     assert set(tags) == set(TAGS)
     found = statements(text)
     assert len(found) > 8
@@ -142,7 +149,7 @@ def test_definitions_are_the_names_after_def_and_class(text: str) -> None:
         for (_, word, *_), (_, _, start, end) in zip(tokens(text), tokens(text)[1:], strict=False)
         if word in ("def", "class")
     ]
-    tags = syntax(Parsed(text, "a"))["definition"]
+    tags = syntax_tags(ParsedSource(text, "a"))["definition"]
     expected = np.zeros(len(text), dtype=int)
     for start, end in named:
         expected[start:end] = 1
@@ -154,10 +161,10 @@ def test_definitions_are_the_names_after_def_and_class(text: str) -> None:
 def test_tokens_have_the_tags_of_what_they_stand_for(size: int) -> None:
     """Pieces of any size, cut without regard to the source, checked one by one."""
     text = inspect.getsource(functools.singledispatchmethod) + inspect.getsource(functools.lru_cache)
-    tags = syntax(Parsed(text, "a"))
+    tags = syntax_tags(ParsedSource(text, "a"))
     starts = np.arange(0, len(text), size)
     ends = np.minimum(starts + size, len(text))
-    found = of_tokens(text, tags, starts, ends)
+    found = token_tags(text, tags, starts, ends)
     for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
         piece = text[start:end]
         place = start + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)
@@ -173,7 +180,7 @@ def test_tokens_have_the_tags_of_what_they_stand_for(size: int) -> None:
 
 @pytest.mark.parametrize("text", SOURCES)
 def test_every_token_has_one_role_and_its_kind_is_the_tokenisers(text: str) -> None:
-    spans = roles(Parsed(text, "a"))
+    spans = token_roles(ParsedSource(text, "a"))
     assert {span.label for span in spans} <= set(ROLES) and all(a.end <= b.start for a, b in pairwise(spans))
     covered = np.zeros(len(text), dtype=bool)
     for start, end, label in spans:
@@ -189,7 +196,7 @@ def test_every_token_has_one_role_and_its_kind_is_the_tokenisers(text: str) -> N
 
 
 def test_roles_of_names_are_those_that_they_play() -> None:
-    found = [(TRICKY[start:end], label) for start, end, label in roles(Parsed(TRICKY, "a"))]
+    found = [(TRICKY[start:end], label) for start, end, label in token_roles(ParsedSource(TRICKY, "a"))]
     for word, label in {
         "os": "imported", "where": "imported", "läden": "imported", "decorated": "called", "twice": "name",
         "größe": "definition", "Ä": "definition", "é": "parameter", "more": "parameter", "int": "name",
@@ -206,7 +213,7 @@ def test_roles_of_names_are_those_that_they_play() -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_documented_functions_are_found_with_the_docstrings_that_python_keeps(module: ModuleType) -> None:
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
-    found = list(functions(Parsed(text, "a")))
+    found = list(documented_functions(ParsedSource(text, "a")))
     lines = text.split("\n")
     assert all(f"def {name}(" in lines[line - 1] and not name.startswith("__") for line, name, _ in found)
     own = [
@@ -220,6 +227,6 @@ def test_documented_functions_are_found_with_the_docstrings_that_python_keeps(mo
 
 def test_what_is_no_python_is_named_with_its_line() -> None:
     with pytest.raises(UsageError, match=r"'a.py', line 2 must be Python source, but: .*; leave it out"):
-        Parsed("x = 1\ndef f(:\n", "'a.py'")
+        ParsedSource("x = 1\ndef f(:\n", "'a.py'")
     with pytest.raises(UsageError, match=r"'b.py' must be Python source, but: .*null"):
-        Parsed("x = 1\0", "'b.py'")
+        ParsedSource("x = 1\0", "'b.py'")

@@ -14,7 +14,7 @@ from swapformer.errors import UsageError
 from swapformer.task import Text, division
 from swapformer.task.base import IGNORE
 from swapformer.task.division import SPLITS, Division, chunks, split_of
-from swapformer.task.source import Files, Row
+from swapformer.task.source import Files, TextRow
 from swapformer.task.tokeniser import BPE, Bytes, Characters, Tokeniser, WordPiece
 from texts import text as make
 
@@ -44,7 +44,9 @@ def test_every_document_is_whole_and_in_the_split_that_its_hash_says(tmp_path: P
     texts = rows(90)
     task = make(table(tmp_path / "a.jsonl", texts), column="text", tokeniser=tokeniser, split=SHARES, block=8)
     found = documents(task)
-    expected = {split: [text for text in texts if split_of(Row("", text, {}).key, SHARES) == split] for split in SPLITS}
+    expected = {
+        split: [text for text in texts if split_of(TextRow("", text, {}).key, SHARES) == split] for split in SPLITS
+    }
     assert found == expected
     assert {split: len(texts) for split, texts in found.items()} == dict(
         zip(SPLITS, task.corpus.documents, strict=True)
@@ -111,14 +113,14 @@ def test_the_tokens_of_the_chunks_are_the_tokens_of_the_text(
     monkeypatch.setattr(division, "CHUNK", size)
     known = tokeniser.with_learned(tokeniser.learn([TRICKY * 3], (), 1))
     text = TRICKY * 7
-    cut = list(chunks(Row("", text, {}), strict=True))
+    cut = list(chunks(TextRow("", text, {}), strict=True))
     assert "".join(cut) == text and max(map(len, cut)) <= size and len(cut) < 3 * len(text) / size
     assert np.concatenate(known.write(cut)).tolist() == known.write([text])[0].tolist()
 
 
 def test_a_text_without_white_space_is_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(division, "CHUNK", 10)
-    assert list(chunks(Row("", "x" * 25 + "\n" * 12, {}), strict=True)) == [
+    assert list(chunks(TextRow("", "x" * 25 + "\n" * 12, {}), strict=True)) == [
         "x" * 10,
         "x" * 10,
         "x" * 5,
@@ -131,7 +133,7 @@ def test_long_documents_are_as_whole_as_short_ones(tmp_path: Path, monkeypatch: 
     texts = ["".join(rows(20, start=20 * number)) for number in range(30)]
     path = table(tmp_path / "a.jsonl", texts)
     expected = documents(make(path, column="text", split=SHARES, block=8))
-    for name, value in (("division.CHUNK", 50), ("source.document.PIECE", 13), ("build._AT_ONCE", 300)):
+    for name, value in (("division.CHUNK", 50), ("source.base.PIECE", 13), ("corpus._AT_ONCE", 300)):
         monkeypatch.setattr(f"swapformer.task.{name}", value)
     monkeypatch.setenv("SWAPFORMER_CACHE", str(tmp_path / "another"))
     assert documents(make(path, column="text", split=SHARES, block=8)) == expected
@@ -140,14 +142,14 @@ def test_long_documents_are_as_whole_as_short_ones(tmp_path: Path, monkeypatch: 
 def test_a_vocabulary_of_much_text_is_learned_from_chunks_of_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from swapformer.task import build
+    from swapformer.task import corpus
 
-    monkeypatch.setattr(build, "_ENOUGH", 1000)
+    monkeypatch.setattr(corpus, "_ENOUGH", 1000)
     monkeypatch.setattr(division, "CHUNK", 50)
     (tmp_path / "a.txt").write_text("".join(rows(200)))
     split = Division(Files(path=str(tmp_path / "a.txt")), (0.8, 0.1, 0.1), strict=True)
-    whole = list(build.Texts(split, Characters(), strict=True))
-    some = list(build.Texts(split, BPE(vocab_size=280), strict=True))
+    whole = list(corpus.LearningText(split, Characters(), strict=True))
+    some = list(corpus.LearningText(split, BPE(vocab_size=280), strict=True))
     assert "".join(whole) == "".join(rows(200)), "an alphabet is everything's"
     assert 500 < sum(map(len, some)) <= 1100
     assert some[0] == whole[0] and all(chunk in whole[: int(0.81 * len(whole))] for chunk in some)

@@ -8,8 +8,8 @@ import pytest
 
 from swapformer.errors import UsageError
 from swapformer.task import Copy
-from swapformer.task.extrapolation import extrapolation
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.settings import evaluation_lengths
+from swapformer.task.synthetic import extrapolation
 
 
 def test_the_area_is_that_of_straight_lines_from_the_trained_length_on() -> None:

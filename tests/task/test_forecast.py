@@ -24,7 +24,7 @@ SHIPPED = ("elnino", "sunspots", "co2")
 
 def shipped(name: str, **settings: Any) -> Forecast:
     config = yaml.safe_load((conf_dir() / "task" / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert config.pop("_target_") == "swapformer.task.forecast.Forecast"
+    assert config.pop("_target_") == "swapformer.task.Forecast"
     return Forecast(**config | settings)
 
 

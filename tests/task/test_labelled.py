@@ -20,7 +20,7 @@ from swapformer.errors import UsageError
 from swapformer.task import IGNORE, Task
 from swapformer.task.division import split_of
 from swapformer.task.labelled import Classification, Regression, SequenceToSequence
-from swapformer.task.labelled.base import Labelled
+from swapformer.task.labelled.base import LabelledTask
 from swapformer.task.source import Files, Functions, Library, Snippets
 from swapformer.task.tokeniser import Characters
 
@@ -55,7 +55,7 @@ def write(path: Path, held: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def made(kind: type[Labelled], path: Path, **settings: Any) -> Any:
+def made(kind: type[LabelledTask], path: Path, **settings: Any) -> Any:
     source = Files(path=str(path), column=settings.pop("column", "text"))
     return kind(**{"source": source, "tokeniser": Characters()} | settings)
 
@@ -245,7 +245,7 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
     ],
 )  # fmt: skip
 def test_wrong_use_gets_one_line_that_says_what_must_hold(
-    tmp_path: Path, kind: type[Labelled], change: dict[str, Any], settings: dict[str, Any], message: str
+    tmp_path: Path, kind: type[LabelledTask], change: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     held = rows()
     held[7] |= change

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from swapformer.task import IGNORE, Addition, Batch, Copy
-from swapformer.task.answering import Answering
+from swapformer.task.arithmetic import ModularAddition
 from swapformer.task.brackets import Brackets, Dyck
-from swapformer.task.facts import FactRecall
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Maximum, Parity, Reverse, Sort
-from swapformer.task.modular import ModularAddition
-from swapformer.task.recall import AssociativeRecall, Needle
+from swapformer.task.questions import QuestionTask
+from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
 from swapformer.task.synthetic import Synthetic
@@ -94,7 +93,7 @@ def written(task: Synthetic, batch: Batch) -> list[tuple[list[str], list[str | N
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_question_is_followed_by_the_answer_that_a_slow_solver_gives(name: str) -> None:
     task, solver = build(name), QUESTIONS[name][1]
-    assert isinstance(task, Answering)
+    assert isinstance(task, QuestionTask)
     mark, end = task.tokens[task.separator_token], [] if task.end_token is None else ["<end>"]
     for _, batch in batches(task):
         for inputs, targets in written(task, batch):

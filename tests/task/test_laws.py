@@ -12,12 +12,12 @@ import torch
 
 from swapformer.interface import MAIN
 from swapformer.task import IGNORE, Addition, Copy
-from swapformer.task.answering import Answering
 from swapformer.task.base import Split
 from swapformer.task.brackets import Brackets, Dyck
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Maximum, Parity, Reverse, Sort
 from swapformer.task.overlap import overlap
+from swapformer.task.questions import QuestionTask
 from swapformer.task.recall import AssociativeRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
@@ -128,7 +128,7 @@ def test_an_evaluation_length_holds_items_of_that_length_and_training_all_of_its
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_with_the_question_as_source_the_same_is_asked(name: str) -> None:
     task, other = build(name), build(name, as_source=True)
-    assert isinstance(other, Answering)
+    assert isinstance(other, QuestionTask)
     assert other.interface.source and other.interface.readouts[MAIN].size == other.vocab_size == task.vocab_size
     for (_, one), (label, two) in zip(batches(task), batches(other), strict=True):
         assert two.source is not None and one.source is None

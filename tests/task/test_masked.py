@@ -24,9 +24,8 @@ from swapformer.interface import Readout
 from swapformer.task import Batch, Masked, MaskedNSP
 from swapformer.task.base import IGNORE, Split
 from swapformer.task.division import SPLITS
-from swapformer.task.masking import SPECIAL
-from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS
-from swapformer.task.pairs import truncated
+from swapformer.task.masked import MaskedTask
+from swapformer.task.next_sentence import ELSEWHERE, FOLLOWS, truncate_pairs
 from swapformer.task.source import Files
 from swapformer.task.tokeniser import Bytes, Characters, WordPiece
 
@@ -63,7 +62,7 @@ def originals(batch: Batch) -> Tensor:
 
 def test_what_is_chosen_is_what_is_asked_for_and_nothing_else_changes(distinct: Path) -> None:
     task = masked(distinct)
-    assert task.tokens[:4] == SPECIAL and task.interface.readouts == {"": Readout(task.vocab_size)}
+    assert task.tokens[:4] == MaskedTask.special_tokens and task.interface.readouts == {"": Readout(task.vocab_size)}
     assert not task.predicts_next
     for step in range(5):
         batch = task.train_batch(0, step)
@@ -115,7 +114,7 @@ def test_unknown_tokens_are_never_chosen_nor_put_anywhere(tmp_path: Path) -> Non
     path = tmp_path / "text.txt"
     path.write_text("".join("abcd"[n % 4] + chr(0x4E00 + n) + chr(0x4E01 + n) for n in range(1000)), encoding="utf-8")
     task = masked(path, tokeniser=Characters(min_count=3))
-    assert task.tokens == (*SPECIAL, *"abcd", "<unk>")
+    assert task.tokens == (*MaskedTask.special_tokens, *"abcd", "<unk>")
     for step in range(20):
         batch = task.train_batch(0, step)
         chosen = batch.targets != IGNORE
@@ -296,7 +295,7 @@ def test_the_longer_segment_is_cut_as_the_papers_code_does() -> None:
                         a -= 1
                     else:
                         b -= 1
-                found = truncated(np.array([first]), np.array([second]), room)
+                found = truncate_pairs(np.array([first]), np.array([second]), room)
                 assert [int(part[0]) for part in found] == [a, b]
 
 

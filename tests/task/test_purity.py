@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
 from swapformer.task import Addition, Batch, Copy, Task
-from swapformer.task.base import Places
+from swapformer.task.base import Sequences
 from swapformer.task.synthetic import Synthetic
 from swapformer.training.assemble import build_task
 from texts import text
@@ -54,7 +54,7 @@ def digest(batch: Batch) -> str:
     return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
 
 
-def tensors(places: Places) -> list[torch.Tensor]:
+def tensors(places: Sequences) -> list[torch.Tensor]:
     held = [places.inputs, places.padding, places.document, places.position, *places.tags.values()]
     return [tensor for tensor in held if tensor is not None]
 

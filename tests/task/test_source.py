@@ -15,7 +15,7 @@ from pyarrow.parquet import write_table
 from swapformer.errors import UsageError
 from swapformer.task.source import Document, Files, HuggingFace, Library
 from swapformer.task.source import huggingface as hub
-from swapformer.task.source.document import PIECE, Row, TextFile
+from swapformer.task.source.base import PIECE, TextFile, TextRow
 
 ROWS = [{"text": "naïve 日本", "label": 1}, {"text": 'a "quoted", line\nand another', "label": 0}]
 
@@ -138,7 +138,7 @@ def test_a_folder_may_hold_texts_and_tables(tmp_path: Path) -> None:
 def test_a_file_is_read_in_pieces_wherever_they_cut_its_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr("swapformer.task.source.document.PIECE", size)
+    monkeypatch.setattr("swapformer.task.source.base.PIECE", size)
     text = "naïve 日本語 🙂\r\n"
     (tmp_path / "a.txt").write_bytes(text.encode())
     document = TextFile(tmp_path / "a.txt")
@@ -151,12 +151,12 @@ def test_a_file_is_read_in_pieces_wherever_they_cut_its_characters(
 
 
 def test_a_document_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
-    made: list[Document] = [Row("here", "the text", {}), Row("there", "the text", {"label": 1})]
+    made: list[Document] = [TextRow("here", "the text", {}), TextRow("there", "the text", {"label": 1})]
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("the text")
         made.append(TextFile(tmp_path / name))
     assert len({document.key for document in made}) == 1
-    assert Row("here", "another text", {}).key != made[0].key
+    assert TextRow("here", "another text", {}).key != made[0].key
 
 
 @pytest.fixture

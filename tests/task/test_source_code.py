@@ -16,11 +16,10 @@ import torch
 
 from swapformer.errors import UsageError
 from swapformer.task import IGNORE, Text
-from swapformer.task.code import ROLES, Parsed, syntax
 from swapformer.task.division import SPLITS, split_of
-from swapformer.task.roles import Roles
+from swapformer.task.python_syntax import ROLES, ParsedSource, syntax_tags
 from swapformer.task.source import Files, Library
-from swapformer.task.source_code import SourceCode
+from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.tokeniser import BPE, Bytes, Characters, Tokeniser
 
 TOKENISERS: dict[str, Any] = {
@@ -82,9 +81,11 @@ def test_tags_of_tokens_are_those_of_their_characters_in_every_file(folder: Path
                 for (_, word, _), (_, _, start) in zip(python_tokens(text), python_tokens(text)[1:], strict=False)
                 if word in ("def", "class")
             ]
-            known = syntax(Parsed(text, "a"))
+            known = syntax_tags(ParsedSource(text, "a"))
             for start, end in spans:
-                tags = {tag: int(values[place]) for tag in task.tags for values in [task.said.of_split(split, tag)]}
+                tags = {
+                    tag: int(values[place]) for tag in task.tags for values in [task.annotations.of_split(split, tag)]
+                }
                 solid = next((at for at in range(start, end) if not text[at].isspace()), start)
                 assert (tags["block"], tags["scope"]) == (known["block"][solid], known["scope"][solid])
                 first = next((n for n in names if start <= n < end), None)
@@ -110,7 +111,7 @@ def test_batches_have_the_tags_of_their_places_and_files_share_no_block(folder: 
                 assert blocks.setdefault(block, file) == file
     assert len(blocks) > 10
     joined = "".join(text for text, _ in documents(task, "train"))
-    plain = task.said.of_split("train", "definition").tolist()
+    plain = task.annotations.of_split("train", "definition").tolist()
     for step in range(5):
         batch = task.train_batch(0, step)
         for ids, defined in zip(batch.inputs, batch.tags["definition"].tolist(), strict=True):
@@ -136,7 +137,7 @@ def test_a_role_is_asked_for_where_a_token_of_python_begins_and_nowhere_else(fol
             begins = {start: kinds.get(kind, "") for kind, word, start in python_tokens(text) if word.strip()}
             taken: set[int] = set()
             for start, end in spans:
-                label = int(task.said.of_split(split, "role")[place])
+                label = int(task.annotations.of_split(split, "role")[place])
                 first = next((at for at in range(start, end) if at in begins and at not in taken), None)
                 # The bytes of one character are several tokens; the first of them is where a token of Python begins.
                 taken |= set(range(start, end))
@@ -152,7 +153,7 @@ def test_a_role_is_asked_for_where_a_token_of_python_begins_and_nowhere_else(fol
 
 def test_blocks_of_roles_are_read_whole_and_scored_where_there_is_a_role(folder: Path) -> None:
     task = made(Roles, folder, Characters(min_count=1), block=30, eval_lengths=[60])
-    assert task.interface.readouts[""].kind == "classes" and task.interface.readouts[""].per == "place"
+    assert task.interface.readouts[""].kind == "classes" and task.interface.readouts[""].per == "position"
     assert task.predicts_next is False and task.classes == ROLES
     for split in ("val", "test"):
         sets = {one.name: one for one in task.evaluation(split)}

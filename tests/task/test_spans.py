@@ -16,7 +16,7 @@ from swapformer.random import stream
 from swapformer.task import Spans
 from swapformer.task.division import SPLITS
 from swapformer.task.source import Files
-from swapformer.task.spans import parts
+from swapformer.task.spans import random_composition
 from swapformer.task.tokeniser import Characters
 
 N = 3000
@@ -87,10 +87,12 @@ def test_lengths_are_those_of_t5() -> None:
 
 def test_every_way_to_cut_is_as_likely() -> None:
     # 6 as a sum of 3 numbers above 0: 10 ways. Five standard deviations of the binomial.
-    found = Counter(tuple(row) for row in parts(6, 3, 20_000, stream("cuts")).tolist())
+    found = Counter(tuple(row) for row in random_composition(6, 3, 20_000, stream("cuts")).tolist())
     assert len(found) == math.comb(5, 2) and all(sum(way) == 6 and min(way) >= 1 for way in found)
     assert all(abs(count - 2000) < 5 * math.sqrt(20_000 * 0.1 * 0.9) for count in found.values())
-    assert parts(1, 1, 3, stream("cuts")).tolist() == [[1]] * 3 and parts(4, 4, 1, stream("cuts")).tolist() == [[1] * 4]
+    assert random_composition(1, 1, 3, stream("cuts")).tolist() == [[1]] * 3 and random_composition(
+        4, 4, 1, stream("cuts")
+    ).tolist() == [[1] * 4]
 
 
 def test_shapes_and_lengths_are_stated(distinct: Path) -> None:

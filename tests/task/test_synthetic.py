@@ -152,7 +152,7 @@ def slow_hash(parts: tuple[tuple[int, ...], ...]) -> int:
 
 def test_the_mixing_step_is_splitmix64() -> None:
     # The generator's first outputs from state 1234567, as published with its reference implementation (Vigna).
-    from swapformer.task.split import _mix
+    from swapformer.task.content_split import _mix
 
     increment = 0x9E3779B97F4A7C15
     states = [(1234567 + step * increment) % 2**64 for step in range(3)]

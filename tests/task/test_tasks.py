@@ -13,12 +13,11 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import check, compose
 from swapformer.task import Copy
+from swapformer.task.arithmetic import ModularAddition
 from swapformer.task.brackets import Brackets, Dyck
-from swapformer.task.facts import FactRecall
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Parity
-from swapformer.task.modular import ModularAddition
-from swapformer.task.recall import AssociativeRecall, Needle
+from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
 from swapformer.task.synthetic import Synthetic

@@ -73,7 +73,7 @@ def test_the_sizes_of_a_texts_tokens_are_its_bytes(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_token_knows_its_characters(kind: str) -> None:
     tokeniser = learned(kind, (PAD,))
-    written = tokeniser.write_with_places(WORDS)
+    written = tokeniser.write_with_spans(WORDS)
     assert written.ids.tolist() == tokeniser.write([WORDS])[0].tolist()
     covered = set()
     for token, start, end in zip(written.ids, written.starts, written.ends, strict=True):
@@ -97,7 +97,7 @@ def test_bpe_splits_words_and_numbers_as_gpt2_does() -> None:
     # The library's own words for it: a space belongs to the word that follows it.
     words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(WORDS)
     tokeniser = learned("bpe")
-    starts = set(tokeniser.write_with_places(WORDS).starts.tolist())
+    starts = set(tokeniser.write_with_spans(WORDS).starts.tolist())
     assert {start for _, (start, _) in words} <= starts
 
 

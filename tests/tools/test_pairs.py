@@ -23,12 +23,10 @@ from swapformer.study.config.rules import compatibility
 from swapformer.task.base import Task
 from swapformer.tools.check import main
 from swapformer.tools.pairs import command
-from swapformer.tools.pairs.advice import Advice, advised
 from swapformer.tools.pairs.command import check_pairs
-from swapformer.tools.pairs.judge import Judge, names
-from swapformer.tools.pairs.rows import cover, every_pair, pair, pairs_in
+from swapformer.tools.pairs.judge import Advice, Judge, advised, names
+from swapformer.tools.pairs.rows import RowTraining, cover, every_pair, pair, pairs_in, train
 from swapformer.tools.pairs.stages import SMALL, STAGES, Option, options_of, stages
-from swapformer.tools.pairs.train import Outcome, train
 
 PAIRS, TRAINED, SEED = 100, 6, 1
 """Of the sample that is judged, and of the one whose rows are trained."""
@@ -113,7 +111,7 @@ class TestRows:
         rows = list(cover(verdicts, judge))
         for row in rows:
             assert judge.problems(row.setup) == []
-            held |= set(pairs_in(row.setup.stage.everywhere(row.setup.options)))
+            held |= set(pairs_in(row.setup.stage.all_options(row.setup.options)))
         assert {v.pair for v in verdicts if v.compatible} <= held
         assert not {v.pair for v in verdicts if not v.compatible} & held
         most = len(options_of(["ffn"])) * len(options_of(["norm"]))
@@ -245,9 +243,9 @@ class TestCommand:
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which such rows are trained")
     def test_tells_which_rows_need_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(command, "train", lambda config, task: Outcome(2.0, 1.0))
+        monkeypatch.setattr(command, "train", lambda config, task: RowTraining(2.0, 1.0))
         found = check_pairs(["kernel", "depth"], training=True)
-        assert any("model/kernel=flex" in row.setup.overrides for row in found.elsewhere)
+        assert any("model/kernel=flex" in row.setup.overrides for row in found.need_gpu)
         assert not found.faults
 
 

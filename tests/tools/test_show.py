@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from configs import every_part
 from swapformer.errors import UsageError
-from swapformer.task.facts import FactRecall
+from swapformer.task.recall import FactRecall
 from swapformer.tools.drawings import DRAWINGS
 from swapformer.tools.show import main
 

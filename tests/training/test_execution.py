@@ -22,7 +22,7 @@ from swapformer.study.launch.trial import execute
 from swapformer.training.assemble import build_model, build_task
 from swapformer.training.data import TrainingStream
 from swapformer.training.fit import fit
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 from swapformer.training.parameter_selection import stacks
 
 COPY = ["task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=8"]
@@ -56,7 +56,7 @@ def gradients(checkpointed: bool, *overrides: str) -> dict[str, torch.Tensor]:
     model = build_model(config, task.interface).double()
     for stack in stacks(model).values():
         stack.checkpointed = checkpointed
-    module = Trial(model, task, config)
+    module = TrialModule(model, task, config)
     module.training_step(next(iter(TrainingStream(task, 0, 0, 1, 1))), 0).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 

@@ -21,7 +21,7 @@ from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 
 TINY = [
     "task=copy",
@@ -196,13 +196,13 @@ def test_a_loss_that_breaks_in_the_last_steps_is_not_a_finished_trial(
 
 def test_a_metric_that_is_not_finite_is_named_in_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss above 709 overflows exp: the trial has finished, and its perplexity is infinite."""
-    original = Trial.on_validation_epoch_end
+    original = TrialModule.on_validation_epoch_end
 
-    def overflowing(self: Trial) -> None:
+    def overflowing(self: TrialModule) -> None:
         original(self)
         self.results["val/perplexity"] = math.inf
 
-    monkeypatch.setattr(Trial, "on_validation_epoch_end", overflowing)
+    monkeypatch.setattr(TrialModule, "on_validation_epoch_end", overflowing)
     outcome = fit(tiny(), tmp_path)
     assert outcome.status == "finished"
     assert outcome.notes == ("val/perplexity is inf: it counts as lost",)

@@ -17,7 +17,7 @@ from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 from swapformer.training.fit import fit
 from swapformer.training.optimiser import freeze, parameter_groups
-from swapformer.training.parameter_selection import select
+from swapformer.training.parameter_selection import select_parameters
 
 SOURCE = Interface(9, source=True)
 ADAMW = {"lr": 0.1, "weight_decay": 0.2, "freeze": [], "layer_decay": 1.0}
@@ -29,7 +29,7 @@ def made(*overrides: str, asked: Interface | int = 9) -> Topology:
 
 
 def chosen(model: nn.Module, *entries: object) -> set[str]:
-    return select(model, list(entries), "freeze")
+    return select_parameters(model, list(entries), "freeze")
 
 
 def names(model: nn.Module) -> set[str]:
@@ -88,7 +88,7 @@ class TestWords:
     )
     def test_an_entry_that_means_nothing_is_refused(self, entries: Any, message: str) -> None:
         with pytest.raises(UsageError, match=message):
-            select(made(), entries, "freeze")
+            select_parameters(made(), entries, "freeze")
 
 
 class TestFreezing:
@@ -108,7 +108,9 @@ class TestFreezing:
         state = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
         start = build_model(config, state["model.embedding.weight"].shape[0]).state_dict()
         same = {name for name, weight in start.items() if torch.equal(weight, state[f"model.{name}"])}
-        assert same == select(made("model.num_layers=2"), ["token_embedding", {"at": 0, "what": "attention"}], "freeze")
+        assert same == select_parameters(
+            made("model.num_layers=2"), ["token_embedding", {"at": 0, "what": "attention"}], "freeze"
+        )
 
     def test_something_must_be_left_to_train(self) -> None:
         with pytest.raises(UsageError, match="must leave some parameters to train"):

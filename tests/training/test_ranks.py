@@ -13,9 +13,9 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
-from swapformer.training.data import Share, TrainingStream
+from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, fit
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 from swapformer.training.ranks import Ranks
 from training.two_ranks import Job, train_on_two_ranks
 
@@ -184,7 +184,7 @@ def test_a_checkpoint_of_two_ranks_holds_every_weight_by_its_name(
         }
 
 
-def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[Share]:
+def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[BatchShare]:
     task = fit_module.build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
     return list(TrainingStream(task, 0, 2, 3, accumulate, None, ranks))
 
@@ -211,7 +211,7 @@ def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest
     share = next(iter(TrainingStream(task, 0, 0, 1, 1)))
 
     def loss(*rank: int) -> float:
-        module = Trial(model, task, config, Ranks(*rank))
+        module = TrialModule(model, task, config, Ranks(*rank))
         module.training_step(share, 0)
         return float(module.loss_share)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from swapformer.training import heartbeat, torchrun
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 FOLLOWER = """
 import sys, time
@@ -39,7 +39,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))  # and none th
 print("full", flush=True)
 life.batches = 7
 time.sleep(1.2)
-life.say({"outcome": {"notes": ["x" * 30_000]}})
+life.report({"outcome": {"notes": ["x" * 30_000]}})
 print("said", flush=True)
 time.sleep(60)
 """
@@ -57,16 +57,18 @@ class Torchrun:
 
 
 def signs(place: Path, rank: int, beats: int, batches: int, pid: int | None = None) -> None:
-    heartbeat.write(heartbeat.signs(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches})
+    heartbeat.write(
+        heartbeat.heartbeat_file(place, rank), {"pid": pid or os.getpid(), "beats": beats, "batches": batches}
+    )
 
 
 def says(place: Path, rank: int, **values: Any) -> None:
-    heartbeat.write(heartbeat.report(place, rank), values)
+    heartbeat.write(heartbeat.report_file(place, rank), values)
 
 
-def watched(place: Path, status: int | None, limit: float = 60, stop: Stop | None = None) -> dict[str, Any]:
+def watched(place: Path, status: int | None, limit: float = 60, stop: StopRequest | None = None) -> dict[str, Any]:
     ranks = [torchrun._Rank(place, number) for number in range(2)]
-    return torchrun._watched(Torchrun(status), ranks, stop or Stop(), {"heartbeat": limit, "compile": False})  # type: ignore[arg-type]
+    return torchrun._watch(Torchrun(status), ranks, stop or StopRequest(), {"heartbeat": limit, "compile": False})  # type: ignore[arg-type]
 
 
 def gone() -> int:
@@ -80,8 +82,8 @@ def test_a_rank_that_lives_but_gets_through_no_batch_is_hung(tmp_path: Path) -> 
     rank, complaint, beats = torchrun._Rank(tmp_path, 0), None, 0
     while complaint is None and beats < 120:
         signs(tmp_path, 0, beats := beats + 1, 3)
-        rank.look()
-        complaint = rank.complaint(0.3)
+        rank.update()
+        complaint = rank.failure(0.3)
         time.sleep(0.02)
     assert complaint == "rank 0 was through no batch for 1 seconds"
     assert beats > 10
@@ -90,13 +92,13 @@ def test_a_rank_that_lives_but_gets_through_no_batch_is_hung(tmp_path: Path) -> 
 def test_a_rank_that_is_still_starting_has_longer(tmp_path: Path) -> None:
     rank = torchrun._Rank(tmp_path, 0)
     signs(tmp_path, 0, 1, 0)
-    rank.look()
+    rank.update()
     time.sleep(0.05)
-    assert rank.complaint(0.01) is None
+    assert rank.failure(0.01) is None
     signs(tmp_path, 0, 1, 1)
-    rank.look()
+    rank.update()
     time.sleep(0.05)
-    assert "gave no sign of life for 0.01 seconds" in (rank.complaint(0.01) or "")
+    assert "gave no sign of life for 0.01 seconds" in (rank.failure(0.01) or "")
 
 
 def test_a_rank_that_is_gone_without_a_word_ends_the_others(tmp_path: Path) -> None:
@@ -108,18 +110,18 @@ def test_a_rank_that_is_gone_without_a_word_ends_the_others(tmp_path: Path) -> N
 
 
 def test_ranks_that_die_after_a_stop_were_interrupted(tmp_path: Path) -> None:
-    stop = Stop()
+    stop = StopRequest()
     stop.requested = "SIGTERM"
     signs(tmp_path, 0, 1, 1, pid=gone())
     assert watched(tmp_path, None, stop=stop)["outcome"]["status"] == "interrupted"
 
 
 def test_a_stop_before_all_ranks_have_started_waits_for_none_of_them(tmp_path: Path) -> None:
-    stop, process = Stop(), Torchrun(1, looks=20)
+    stop, process = StopRequest(), Torchrun(1, looks=20)
     stop.requested = "SIGTERM"
     signs(tmp_path, 0, 1, 0)
     ranks = [torchrun._Rank(tmp_path, number) for number in range(2)]
-    said = torchrun._watched(process, ranks, stop, {"heartbeat": 60, "compile": False})  # type: ignore[arg-type]
+    said = torchrun._watch(process, ranks, stop, {"heartbeat": 60, "compile": False})  # type: ignore[arg-type]
     assert said["outcome"]["status"] == "interrupted" and said["outcome"]["reason"] == "stopped by SIGTERM"
     assert process.looks == 19, "at the first look"
 
@@ -189,22 +191,24 @@ def test_a_disk_that_fills_up_silences_no_rank(tmp_path: Path) -> None:
     with started(tmp_path / "place", "-c", CRAMPED, str(tmp_path / "place")) as (process, pipe):
         assert process.stdout is not None
         assert process.stdout.readline() == b"full\n"
-        first = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
+        first = heartbeat.read(heartbeat.heartbeat_file(tmp_path / "place", 0))
         assert first is not None and first["pid"] == process.pid
-        files = [heartbeat.signs(tmp_path / "place", 0), heartbeat.report(tmp_path / "place", 0)]
-        assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID]
-        assert heartbeat.read(heartbeat.report(tmp_path / "place", 0)) is None, "it has come to nothing yet"
+        files = [heartbeat.heartbeat_file(tmp_path / "place", 0), heartbeat.report_file(tmp_path / "place", 0)]
+        assert [file.stat().st_size for file in files] == [heartbeat.HEARTBEAT_SIZE, heartbeat.REPORT_SIZE]
+        assert heartbeat.read(heartbeat.report_file(tmp_path / "place", 0)) is None, "it has come to nothing yet"
         assert process.stdout.readline() == b"said\n"
-        last = heartbeat.read(heartbeat.signs(tmp_path / "place", 0))
+        last = heartbeat.read(heartbeat.heartbeat_file(tmp_path / "place", 0))
         assert last is not None and last["beats"] > first["beats"] and last["batches"] == 7
-        said = heartbeat.read(heartbeat.report(tmp_path / "place", 0))
+        said = heartbeat.read(heartbeat.report_file(tmp_path / "place", 0))
         assert said is not None and len(said["outcome"]["notes"][0]) == 30_000
-        assert [file.stat().st_size for file in files] == [heartbeat.SIGN, heartbeat.SAID], "no room was asked for"
+        assert [file.stat().st_size for file in files] == [heartbeat.HEARTBEAT_SIZE, heartbeat.REPORT_SIZE], (
+            "no room was asked for"
+        )
         os.close(pipe)
 
 
 def test_what_is_read_while_it_is_written_counts_for_nothing(tmp_path: Path) -> None:
-    sheet, states = heartbeat.Sheet(tmp_path / "sheet", 64), []
+    sheet, states = heartbeat.FixedFile(tmp_path / "sheet", 64), []
     for beats in (9, 10):
         sheet.write({"pid": 12, "beats": beats})
         states.append((tmp_path / "sheet").read_bytes())
@@ -223,7 +227,7 @@ def test_a_rank_ends_when_the_process_that_started_it_does(tmp_path: Path) -> No
     place = tmp_path / "place"
     with started(place, "-c", FOLLOWER, str(place)) as (process, pipe):
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        found = heartbeat.read(heartbeat.signs(place, 0))
+        found = heartbeat.read(heartbeat.heartbeat_file(place, 0))
         assert found is not None and found["pid"] == process.pid
         os.close(pipe)
         assert process.wait(20) == 1

@@ -20,10 +20,10 @@ from swapformer.study.launch.trial import execute
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
-from swapformer.training.module import given
-from swapformer.training.parameter_selection import readout
-from swapformer.training.warm_start import begin
-from swapformer.training.weights import fingerprint, weights_of, write
+from swapformer.training.module import model_inputs
+from swapformer.training.parameter_selection import readout_parameters
+from swapformer.training.warm_start import load_initial_weights
+from swapformer.training.weights import fingerprint, read_weights, write_weights
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
@@ -61,17 +61,19 @@ def test_a_trial_starts_with_the_weights_of_the_other(started: Any, place: Path,
     config = started()
     check(config)
     model = build_model(config, task_of(config).interface)
-    found = begin(model, task_of(config), config)
+    found = load_initial_weights(model, task_of(config), config)
     assert len(found.loaded) == len(model.state_dict()) and not found.fresh and not found.left
-    assert fingerprint(model.state_dict()) == fingerprint(weights_of(checkpoint(place, trained)))
+    assert fingerprint(model.state_dict()) == fingerprint(read_weights(checkpoint(place, trained)))
 
 
 def test_it_goes_by_the_content_of_the_weights_and_not_by_their_place(
     started: Any, place: Path, trained: str, tmp_path: Path
 ) -> None:
-    weights = weights_of(checkpoint(place, trained))
-    write(tmp_path / "same.safetensors", weights, [])
-    write(tmp_path / "other.safetensors", {**weights, "embedding.weight": weights["embedding.weight"] + 1e-6}, [])
+    weights = read_weights(checkpoint(place, trained))
+    write_weights(tmp_path / "same.safetensors", weights, [])
+    write_weights(
+        tmp_path / "other.safetensors", {**weights, "embedding.weight": weights["embedding.weight"] + 1e-6}, []
+    )
     ids = [trial_id(started(f"init_from={tmp_path / name}.safetensors")) for name in ("same", "other")]
     assert trial_id(started()) == trial_id(started(f"init_from={trained[:8]}")) == ids[0]
     assert len({*ids, trial_id(started("init_from=null")), trial_id(started("init_fresh=[position]"))}) == 4
@@ -102,7 +104,7 @@ def test_a_killed_trial_goes_on_from_its_checkpoint_and_not_from_the_start(
         with pytest.raises(RuntimeError, match="killed"):
             fit(config, tmp_path / "killed")
     again = fit({**config, "init_from": {**config["init_from"], "path": "gone.safetensors"}}, tmp_path / "killed")
-    ends = [fingerprint(weights_of(tmp_path / name / "checkpoints" / "last.ckpt")) for name in ("whole", "killed")]
+    ends = [fingerprint(read_weights(tmp_path / name / "checkpoints" / "last.ckpt")) for name in ("whole", "killed")]
     assert ends[0] == ends[1]
     assert again.notes[0].endswith("36 tensors were loaded")
 
@@ -117,9 +119,9 @@ def test_weights_that_have_changed_since_are_not_taken(started: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model/position=rope"], r"no place for stack\.positions\.Learned\.table\.weight.*allow=\[leftovers\]"),
+        (["model/position=rope"], r"no weights called stack\.positions\.Learned\.table\.weight.*allow=\[leftovers\]"),
         (["model.num_layers=3"], r"it lacks stack\.layers\.2\.attention\.key\.bias.* and 11 more"),
-        (["model.num_layers=1"], r"no place for stack\.layers\.1\.attention\.key\.bias"),
+        (["model.num_layers=1"], r"no weights called stack\.layers\.1\.attention\.key\.bias"),
         (["model.max_len=16"], r"stack\.positions\.Learned\.table\.weight is \[11, 16\] there and \[16, 16\] here"),
         (["model.d_model=18"], r"nothing would be loaded"),
         (["task=copy_repeat"], r"embedding\.weight is \[29, 16\] there .*symbols are not those of this task"),
@@ -151,7 +153,7 @@ def test_what_is_meant_can_be_said(overrides: list[str], started: Any) -> None:
     config = started(*overrides)
     check(config)
     model = build_model(config, task_of(config).interface)
-    assert begin(model, task_of(config), config).loaded, "some weights are those of the other"
+    assert load_initial_weights(model, task_of(config), config).loaded, "some weights are those of the other"
 
 
 @pytest.mark.parametrize(
@@ -168,9 +170,9 @@ def test_what_is_no_start_is_refused(given: str, message: str, started: Any) -> 
 
 
 def test_a_file_that_knows_its_symbols_is_held_to_them(started: Any, place: Path, trained: str, tmp_path: Path) -> None:
-    weights, tokens = weights_of(checkpoint(place, trained)), list(task_of(started()).tokens)
+    weights, tokens = read_weights(checkpoint(place, trained)), list(task_of(started()).tokens)
     for name, known in (("same", tokens), ("other", tokens[::-1])):
-        write(tmp_path / f"{name}.safetensors", weights, [], known)
+        write_weights(tmp_path / f"{name}.safetensors", weights, [], known)
     check(started(f"init_from={tmp_path / 'same.safetensors'}"))
     other = f"init_from={tmp_path / 'other.safetensors'}"
     with pytest.raises(UsageError, match="its symbols are not those of this task"):
@@ -216,7 +218,7 @@ def on_pairs(place: Path) -> Path:
     task = task_of(config)
     model = build_model(config, task.interface)
     path = place / "pairs.safetensors"
-    write(path, model.state_dict(), readout(model), task.tokens)
+    write_weights(path, model.state_dict(), readout_parameters(model), task.tokens)
     return path
 
 
@@ -225,18 +227,20 @@ def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(
     check(config)
     task = task_of(config)
     model = build_model(config, task.interface)
-    found = begin(model, task, config)
+    found = load_initial_weights(model, task, config)
     assert "segments.weight" in found.loaded and not found.fresh
     both = compose(["task=masked_nsp", *PAIRS])
     other = build_model(both, task_of(both).interface)
-    other.load_state_dict(weights_of(on_pairs))
+    other.load_state_dict(read_weights(on_pairs))
     batch = task.train_batch(0, 0)
-    said, wanted = (one.eval().answers(*given(batch))[MAIN] for one in (model, other))
+    said, wanted = (one.eval().answers(*model_inputs(batch))[MAIN] for one in (model, other))
     assert torch.equal(said, wanted)
     without = replace(batch, tags={"segment": torch.ones_like(batch.inputs)})
-    assert not torch.allclose(model.answers(*given(without))[MAIN], wanted), "the tables of the segments differ"
+    assert not torch.allclose(model.answers(*model_inputs(without))[MAIN], wanted), "the tables of the segments differ"
 
 
 def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path) -> None:
-    with pytest.raises(UsageError, match=r"no place for segments\.weight; .* \(task\.segments=true embeds segments\)"):
+    with pytest.raises(
+        UsageError, match=r"no weights called segments\.weight; .* \(task\.segments=true embeds segments\)"
+    ):
         check(compose(["task=masked", *PAIRS, f"init_from={on_pairs}"]))

@@ -21,8 +21,8 @@ from unittest import mock
 from lightning import Callback, Trainer
 
 from swapformer.study.launch.signals import unblock_sigterm
-from swapformer.task.base import Batch, scored
-from swapformer.training.data import Share, TrainingStream
+from swapformer.task.base import Batch, target_mask
+from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, train
 
 SECONDS = 150
@@ -74,10 +74,10 @@ class _StopAt(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, int]) -> Iterator[Share]:
+def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
     for share in _PARTS(stream, batch, targets):
         parts = stream.accumulate * stream.ranks.count
-        own = {name: parts * int(scored(target).sum()) for name, target in share.batch.answers.items()}
+        own = {name: parts * int(target_mask(target).sum()) for name, target in share.batch.answers.items()}
         yield share._replace(targets=own)
 
 

@@ -1,6 +1,6 @@
-"""What every part must satisfy, whoever wrote it: laws that a model built from a configuration obeys."""
+"""Conformance: laws that every part of a model must satisfy, those of users included."""
 
-from swapformer.conformance.laws import FIRST, LAWS, Verdict, examine
+from swapformer.conformance.laws import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.subject import BrokenLaw
 
-__all__ = ["FIRST", "LAWS", "BrokenLaw", "Verdict", "examine"]
+__all__ = ["FIRST", "LAWS", "BrokenLaw", "LawVerdict", "examine"]

@@ -1,4 +1,4 @@
-"""Laws about order: who may see whom, and what may depend on where a place stands."""
+"""Laws about order: causality, and which parts may depend on the positions of tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from swapformer.conformance.subject import LENGTH, TIGHT, VOCABULARY, Subject, ids, places, require, run
+from swapformer.conformance.subject import (
+    LENGTH,
+    TIGHT,
+    VOCABULARY,
+    Subject,
+    ids,
+    make_tokens,
+    require,
+    require_near,
+    run,
+)
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
@@ -21,33 +31,30 @@ def causality(subject: Subject) -> str | None:
     model, inputs = subject.perturbed(), ids()
     changed = inputs.clone()
     changed[:, LENGTH // 2 :] = (changed[:, LENGTH // 2 :] + 1) % VOCABULARY
-    gap = (run(model, inputs) - run(model, changed))[:, : LENGTH // 2].abs().max().item()
-    require(
-        gap == 0 or gap < TIGHT,
-        f"later tokens must not change earlier logits, but they do by {gap:.2g}: the future leaks.",
-    )
+    before, after = (run(model, given)[:, : LENGTH // 2] for given in (inputs, changed))
+    require_near(before, after, "later tokens must not change earlier logits, but they do by {gap}: the future leaks.")
     return None
 
 
 def encodings_see_positions(subject: Subject) -> str | None:
-    """Positions are what encodings see and order is what causality sees: each alone, never the other.
+    """Encodings depend on positions alone, and causality on the order alone.
 
     Permuting the positions changes logits (unless there is no encoding), and lets no later token change an earlier
-    logit; moving the whole order changes nothing.
+    logit; shifting the whole order changes nothing.
     """
     model, inputs = subject.perturbed(), ids()
     plain, shuffled = run(model, inputs), run(model, inputs, _shuffled(LENGTH))
-    moved = replace(places(), order=torch.arange(LENGTH)[None] + 7, consecutive=False)
+    moved = replace(make_tokens(), order=torch.arange(LENGTH)[None] + 7, consecutive=False)
     gap = (run(model, inputs, moved) - plain).abs().max().item()
     require(
         subject.anchored or gap < TIGHT,
-        f"moving every place of the order must change nothing, but it does by {gap:.2g}.",
+        f"shifting the order of all tokens must change nothing, but it does by {gap:.2g}.",
     )
     if subject.causal:
         changed = inputs.clone()
         changed[:, LENGTH // 2 :] = (changed[:, LENGTH // 2 :] + 1) % VOCABULARY
-        leak = (run(model, changed, _shuffled(LENGTH)) - shuffled)[:, : LENGTH // 2].abs().max().item()
-        require(leak < TIGHT, f"causality must follow the order, not the position, but the future leaks by {leak:.2g}.")
+        before, after = shuffled[:, : LENGTH // 2], run(model, changed, _shuffled(LENGTH))[:, : LENGTH // 2]
+        require_near(before, after, "causality must follow the order, not the position, but the future leaks by {gap}.")
     if not any(position.sees_positions and not _is_nope(position) for position in subject.positions):
         return None
     gap = (shuffled - plain).abs().max().item()
@@ -56,10 +63,10 @@ def encodings_see_positions(subject: Subject) -> str | None:
 
 
 def shift_invariance(subject: Subject) -> str | None:
-    """Moving all places along changes logits where a part states that it counts from the beginning, and only there.
+    """Shifting all tokens changes logits if a part states that it counts from the beginning, and otherwise not.
 
-    Encodings state it by `relative=False`, patterns and attentions by `anchored=True`, and attentions and scores that a
-    rotary encoding reaches through more than distances by `isotropic=False`.
+    Encodings state it by `relative=False`, patterns and attentions by `anchored=True`, and attentions and scores that
+    depend on a rotary encoding by more than distances by `isotropic=False`.
     """
     layer, shift = subject.layers[0], 5
     if subject.slot == "pattern":
@@ -67,14 +74,14 @@ def shift_invariance(subject: Subject) -> str | None:
         require(
             stated == found,
             f"anchored={stated} is stated, but what is allowed {'depends' if found else 'does not depend'} on how far "
-            "places are from the beginning.",
+            "tokens are from the beginning.",
         )
     if any(position.limit is not None and position.limit < LENGTH + shift for position in subject.positions):
-        return "the table of positions has no room to move"
+        return "the table of positions is too short for a shift"
     if subject.slot in ("attention", "score"):
         _isotropy(subject)
     isotropic = all(layer.attention().isotropic for layer in subject.layers)
-    gap = _moved(subject if isotropic else subject.with_model(position=option("position", "none")), shift)
+    gap = _shift_gap(subject if isotropic else subject.with_model(position=option("position", "none")), shift)
     relative = all(position.relative for position in subject.positions)
     if subject.slot == "position":
         require(
@@ -84,14 +91,17 @@ def shift_invariance(subject: Subject) -> str | None:
         return None
     if not relative or subject.anchored:
         return "something counts from the beginning and says so"
-    require(gap < 1e-9, f"nothing states that it counts from the beginning, but moving all places changes {gap:.2g}.")
+    require(
+        gap < 1e-9,
+        f"nothing states that it counts from the beginning, but shifting all tokens changes logits by {gap:.2g}.",
+    )
     return None
 
 
 def permutation_equivariance(subject: Subject) -> str | None:
     """Without encoding and mask, permuting the tokens permutes the logits and does nothing else.
 
-    An attention that knows the order by itself states it by `sees_order`.
+    An attention that depends on the order by itself states it by `sees_order`.
     """
     others = {"position": option("position", "none"), "pattern": option("pattern", "full")}
     free = subject.with_model(**{slot: node for slot, node in others.items() if slot != subject.slot})
@@ -104,7 +114,7 @@ def permutation_equivariance(subject: Subject) -> str | None:
     if not layer.pattern().full:
         return "the pattern forbids something"
     if free.sees_order:
-        return "the attention states that it sees the order"
+        return "the attention states that it depends on the order"
     length = 4 * LENGTH  # some attentions cut long rows into pieces
     inputs, order = ids(1, length), torch.randperm(length, generator=stream("permuted tokens"))
     try:
@@ -114,27 +124,27 @@ def permutation_equivariance(subject: Subject) -> str | None:
     require(
         gap < TIGHT,
         f"without encoding and mask permuting the tokens must permute the logits alone, but changes them by {gap:.2g}; "
-        "an attention that knows the order by itself states sees_order=True.",
+        "an attention that depends on the order by itself states sees_order=True.",
     )
     return None
 
 
-def _moved(subject: Subject, shift: int) -> float:
-    """By how much logits change when all places move along."""
+def _shift_gap(subject: Subject, shift: int) -> float:
+    """By how much logits change when all positions are shifted."""
     model, inputs = subject.perturbed(), ids()
-    return (run(model, inputs) - run(model, inputs, places(LENGTH, start=shift))).abs().max().item()
+    return (run(model, inputs) - run(model, inputs, make_tokens(LENGTH, start=shift))).abs().max().item()
 
 
 def _isotropy(subject: Subject) -> None:
-    """An attention states whether a rotary encoding reaches it through distances alone."""
-    turned = subject.with_model(position=option("position", "rope"))
-    layer = turned.layers[0]
-    if turned.refused or layer.pattern().anchored:
+    """Require that `isotropic` says whether logits depend on a rotary encoding by distances alone."""
+    rotary = subject.with_model(position=option("position", "rope"))
+    layer = rotary.layers[0]
+    if rotary.refused or layer.pattern().anchored:
         return
-    gap, stated = _moved(turned, 5), layer.attention().isotropic and not layer.attention().anchored
+    gap, stated = _shift_gap(rotary, 5), layer.attention().isotropic and not layer.attention().anchored
     require(
         (gap < 1e-9) == stated,
-        f"isotropic={stated} is stated, but with a rotary encoding moving all places changes logits by {gap:.2g}.",
+        f"isotropic={stated} is stated, but with a rotary encoding shifting all tokens changes logits by {gap:.2g}.",
     )
 
 
@@ -144,10 +154,10 @@ def _is_nope(position: Position) -> bool:
 
 
 def _anchored(pattern: Pattern) -> bool:
-    """Whether moving all places changes what a pattern allows."""
+    """Whether shifting all tokens changes the mask of a pattern."""
 
     def allowed(start: int) -> torch.Tensor:
-        tokens = places(LENGTH, start=start)
+        tokens = make_tokens(LENGTH, start=start)
         mask = pattern.allowed(tokens, tokens)
         return torch.ones(1, dtype=torch.bool) if mask is None else mask
 
@@ -155,6 +165,6 @@ def _anchored(pattern: Pattern) -> bool:
 
 
 def _shuffled(length: int) -> Tokens:
-    """Places in order, whose positions are a fixed permutation."""
+    """Tokens in order, whose positions are a fixed permutation."""
     order = torch.randperm(length, generator=stream("shuffled positions"))
-    return places(length, position=order[None])
+    return make_tokens(length, position=order[None])

@@ -1,4 +1,4 @@
-"""How two configurations can be told apart."""
+"""Comparison of two configurations by loss, gradients, logits and operations in several conditions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, places, run
+from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, run
 from swapformer.training.data import draw_positions
 
 
 def differ(one: Subject, other: Subject) -> bool:
-    """Whether two subjects can be told apart in some condition; a refused setting cannot be seen."""
+    """Whether two subjects differ in some condition; a setting that is refused does not differ."""
     for condition in (_at_start, _perturbed, _far, _drawn, _trained, _operations):
-        seen = one.once(condition.__name__, partial(condition, one))
+        expected = one.once(condition.__name__, partial(condition, one))
         try:
             changed = condition(other)
         except ValueError:
             return False
-        if len(seen) != len(changed) or not all(map(_same, seen, changed)):
+        if len(expected) != len(changed) or not all(map(_same, expected, changed)):
             return True
     return False
 
@@ -40,26 +40,26 @@ def _at_start(subject: Subject) -> Sequence[Any]:
 
 
 def _perturbed(subject: Subject) -> Sequence[Any]:
-    """Logits with wide weights."""
+    """Logits with noise on the weights."""
     return [run(subject.perturbed(), ids())]
 
 
 def _far(subject: Subject) -> Sequence[Any]:
-    """Logits at distances beyond every table and bucket; none where the position refuses them."""
+    """Logits at distances beyond every table and bucket; none if the position cannot encode them."""
     length = 12 * LENGTH
     limit = subject.layers[0].position().limit
     if limit is not None and limit < length:
         return []
-    return [run(subject.perturbed(), ids(1, length), places(length))]
+    return [run(subject.perturbed(), ids(1, length), make_tokens(length))]
 
 
 def _drawn(subject: Subject) -> Sequence[Any]:
-    """Logits at positions drawn as in training; none where the position draws none."""
+    """Logits at positions drawn as in training; none if the position draws none."""
     drawn_from = subject.layers[0].position().drawn_from
     if drawn_from is None or drawn_from < LENGTH:
         return []
     positions = draw_positions(LENGTH, drawn_from)[None]
-    return [run(subject.perturbed(), ids(), places(LENGTH, position=positions))]
+    return [run(subject.perturbed(), ids(), make_tokens(LENGTH, position=positions))]
 
 
 def _trained(subject: Subject) -> Sequence[Any]:
@@ -77,7 +77,7 @@ def _trained(subject: Subject) -> Sequence[Any]:
 
 
 def _operations(subject: Subject) -> Sequence[Any]:
-    """By which operations a kernel computes, since no number may tell; nothing for other parts."""
+    """The operations of a kernel, which may change no number; none for other parts."""
     if subject.slot != "kernel":
         return []
     model, recorder = subject.perturbed(), _Recorder()
@@ -87,7 +87,7 @@ def _operations(subject: Subject) -> Sequence[Any]:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the name of every operation."""
+    """Records the name of every operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Laws against parts that do nothing: beside the neutral option, beside another setting, beside another part."""
+"""Laws against parts that do nothing, or ignore the parts that they take, and about lengths beyond `max_len`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from swapformer.conformance.differences import differ
-from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, places, refusal, require, run
+from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, make_tokens, refusal, require, run
 from swapformer.options import default_option, option, options
 
 NEUTRAL = {
@@ -20,15 +20,15 @@ NEUTRAL = {
     "pattern": "full",
     "init": "normal",
 }
-"""The option that leaves things as they are without the slot; where there is none, the default is the plain one."""
+"""The option of a slot that does nothing; for other slots the default takes its role."""
 
-_KEPT_BY_USERS = ("kernel",)
+_NEUTRAL_SLOTS = ("kernel",)
 """Slots whose parts must not change a number."""
 
 
 def does_something(subject: Subject) -> str | None:
-    """The part can be told from the slot's neutral option, in output, loss or gradient."""
-    if subject.slot in _KEPT_BY_USERS:
+    """The part differs from the slot's neutral option in output, loss or gradient."""
+    if subject.slot in _NEUTRAL_SLOTS:
         return "a kernel must compute what the others compute"
     name = NEUTRAL.get(subject.slot) or default_option(subject.slot)
     neutral = option(subject.slot, name)
@@ -37,21 +37,21 @@ def does_something(subject: Subject) -> str | None:
     require(
         differ(subject, subject.with_model(**{subject.slot: neutral})),
         f"the part must do something, but its model is that of model/{subject.slot}={name}: in output, loss and "
-        "gradient, at the start and with wide weights. Is a hook misspelt, or its result dropped?",
+        "gradient, at the start and with noise on the weights. Is a hook misspelt, or its result dropped?",
     )
     return None
 
 
 def used_parts_matter(subject: Subject) -> str | None:
-    """Of each slot that the part takes parts of (`uses`), some other option changes something, or all are refused."""
-    slots = [slot for slot in getattr(subject.part, "uses", ()) if slot not in _KEPT_BY_USERS]
+    """Another option of each slot that the part uses changes something, unless all others are refused."""
+    slots = [slot for slot in getattr(subject.part, "uses", ()) if slot not in _NEUTRAL_SLOTS]
     for slot in slots:
         others = [
             subject.with_model(**{slot: node})
             for node in options(slot).values()
             if node != subject.config["model"][slot]
         ]
-        _registered(subject, slot, others)
+        _weights_are_registered(subject, slot, others)
         require(
             any(differ(subject, other) for other in others) or all(map(refusal, others)),
             f"the part takes a {slot}, but no other option of model/{slot} changes anything: use it, or leave it out "
@@ -60,13 +60,13 @@ def used_parts_matter(subject: Subject) -> str | None:
     return None if slots else "it takes no other part"
 
 
-def _registered(subject: Subject, slot: str, others: Sequence[Subject]) -> None:
-    """Where an option of a slot brings weights, the model has more of them."""
+def _weights_are_registered(subject: Subject, slot: str, others: Sequence[Subject]) -> None:
+    """Require that the weights of an option of a slot are weights of the model."""
     for other in others:
         if not _weights(subject.layers[0].part(slot)) and _weights(other.layers[0].part(slot)) and not refusal(other):
             require(
                 len(_weights(other.perturbed())) > len(_weights(subject.perturbed())),
-                f"the part takes a {slot}, but the weights that {other.config['model'][slot]['_target_']} brings are "
+                f"the part takes a {slot}, but the weights of {other.config['model'][slot]['_target_']} are "
                 f"none of the model's: hold it as an attribute of the module (self.{slot} = {slot}).",
             )
 
@@ -76,11 +76,11 @@ def _weights(part: Any) -> list[Tensor]:
 
 
 def beyond_max_len(subject: Subject) -> None:
-    """Sequences longer than `model.max_len` work, or are refused by a ValueError that says so: no third way."""
+    """Sequences longer than `model.max_len` work, or are refused by a ValueError that says so."""
     short = subject.with_model(max_len=LENGTH // 2)
     limits = [position.limit for position in short.positions if position.limit is not None]
     try:
-        logits = run(short.perturbed(), ids(), places())
+        logits = run(short.perturbed(), ids(), make_tokens())
     except ValueError as refusal:
         words = ("max_len", "rows", "beyond", "longer", "length")
         require(

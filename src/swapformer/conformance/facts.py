@@ -1,4 +1,4 @@
-"""What parts state about themselves must be true: compatibility is decided by it."""
+"""The law of facts: the facts that parts state, by which compatibility is decided, must be true."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import Any
 
 import torch
 
-from swapformer.conformance.subject import CAUSAL, LENGTH, VOCABULARY, Subject, gradients, ids, places, require, run
+from swapformer.conformance.subject import (
+    CAUSAL,
+    LENGTH,
+    VOCABULARY,
+    Subject,
+    gradients,
+    ids,
+    make_tokens,
+    require,
+    run,
+)
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
 from swapformer.model.layers import Origin, Role
@@ -19,7 +29,7 @@ from swapformer.training.assemble import factory
 
 
 def facts_hold(subject: Subject) -> None:
-    """Every fact that the parts of a layer state is what they do."""
+    """Every fact that the parts of a layer state is true."""
     layer = subject.layers[0]
     _pattern_facts(layer.pattern(), subject)
     _position_facts(subject)
@@ -35,6 +45,12 @@ def facts_hold(subject: Subject) -> None:
     _normaliser_facts(layer.part("normaliser").double(), layer.dims.num_heads)
 
 
+def _require_fact(part: Any, fact: str, found: bool) -> None:
+    """Raise BrokenLaw unless a part states the fact as it was found."""
+    stated = getattr(part, fact)
+    require(found == stated, f"{fact}={stated} is stated, but it is {found}.")
+
+
 def _attention_facts(subject: Subject) -> None:
     model = subject.perturbed()
     attention: Any = model.stack.layers[0].attention
@@ -48,7 +64,7 @@ def _attention_facts(subject: Subject) -> None:
             "an attention that states causal_safe=False must refuse a causal pattern with ValueError.",
         )
     if attention.limit is not None:
-        beyond = places(LENGTH, start=attention.limit - LENGTH + 1)
+        beyond = make_tokens(LENGTH, start=attention.limit - LENGTH + 1)
         _refuses(
             lambda: run(model, ids(), beyond),
             f"an attention that states limit={attention.limit} must raise ValueError beyond it.",
@@ -56,34 +72,33 @@ def _attention_facts(subject: Subject) -> None:
 
 
 def _extension_facts(subject: Subject) -> None:
-    """What an attention states because of its extensions: losses, values of several layers, parts for training."""
+    """Check shares_values, has_auxiliary_loss and training_only, which attentions state for their extensions."""
     if subject.slot not in ("attention", "extension"):
         return
     layers: Any = copy.deepcopy(subject.perturbed()).stack.layers
     first, last = layers[0].attention, layers[-1].attention
     position: Any = next(iter(subject.perturbed().stack.positions.values()))
-    width, tokens = subject.layers[-1].dims.d_model, places()
+    width, tokens = subject.layers[-1].dims.d_model, make_tokens()
     x, other = torch.randn(2, 2, LENGTH, width, generator=stream("extensions"), dtype=torch.float64)
     contexts = [Context(tokens, tokens, dtype=torch.float64) for _ in range(2)]
     with torch.no_grad():
-        for context, seen in zip(contexts, (x, other), strict=True):
-            first(seen, context, position)
+        for context, inputs in zip(contexts, (x, other), strict=True):
+            first(inputs, context, position)
         mixes = not torch.equal(*(last(x, context, position) for context in contexts))
     shares = last.shares_values is not None
     require(mixes == shares, f"shares_values={shares} is stated, but the first layer's values change others: {mixes}.")
     last.train()(x, contexts[0], position)
-    leaves, stated = getattr(last, "auxiliary_loss", None) is not None, last.has_auxiliary_loss
-    require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
+    _require_fact(last, "has_auxiliary_loss", getattr(last, "auxiliary_loss", None) is not None)
     if subject.slot == "extension":
         idle = torch.equal(run(subject.perturbed(), ids()), run(subject.with_model(extension={}).perturbed(), ids()))
-        stated = subject.part.training_only
-        require(idle or not stated, "an extension that states training_only=True must leave evaluation as it is.")
+        message = "an extension that states training_only=True must leave evaluation as it is."
+        require(idle or not subject.part.training_only, message)
 
 
 def _weights(attention: Attention, subject: Subject) -> None:
-    """The weights of a layer see what its pattern allows, and are below zero only where that is stated."""
+    """The weights of an attention are zero for forbidden keys, and below zero only if `signed` is stated."""
     layer, padding = subject.layers[0], torch.arange(LENGTH)[None] >= LENGTH - 3
-    tokens = places(padding=padding)
+    tokens = make_tokens(padding=padding)
     context = Context(tokens, tokens, dtype=torch.float64)
     position: Any = next(iter(subject.perturbed().stack.positions.values()))
     x = torch.randn(2, LENGTH, layer.dims.d_model, generator=stream("weights"), dtype=torch.float64)
@@ -115,10 +130,9 @@ def _normaliser_facts(normaliser: Normaliser, heads: int) -> None:
     if normaliser.is_softmax:
         require(torch.allclose(weights, logits.softmax(-1)), "a normaliser that states `is_softmax` must be softmax.")
     unit = torch.allclose(weights.sum(-1), torch.ones(2, heads, 3, dtype=torch.float64))
-    stated = normaliser.sums_to_one
-    require(unit == stated, f"sums_to_one={stated} is stated, but it is {unit}.")
+    _require_fact(normaliser, "sums_to_one", unit)
     logits[0, 0, 0] = float("-inf")
-    require(not normaliser(logits)[0, 0, 0].any(), "a query that may see no key must get zero weights.")
+    require(not normaliser(logits)[0, 0, 0].any(), "a query without allowed keys must get zero weights.")
 
 
 def _norm_facts(subject: Subject) -> None:
@@ -132,26 +146,23 @@ def _norm_facts(subject: Subject) -> None:
     with torch.no_grad():
         changed = bool((norm(x) - norm(other))[:, 0].abs().max() > 1e-9)
         acts = not torch.equal(norm(x), x)
-        holds = bool(norm(1000 * x).std() < 500 * norm(x).std())
-    require(changed == norm.crosses_places, f"crosses_places={norm.crosses_places} is stated, but it is {changed}.")
-    require(acts == norm.normalises, f"normalises={norm.normalises} is stated, but it is {acts}.")
-    require(holds == norm.rescales, f"rescales={norm.rescales} is stated, but it is {holds}.")
+        bounded = bool(norm(1000 * x).std() < 500 * norm(x).std())
+    _require_fact(norm, "crosses_positions", changed)
+    _require_fact(norm, "normalises", acts)
+    _require_fact(norm, "rescales", bounded)
 
 
 def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
-    tokens = places()
+    tokens = make_tokens()
     allowed = pattern.allowed(tokens, tokens)
     dense = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool) if allowed is None else allowed
-    require(bool(dense.any(-1).all()), "every query must see at least one key.")
+    require(bool(dense.any(-1).all()), "every query must be allowed at least one key.")
     require(not pattern.full or bool(dense.all()), "a pattern that states `full` must allow everything.")
-    looks_ahead = bool(dense.triu(1).any())
-    require(
-        looks_ahead != pattern.causal, f"the pattern states causal={pattern.causal}, but looks_ahead={looks_ahead}."
-    )
+    _require_fact(pattern, "causal", not dense.triu(1).any())
     exact = Causal(subject.layers[0].dims).allowed(tokens, tokens)
     if pattern.plain_causal:
         require(
-            torch.equal(dense, exact), "a pattern that states `plain_causal` must allow all of the past and itself."
+            torch.equal(dense, exact), "a pattern that states `plain_causal` must allow all earlier tokens and itself."
         )
 
 
@@ -159,7 +170,7 @@ def _position_facts(subject: Subject) -> None:
     model = subject.perturbed()
     position: Any = next(iter(model.stack.positions.values()))
     heads, width = subject.layers[0].position_dims.num_heads, subject.layers[0].position_dims.head_dim
-    tokens = places()
+    tokens = make_tokens()
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = torch.randn(2, 1, heads, LENGTH, width, dtype=torch.float64)
     stated = (position.has_bias, position.has_scores)
@@ -167,7 +178,7 @@ def _position_facts(subject: Subject) -> None:
     require(stated == found, f"has_bias, has_scores are stated as {stated}, but are {found}.")
     x = torch.randn(1, LENGTH, subject.layers[0].dims.d_model, dtype=torch.float64)
     adds = not torch.equal(position.embed(x, tokens), x)
-    require(adds == position.embeds, f"embeds is stated as {position.embeds}, but `embed` changes its input: {adds}.")
+    _require_fact(position, "embeds", adds)
     require(
         not any(part.reads and part.embeds for part in position.encodings()),
         "what is added to the embeddings must not depend on the heads, or layers with different heads add it more than "
@@ -180,45 +191,29 @@ def _ffn_facts(subject: Subject) -> None:
     ffn = copy.deepcopy(next(module for module in subject.perturbed().modules() if type(module) is type(layer.ffn())))
     x = torch.randn(1, LENGTH, layer.dims.d_model, dtype=torch.float64)
     out = ffn.train()(x)
-    acts = bool(out.any())
-    require(acts == ffn.present, f"present={ffn.present} is stated, but the update is {'not ' * acts}always zero.")
-    leaves = getattr(ffn, "auxiliary_loss", None) is not None
-    stated = ffn.has_auxiliary_loss
-    require(leaves == stated, f"has_auxiliary_loss={stated} is stated, but a forward in training leaves one: {leaves}.")
+    _require_fact(ffn, "present", bool(out.any()))
+    _require_fact(ffn, "has_auxiliary_loss", getattr(ffn, "auxiliary_loss", None) is not None)
 
 
 def _init_facts(subject: Subject) -> None:
     layer = subject.layers[0]
     init = factory(subject.config["model"]["init"])(layer.dims)
-    zero = init.std(Origin(Role.HEAD, layer.dims.d_model, VOCABULARY)) == 0
-    require(zero == init.zero_head, f"zero_head={init.zero_head} is stated, but the head starts at zero: {zero}.")
+    _require_fact(init, "zero_head", init.std(Origin(Role.HEAD, layer.dims.d_model, VOCABULARY)) == 0)
 
 
 def _residual_facts(subject: Subject) -> None:
-    """A stream that computes its branches again keeps nothing of them, and one that carries shows more than updates."""
+    """Check counts_updates, carries and recomputes: weights by branches, a zero update, and calls in a step."""
     residual = subject.layers[0].residual()
     first, second, *_ = (module for module in subject.perturbed().modules() if type(module) is type(residual))
     sizes = [[w.shape for w in subject.layers[-1].residual(0, branches).parameters()] for branches in (2, 3)]
-    require(
-        (sizes[0] != sizes[1]) == residual.counts_updates,
-        f"counts_updates={residual.counts_updates} is stated, but with two and three branches a layer its weights are "
-        f"{sizes[0]} and {sizes[1]}.",
-    )
+    _require_fact(residual, "counts_updates", sizes[0] != sizes[1])
     x = torch.randn(1, 3, subject.layers[0].dims.d_model, generator=stream("carried"), dtype=torch.float64)
     with torch.no_grad():
         left: Any = second.read(first.write(first.open(x), torch.zeros_like(x)))
-    require(
-        bool(left.any()) == residual.carries,
-        f"carries={residual.carries} is stated, but after an update of zero the stream is "
-        f"{'not ' if left.any() else ''}zero.",
-    )
+    _require_fact(residual, "carries", bool(left.any()))
     model, runs = copy.deepcopy(subject.perturbed()), []
     ffn = next(module for module in model.modules() if type(module) is type(subject.layers[0].ffn()))
     ffn.register_forward_hook(lambda *_: runs.append(1))
     gradients(model, ids())
-    again = len(runs) > 1
     if subject.layers[0].ffn().present:
-        require(
-            again == residual.recomputes,
-            f"recomputes={residual.recomputes} is stated, but a branch is computed {len(runs)} times in a step.",
-        )
+        _require_fact(residual, "recomputes", len(runs) > 1)

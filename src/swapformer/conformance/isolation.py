@@ -1,4 +1,4 @@
-"""Laws about what must not disturb each other: rows, padding, documents, calls, instances."""
+"""Laws of independence: rows, padding, documents, calls and instances must not change each other's results."""
 
 from __future__ import annotations
 
@@ -10,88 +10,88 @@ from torch import Tensor
 from swapformer.conformance.settings import variants
 from swapformer.conformance.subject import (
     LENGTH,
-    TIGHT,
     VOCABULARY,
     Subject,
     gradients,
     ids,
-    places,
+    make_tokens,
     require,
+    require_finite,
+    require_near,
     run,
 )
 
 
-def rows_are_apart(subject: Subject) -> None:
-    """Changing one sequence of a batch leaves the others' logits alone, in evaluation."""
+def rows_are_independent(subject: Subject) -> None:
+    """In evaluation, changing one sequence of a batch does not change the logits of the others."""
     model, inputs = subject.perturbed(), ids(3)
     for row in range(3):
         changed = inputs.clone()
         changed[row] = (changed[row] + 1) % VOCABULARY
         others = torch.arange(3) != row
-        gap = (run(model, inputs) - run(model, changed))[others].abs().max().item()
-        require(gap < TIGHT, f"sequences of a batch must not see each other, but one changes others by {gap:.2g}.")
+        message = "sequences of a batch must be independent, but one changes others by {gap}."
+        require_near(run(model, inputs)[others], run(model, changed)[others], message)
 
 
-def padding_is_invisible(subject: Subject) -> None:
-    """Tokens at padded places change nothing at the others, wherever padding stands, and break no gradient.
+def padding_is_ignored(subject: Subject) -> None:
+    """Padding changes no logits of other tokens, wherever it is, and makes no gradient infinite or NaN.
 
-    A row with padding at its end is the shorter row without it, unless something depends on the whole row's length.
+    A row with padding at its end gives the logits of the shorter row, unless a part depends on the row's length.
     """
-    model, inputs, kept = subject.perturbed(), ids(), LENGTH - 5
+    model, inputs, length = subject.perturbed(), ids(), LENGTH - 5
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
-    padding[0, kept:] = padding[1, :3] = padding[1, LENGTH // 2] = True
-    logits = run(model, inputs, places(LENGTH, padding=padding))
-    changed = run(model, _other_where(inputs, padding), places(LENGTH, padding=padding))
-    gap = (logits - changed)[~padding].abs().max().item()
-    require(gap < TIGHT, f"padding must be invisible, but it changes other places by {gap:.2g}.")
-    require(logits.isfinite().all(), "padding must not make logits infinite or NaN: a place may see nothing at all.")
-    _, grads = gradients(model, inputs, places(LENGTH, padding=padding))
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"padding must not make gradients infinite or NaN, but those of {bad} are.")
+    padding[0, length:] = padding[1, :3] = padding[1, LENGTH // 2] = True
+    logits = run(model, inputs, make_tokens(LENGTH, padding=padding))
+    changed = run(model, _changed_at(inputs, padding), make_tokens(LENGTH, padding=padding))
+    require_near(logits[~padding], changed[~padding], "padding must be ignored, but it changes other tokens by {gap}.")
+    require(logits.isfinite().all(), "padding must not make logits infinite or NaN: a query may have no key at all.")
+    _, grads = gradients(model, inputs, make_tokens(LENGTH, padding=padding))
+    require_finite(grads, "padding must not make gradients infinite or NaN, but those of {names} are.")
     if subject.depends_on_length:
         return
-    gap = (logits[:1, :kept] - run(model, inputs[:1, :kept])).abs().max().item()
-    require(gap < TIGHT, f"padding at the end must be as if it were not there, but it changes logits by {gap:.2g}.")
+    message = "padding at the end must change nothing, but it changes logits by {gap}."
+    require_near(logits[:1, :length], run(model, inputs[:1, :length]), message)
 
 
-def documents_are_apart(subject: Subject) -> None:
-    """A document's logits do not depend on another document in the same row: they are those that it has alone.
+def documents_are_independent(subject: Subject) -> None:
+    """The logits of a packed document are those that it has in a row of its own.
 
-    Positions begin anew with each document. Alone is another place where a part counts from the row's beginning.
+    Positions begin anew with each document. Only independence of the other documents is required if a part counts from
+    the row's beginning.
     """
     model, inputs, border = subject.perturbed(), ids(), LENGTH // 3
-    place = torch.arange(LENGTH)[None]
-    document = (place >= border).long().expand(2, -1)
-    position = torch.where(place < border, place, place - border)
-    logits = run(model, inputs, places(LENGTH, document=document, position=position))
+    order = torch.arange(LENGTH)[None]
+    document = (order >= border).long().expand(2, -1)
+    position = torch.where(order < border, order, order - border)
+    logits = run(model, inputs, make_tokens(LENGTH, document=document, position=position))
     for own in (0, 1):
-        changed = _other_where(inputs, document != own)
-        other = run(model, changed, places(LENGTH, document=document, position=position))
-        gap = (logits - other)[document == own].abs().max().item()
-        require(gap < TIGHT, f"packed documents must not see each other, but they do by {gap:.2g}.")
+        changed = _changed_at(inputs, document != own)
+        other = run(model, changed, make_tokens(LENGTH, document=document, position=position))
+        message = "packed documents must be independent, but one changes another by {gap}."
+        require_near(logits[document == own], other[document == own], message)
     if subject.anchored or subject.depends_on_length:
         return
-    alone = run(model, inputs[:, border:], places(LENGTH - border, first_tag=border))
-    gap = (logits[:, border:] - alone).abs().max().item()
-    require(gap < TIGHT, f"a packed document must have the logits that it has alone, but they differ by {gap:.2g}.")
+    alone = run(model, inputs[:, border:], make_tokens(LENGTH - border, first_tag=border))
+    message = "a packed document must have the logits that it has alone, but they differ by {gap}."
+    require_near(logits[:, border:], alone, message)
 
 
-def calls_are_apart(subject: Subject) -> None:
-    """What a model has seen before changes nothing in evaluation: neither lengths nor positions nor padding stay."""
+def calls_are_independent(subject: Subject) -> None:
+    """In evaluation earlier calls change nothing: no length, position or padding is stored."""
     model, inputs = subject.with_model().perturbed(), ids()
     before = run(model, inputs)
     padding = torch.zeros(3, LENGTH + 9, dtype=torch.bool)
     padding[:, -4:] = True
-    run(model, ids(3, LENGTH + 9, seed=1), places(LENGTH + 9, padding=padding))
-    run(model, ids(1, LENGTH // 2, seed=2), places(LENGTH // 2, start=3))
+    run(model, ids(3, LENGTH + 9, seed=1), make_tokens(LENGTH + 9, padding=padding))
+    run(model, ids(1, LENGTH // 2, seed=2), make_tokens(LENGTH // 2, start=3))
     require(
         torch.equal(run(model, inputs), before),
-        "an earlier call must not change a later one: keep nothing of an input in the instance.",
+        "an earlier call must not change a later one: store nothing of an input in the instance.",
     )
 
 
-def instances_are_apart(subject: Subject) -> None:
-    """A model of other settings built and run in between changes nothing: no state outside the instance."""
+def instances_are_independent(subject: Subject) -> None:
+    """Building and running models of other settings changes nothing: no state is shared between instances."""
     model, inputs = subject.perturbed(), ids()
     before = run(model, inputs)
     other = subject.with_model(num_heads=2, head_dim=None)
@@ -103,10 +103,10 @@ def instances_are_apart(subject: Subject) -> None:
         run(disturbing, inputs)
     require(
         torch.equal(run(model, inputs), before),
-        "another instance must not disturb this one: keep no state in the class.",
+        "another instance must not change this one: store no state in the class.",
     )
 
 
-def _other_where(inputs: Tensor, chosen: Tensor) -> Tensor:
-    """Token ids that differ from `inputs` at the chosen places."""
+def _changed_at(inputs: Tensor, chosen: Tensor) -> Tensor:
+    """Token ids that differ from `inputs` at the chosen tokens."""
     return torch.where(chosen, (inputs + 1) % VOCABULARY, inputs)

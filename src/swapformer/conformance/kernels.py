@@ -1,51 +1,165 @@
-"""The law of kernels: how attention is computed changes nothing that is computed."""
+"""Laws about fast computation: kernels, blocks of a band and the cache of generation change no number."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from swapformer.conformance.subject import LENGTH, TIGHT, Subject, gradients, ids, places, require, run
+from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, require, require_near, run
+from swapformer.model.context import Context
+from swapformer.model.generate import Generation, Prompt
+from swapformer.model.normaliser import Normaliser
+from swapformer.model.pattern import Pattern
+from swapformer.model.position import Position
 from swapformer.model.topology import Topology
 from swapformer.options import options
+from swapformer.random import stream
 from swapformer.targets import find
 
-MET_BY_KERNELS = ("kernel", "attention", "score", "normaliser", "pattern", "position", "qk_norm")
-"""Slots whose parts are arguments of a kernel: those are held against every kernel, others against their own."""
+KERNEL_SLOTS = ("kernel", "attention", "score", "normaliser", "pattern", "position", "qk_norm")
+"""Slots whose parts are arguments of a kernel: these are examined with every kernel, others with their own."""
+
+LONG = 80
+"""Tokens of a sequence that blocked kernels divide into several blocks."""
+
+WINDOW = {"_target_": "swapformer.model.pattern.Window", "_partial_": True, "_convert_": "all", "before": 9, "after": 2}
+REFERENCE = {"_target_": "swapformer.model.kernel.Reference", "_partial_": True, "_convert_": "all"}
+BLOCKED = {"_target_": "swapformer.model.kernel.Blocked", "_partial_": True, "_convert_": "all"}
 
 
 def kernel_equals_reference(subject: Subject) -> str | None:
-    """Logits and gradients equal those of the reference kernel, with padding, documents and later places too.
+    """Logits and gradients equal those of the reference kernel, with padding, documents and shifted positions too.
 
-    Every kernel of conf/model/kernel that runs here and takes the part is asked, or that of the configuration where
-    kernels do not meet the part.
+    Examined are all kernels of conf/model/kernel that run on this machine and take the part, or the configuration's own
+    kernel if the part is no argument of kernels.
     """
     if "kernel" not in subject.layers[0].attention().uses:
         return "the attention has no kernel"
     nodes = options("kernel")
     reference = nodes.pop("reference")
-    if subject.slot not in MET_BY_KERNELS or subject.slot == "kernel":
+    if subject.slot not in KERNEL_SLOTS or subject.slot == "kernel":
         nodes = {"its own": subject.config["model"]["kernel"]}
-    slow, asked = subject.with_model(kernel=reference).perturbed(), 0
+    slow, compared = subject.with_model(kernel=reference).perturbed(), 0
     for name, node in nodes.items():
         fast = subject.with_model(kernel=node)
-        here = find(node["_target_"]).accelerator in (None, "cpu")
-        if here and node != reference and not fast.refused:
+        runs_here = find(node["_target_"]).accelerator in (None, "cpu")
+        if runs_here and node != reference and not fast.refused:
             _compare(name, fast.perturbed(), slow, subject.config["model"]["max_len"])
-            asked += 1
-    return None if asked else "it is the reference, or no other kernel takes it here"
+            compared += 1
+    return None if compared else "it is the reference, or no other kernel takes it on this machine"
 
 
 def _compare(name: str, fast: Topology, slow: Topology, max_len: int) -> None:
-    """Raise BrokenLaw where a kernel is not the reference."""
+    """Raise BrokenLaw if a kernel differs from the reference."""
     inputs = ids()
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
     padding[1, LENGTH - 3 :] = padding[0, :2] = True
     document = (torch.arange(LENGTH) >= LENGTH // 3).long()[None]
-    for tokens in (places(), places(padding=padding), places(start=7), places(document=document)):
+    for tokens in (make_tokens(), make_tokens(padding=padding), make_tokens(start=7), make_tokens(document=document)):
         if tokens.extent > max_len:
             continue
-        gap = (run(fast, inputs, tokens) - run(slow, inputs, tokens)).abs().max().item()
-        require(gap < TIGHT, f"kernel {name} must equal the reference, but logits differ by {gap:.2g}.")
-    (_, quick), (_, exact) = (gradients(model, inputs, places(padding=padding)) for model in (fast, slow))
-    worst = max((quick[weight] - exact[weight]).abs().max().item() for weight in exact)
-    require(worst < TIGHT, f"kernel {name} must equal the reference, but gradients differ by {worst:.2g}.")
+        message = f"kernel {name} must equal the reference, but logits differ by {{gap}}."
+        require_near(run(fast, inputs, tokens), run(slow, inputs, tokens), message)
+    (_, quick), (_, exact) = (gradients(model, inputs, make_tokens(padding=padding)) for model in (fast, slow))
+    for weight in exact:
+        message = f"kernel {name} must equal the reference, but gradients of {weight} differ by {{gap}}."
+        require_near(quick[weight], exact[weight], message)
+
+
+def blocks_equal_the_whole(subject: Subject) -> str | None:
+    """A band computed block by block equals the reference: logits and gradients, with padding too.
+
+    This requires patterns that allow nothing beyond the reach that they state, positions whose terms for a block are
+    those of the whole, and normalisers whose weights do not depend on forbidden keys.
+    """
+    if subject.slot not in KERNEL_SLOTS or "kernel" not in subject.layers[0].attention().uses:
+        return "the part is no argument of a kernel"
+    layer = subject.layers[0]
+    _reach(layer.pattern())
+    _terms_of_a_block(next(iter(subject.perturbed().stack.positions.values())), layer.dims.num_heads, subject)  # type: ignore[arg-type]
+    _absent_keys(layer.part("normaliser").double(), layer.dims.num_heads)
+    band = subject if layer.pattern().reach.bounded else subject.with_model(pattern=WINDOW)
+    fast = band if subject.slot == "kernel" else band.with_model(kernel=BLOCKED)
+    if (refusal := fast.layers[0].attention().refuses(fast.layers[0].position())) is not None:
+        return refusal
+    _equal(fast, band.with_model(kernel=REFERENCE))
+    return None
+
+
+def _reach(pattern: Pattern) -> None:
+    tokens, reach = make_tokens(LONG), pattern.reach
+    allowed = pattern.allowed(tokens, tokens)
+    order = torch.arange(LONG)
+    ahead, marked = order[None] - order[:, None], torch.isin(order, torch.tensor(reach.landmarks).long())
+    within = (ahead >= -reach.before) & (ahead <= reach.after) & (ahead % reach.step == 0)
+    beyond = ~(within | marked[:, None] | marked)
+    require(
+        not (beyond if allowed is None else allowed & beyond).any(),
+        f"a pattern must allow nothing beyond its stated reach, {reach}, but it does: state a wider `reach`.",
+    )
+
+
+def _terms_of_a_block(position: Position, heads: int, subject: Subject) -> None:
+    queries, keys = slice(8, 12), slice(1, 6)
+    tokens = make_tokens()
+    whole = Context(tokens, tokens, dtype=torch.float64)
+    block, pick = whole.at(queries, keys), (..., queries, keys)
+    if (bias := position.bias(whole)) is not None:
+        own: Any = position.bias(block)
+        same = torch.allclose(own, bias.expand(-1, -1, LENGTH, LENGTH)[pick], rtol=0, atol=1e-10)
+        require(
+            same, "a bias for some queries and keys must be that part of the whole: read `context`, not the length."
+        )
+    q, k = torch.randn(
+        2, 1, heads, LENGTH, subject.layers[0].dims.head_dim, generator=stream("block"), dtype=torch.float64
+    )
+    if (scores := position.scores(q, k, whole)) is not None:
+        own = position.scores(q[:, :, queries], k[:, :, keys], block)
+        same = torch.allclose(own, scores.expand(-1, -1, LENGTH, LENGTH)[pick], rtol=0, atol=1e-10)
+        require(
+            same == position.pairwise,
+            f"pairwise={position.pairwise} is stated, but scores for some queries and keys are "
+            f"{'those' if same else 'not those'} of the whole.",
+        )
+
+
+def _absent_keys(normaliser: Normaliser, heads: int) -> None:
+    logits = torch.randn(2, heads, 3, 9, generator=stream("absent"), dtype=torch.float64)
+    with torch.no_grad():
+        alone = normaliser(logits[..., :4])
+        logits[..., 4:] = float("-inf")
+        gap = (normaliser(logits)[..., :4] - alone).abs().max().item()
+    require(gap < 1e-12, f"weights must not depend on forbidden keys, but they change by {gap:.2g} without them.")
+
+
+def _equal(fast: Subject, slow: Subject) -> None:
+    inputs, padding = ids(2, LONG), torch.zeros(2, LONG, dtype=torch.bool)
+    padding[0, :3] = padding[1, -40:] = True
+    for tokens in (make_tokens(LONG), make_tokens(LONG, padding=padding)):
+        message = "a band from its blocks must equal the reference, but logits differ by {gap}."
+        require_near(run(fast.perturbed(), inputs, tokens), run(slow.perturbed(), inputs, tokens), message)
+    (_, quick), (_, exact) = (gradients(subject.perturbed(), inputs) for subject in (fast, slow))
+    for name in exact:
+        message = f"a band from its blocks must equal the reference, but gradients of {name} differ by {{gap}}."
+        require_near(quick[name], exact[name], message)
+
+
+def cache_changes_nothing(subject: Subject) -> str | None:
+    """Logits of tokens that are read one after the other, with a cache, are those of reading them at once."""
+    model = subject.perturbed()
+    if not model.stack.can_cache:
+        return "its parts cannot cache tokens, so each symbol is generated from the whole sequence"
+    if model.stack.tags:
+        return "its pattern reads tags, which generated tokens do not have"
+    if model.reads_source:
+        return "the cache of a source is tested elsewhere"
+    inputs, prompt = ids(), LENGTH // 2
+    generation = Generation(model, Prompt(inputs[:, :prompt]))
+    logits = []
+    for index in range(prompt, LENGTH):
+        logits.append(generation.logits())
+        generation.append(inputs[:, index])
+    message = "generating with a cache must equal reading at once, but logits differ by {gap}."
+    require_near(torch.stack(logits, 1), run(model, inputs)[:, prompt - 1 : -1], message)
+    return None

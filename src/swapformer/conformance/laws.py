@@ -1,4 +1,4 @@
-"""The laws. Each raises BrokenLaw, or returns a reason why it does not apply, or None when it holds."""
+"""The table of laws, and the examination of a configuration by all of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swapformer.conformance.bands import blocks_are_enough
-from swapformer.conformance.caching import cache_changes_nothing
 from swapformer.conformance.causality import (
     causality,
     encodings_see_positions,
@@ -19,112 +17,115 @@ from swapformer.conformance.causality import (
 from swapformer.conformance.effects import beyond_max_len, does_something, used_parts_matter
 from swapformer.conformance.facts import facts_hold
 from swapformer.conformance.isolation import (
-    calls_are_apart,
-    documents_are_apart,
-    instances_are_apart,
-    padding_is_invisible,
-    rows_are_apart,
+    calls_are_independent,
+    documents_are_independent,
+    instances_are_independent,
+    padding_is_ignored,
+    rows_are_independent,
 )
-from swapformer.conformance.kernels import kernel_equals_reference
+from swapformer.conformance.kernels import blocks_equal_the_whole, cache_changes_nothing, kernel_equals_reference
 from swapformer.conformance.numerics import (
     autocast_is_near,
-    builds,
+    builds_are_reproducible,
+    evaluation_is_deterministic,
+    every_parameter_has_a_gradient,
     gradients_are_derivatives,
-    gradients_everywhere,
-    half_the_digits,
+    logits_are_finite,
+    low_precision_is_near,
     runs,
+    training_steps_are_repeatable,
 )
-from swapformer.conformance.randomness import evaluation_is_exact, reproducible, reseeding
-from swapformer.conformance.settings import no_dead_knob, words_are_known
+from swapformer.conformance.settings import choices_are_declared, no_dead_knob
 from swapformer.conformance.signature import is_a_part
 from swapformer.conformance.subject import BrokenLaw, Subject
 
 Law = Callable[[Subject], str | None]
+"""A law returns None if it holds or the reason why it does not apply, and raises BrokenLaw otherwise."""
 
 LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
         is_a_part,
         runs,
-        builds,
-        evaluation_is_exact,
-        reproducible,
-        reseeding,
+        logits_are_finite,
+        evaluation_is_deterministic,
+        builds_are_reproducible,
+        training_steps_are_repeatable,
         causality,
         encodings_see_positions,
         shift_invariance,
         permutation_equivariance,
-        rows_are_apart,
-        padding_is_invisible,
-        documents_are_apart,
-        calls_are_apart,
-        instances_are_apart,
-        half_the_digits,
+        rows_are_independent,
+        padding_is_ignored,
+        documents_are_independent,
+        calls_are_independent,
+        instances_are_independent,
+        low_precision_is_near,
         autocast_is_near,
-        gradients_everywhere,
+        every_parameter_has_a_gradient,
         gradients_are_derivatives,
         kernel_equals_reference,
-        blocks_are_enough,
+        blocks_equal_the_whole,
         cache_changes_nothing,
         beyond_max_len,
         does_something,
         used_parts_matter,
         facts_hold,
         no_dead_knob,
-        words_are_known,
+        choices_are_declared,
     )
 }
 
 
 FIRST = ("is_a_part", "runs")
-"""Where one of these is broken, no other law can be asked."""
+"""Laws without which no other law can be examined."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How one law fared: `holds` is None where it does not apply."""
+class LawVerdict:
+    """Whether one law holds; `holds` is None if it does not apply, and the message says why."""
 
     law: str
     holds: bool | None
     message: str
 
 
-def examine(config: Mapping[str, Any], slot: str) -> list[Verdict]:
-    """Hold a configuration to every law.
+def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
+    """Examine a configuration by every law.
 
     Args:
         config: resolved configuration with small sizes.
-        slot: the slot whose part is in question.
+        slot: the slot whose part is examined.
     """
-    subject = Subject.fitting(config, slot)
-    if (elsewhere := _elsewhere(subject)) is not None:
-        return [Verdict(name, None, elsewhere) for name in LAWS]
-    verdicts: list[Verdict] = []
+    subject = Subject.of(config, slot)
+    if (reason := _unavailable(subject)) is not None:
+        return [LawVerdict(name, None, reason) for name in LAWS]
+    verdicts: list[LawVerdict] = []
     for name, law in LAWS.items():
         failed = next((verdict.law for verdict in verdicts if verdict.holds is False), None)
         if failed in FIRST:
-            verdicts.append(Verdict(name, None, f"not asked, since {failed} is broken"))
+            verdicts.append(LawVerdict(name, None, f"not examined, since {failed} is broken"))
             continue
         try:
             reason = law(subject)
-            verdicts.append(Verdict(name, True if reason is None else None, reason or ""))
+            verdicts.append(LawVerdict(name, True if reason is None else None, reason or ""))
         except BrokenLaw as broken:
-            verdicts.append(Verdict(name, False, str(broken)))
+            verdicts.append(LawVerdict(name, False, str(broken)))
         except Exception as error:
-            verdicts.append(Verdict(name, False, _told(error)))
+            verdicts.append(LawVerdict(name, False, _unexpected(error)))
     return verdicts
 
 
-def _elsewhere(subject: Subject) -> str | None:
-    """Why the subject cannot be examined here; what cannot be made at all is for the laws to say."""
+def _unavailable(subject: Subject) -> str | None:
+    """Why the subject cannot be examined on this machine; one that cannot be made at all breaks a law."""
     try:
-        return subject.elsewhere
+        return subject.unavailable
     except Exception:
         return None
 
 
-def _told(error: Exception) -> str:
-    """An error that no law foresees: what it says, and which line raised it."""
+def _unexpected(error: Exception) -> str:
+    """The message for an error that no law foresees, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}, line {frame.lineno}"
-    return f"{type(error).__name__} where nothing should be raised ({place}): {error}"
+    line = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"{type(error).__name__} where nothing should be raised ({line}): {error}"

@@ -1,4 +1,4 @@
-"""Laws about numbers: shapes, finiteness, precision, and gradients that are derivatives."""
+"""Laws about numbers: shapes, finiteness, precision, gradients that are derivatives, and reproducible randomness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import copy
 import torch
 from torch import Tensor
 
-from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, gradients, ids, loss_of, require, run
+from swapformer.conformance.subject import (
+    LENGTH,
+    VOCABULARY,
+    Subject,
+    gradients,
+    ids,
+    loss_of,
+    require,
+    require_finite,
+    require_near,
+    run,
+)
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 
@@ -16,11 +27,11 @@ STEP = 1e-7
 
 
 def runs(subject: Subject) -> None:
-    """A model with the part can be built, read and trained."""
+    """A model with the part can be built, run and differentiated."""
     gradients(subject.perturbed(), ids())
 
 
-def builds(subject: Subject) -> None:
+def logits_are_finite(subject: Subject) -> None:
     """Logits have shape [B, T, V] and everything is finite, gradients too."""
     model, inputs = subject.perturbed(), ids()
     logits = run(model, inputs)
@@ -30,11 +41,10 @@ def builds(subject: Subject) -> None:
     )
     require(logits.isfinite().all(), "logits must be finite; look for a division or a logarithm without a floor.")
     _, grads = gradients(model, inputs)
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"gradients must be finite, but those of {bad} are not.")
+    require_finite(grads, "gradients must be finite, but those of {names} are not.")
 
 
-def half_the_digits(subject: Subject) -> None:
+def low_precision_is_near(subject: Subject) -> None:
     """Logits in float32 are those in float64 to float32's precision, and those in bfloat16 are finite and near."""
     model, inputs = copy.deepcopy(subject.perturbed()), ids()
     exact = run(model, inputs)
@@ -52,49 +62,88 @@ def autocast_is_near(subject: Subject) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _near("autocast", run(model, inputs), exact)
         _, grads = gradients(model, inputs)
-    bad = [name for name, grad in grads.items() if not grad.isfinite().all()]
-    require(not bad, f"gradients must be finite under autocast, but those of {bad} are not.")
+    require_finite(grads, "gradients must be finite under autocast, but those of {names} are not.")
     narrow = [name for name, grad in grads.items() if grad.dtype != torch.float32]
     require(not narrow, f"gradients of float32 weights must be float32 under autocast, but those of {narrow} are not.")
 
 
-def gradients_everywhere(subject: Subject) -> None:
+def every_parameter_has_a_gradient(subject: Subject) -> None:
     """Every parameter gets a gradient that is not zero."""
     model = subject.perturbed()
     _, grads = gradients(model, ids())
     without = [name for name, _ in model.named_parameters() if name not in grads or not grads[name].any()]
-    require(not without, f"every parameter must get a gradient, but {without} get none: they are never used.")
+    require(not without, f"every parameter must get a gradient, but {without} get none: they are unused.")
 
 
 def gradients_are_derivatives(subject: Subject) -> None:
     """Along a random direction of all weights the training loss changes as its gradient says, to five digits.
 
-    A second direction decides where the first one meets a jump, such as another choice of the largest ones.
+    A second direction decides if the first one crosses a jump, such as another choice of the top k.
     """
     model, inputs = copy.deepcopy(subject.perturbed()).train(), ids()
     torch.manual_seed(0)
     _, grads = gradients(model, inputs)
-    found = []
+    gaps = []
     for number in range(2):
         directions = {
             name: torch.randn(grad.shape, generator=stream("direction", number, name), dtype=torch.float64)
             for name, grad in grads.items()
         }
-        told = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
+        expected = sum(float((grads[name] * direction).sum()) for name, direction in directions.items())
         size = sum(float(grad.square().sum()) for grad in grads.values()) ** 0.5
-        seen = _quotient(model, inputs, directions)
-        if abs(seen - told) <= 1e-5 * size:
+        found = _quotient(model, inputs, directions)
+        if abs(found - expected) <= 1e-5 * size:
             return
-        found.append((seen, told))
-    seen, told = found[0]
-    require(False, f"the loss must change as its gradient says, by {told:.8g}, but it does by {seen:.8g}.")
+        gaps.append((found, expected))
+    found, expected = gaps[0]
+    require(False, f"the loss must change as its gradient says, by {expected:.8g}, but it does by {found:.8g}.")
+
+
+def evaluation_is_deterministic(subject: Subject) -> None:
+    """In evaluation a model draws nothing: dropout is off, and two runs are bit-equal."""
+    model, inputs = subject.perturbed(), ids()
+    once = run(model, inputs)
+    require(torch.equal(run(model, inputs), once), "two evaluations must be bit-equal: something draws at random.")
+    dropped = run(subject.with_model(dropout=0.5).perturbed(), inputs)
+    require_near(dropped, once, "dropout must be off in evaluation, but it changes logits by {gap}.")
+
+
+def builds_are_reproducible(subject: Subject) -> None:
+    """Two builds are bit-equal whatever happened in between, and another seed gives other weights."""
+    first = subject.build().state_dict()
+    torch.rand(3)
+    second = subject.build().state_dict()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    require(
+        not different, f"two builds must be bit-equal, but {different} differ: draw weights through the leaves only."
+    )
+    other = Subject({**subject.config, "seed": subject.config["seed"] + 1}, subject.slot).build().state_dict()
+    require(any(not torch.equal(first[name], other[name]) for name in first), "another seed must give other weights.")
+
+
+def training_steps_are_repeatable(subject: Subject) -> None:
+    """After the same `torch.manual_seed` a training step is bit-equal, so that a resumed run repeats itself."""
+    dropped = subject.with_model(dropout=0.3)
+    model, inputs = (subject.with_model() if dropped.refused else dropped).perturbed().train(), ids()
+    steps = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        steps.append(gradients(model, inputs))
+        torch.rand(3)
+    (loss, grads), (again, repeated) = steps
+    different = [name for name, grad in grads.items() if not torch.equal(grad, repeated[name])]
+    require(
+        torch.equal(loss, again) and not different,
+        "a training step must be bit-equal after the same torch.manual_seed, but it is not: draw with torch, from its "
+        "global generator or from a stream of the part's own that does not move.",
+    )
 
 
 def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:
     """(loss at w + STEP·d − loss at w − STEP·d) / (2·STEP), with the same randomness; the weights stay."""
     losses = []
     for sign in (1, -1):
-        kept = copy.deepcopy(model.state_dict())
+        before = copy.deepcopy(model.state_dict())
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name in directions:
@@ -102,7 +151,7 @@ def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) ->
         torch.manual_seed(0)
         with torch.no_grad():
             losses.append(float(loss_of(model, inputs)))
-        model.load_state_dict(kept)
+        model.load_state_dict(before)
     return (losses[0] - losses[1]) / (2 * STEP)
 
 

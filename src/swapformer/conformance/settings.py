@@ -1,4 +1,4 @@
-"""Laws about settings: each changes something that can be seen, and a word that nobody knows is refused."""
+"""Laws about settings: each has an effect, and unknown words are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swapformer.conformance.subject import Subject, refusal, require
 from swapformer.targets import find
 
 UNKNOWN = "no_such_word"
-"""A word that no part takes for a choice."""
+"""A word that is no choice of any part."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Knob:
     """One setting of a part, or of a part within it.
 
     Attributes:
-        path: the way to it from the part's own settings.
-        value: what it is set to.
-        choices: the words that its class declares for it, in `choices`; none for numbers and free words.
+        path: the keys and indices that lead to it from the part's own settings.
+        value: its present value.
+        choices: the words that its class declares for it in `choices`; none for numbers and free words.
     """
 
     path: tuple[str | int, ...]
@@ -49,43 +49,43 @@ class Knob:
         else:
             yield from (value * 1.5, value / 2, value + 0.25)
 
-    def turned(self, subject: Subject, other: Any) -> Subject:
+    def set_to(self, subject: Subject, other: Any) -> Subject:
         """The subject with this setting changed."""
         changed = copy.deepcopy(dict(subject.node))
         holder: Any = changed
         for step in self.path[:-1]:
             holder = holder[step]
         holder[self.path[-1]] = other
-        return subject.changed(**{str(self.path[0]): changed[str(self.path[0])]})
+        return subject.with_settings(**{str(self.path[0]): changed[str(self.path[0])]})
 
 
 def no_dead_knob(subject: Subject) -> str | None:
-    """Every number, presence and word in the part's settings changes something in some condition.
+    """Every number, flag and word in the part's settings changes something in some condition.
 
-    What is looked at: output, loss, gradients, and for kernels the operations by which they compute.
+    Compared are output, loss, gradients, and for kernels the operations.
     """
     knobs = list(knobs_of(subject))
     for knob in knobs:
         require(
-            any(differ(subject, knob.turned(subject, other)) for other in knob.alternatives()),
+            any(differ(subject, knob.set_to(subject, other)) for other in knob.alternatives()),
             f"`{knob.name}` must change something, but no value other than {knob.value} changed output, loss or "
             "gradient.",
         )
     return None if knobs else "the part has no settings"
 
 
-def words_are_known(subject: Subject) -> str | None:
-    """Of a word's declared `choices` each is accepted, and any other word is refused by an error that names them."""
+def choices_are_declared(subject: Subject) -> str | None:
+    """Each of a setting's declared `choices` is accepted, and other words are refused by an error that names them."""
     words = [knob for knob in knobs_of(subject) if isinstance(knob.value, str)]
     for knob in words:
-        unknown = refusal(knob.turned(subject, UNKNOWN))
+        unknown = refusal(knob.set_to(subject, UNKNOWN))
         require(
             bool(knob.choices) == (unknown is not None),
             f"`{knob.name}` takes {'any word' if unknown is None else 'some words only'}, but its class declares "
             f"{'choices = ' + str(tuple(knob.choices)) if knob.choices else 'no choices'}: refuse what is not among "
             "them, and declare `choices = {setting: words}`.",
         )
-        refused = [word for word in knob.choices if refusal(knob.turned(subject, word)) is not None]
+        refused = [word for word in knob.choices if refusal(knob.set_to(subject, word)) is not None]
         require(not refused, f"`{knob.name}` must accept each of its choices, but refuses {', '.join(refused)}.")
         unnamed = [word for word in knob.choices if word not in str(unknown)]
         require(not unnamed, f"the error about an unknown `{knob.name}` must name all choices, but not {unnamed}.")
@@ -96,19 +96,19 @@ def variants(subject: Subject) -> Iterator[Subject]:
     """The subject with each of its part's settings changed in turn to another value that the part accepts."""
     for knob in knobs_of(subject):
         for other in knob.alternatives():
-            changed = knob.turned(subject, other)
+            changed = knob.set_to(subject, other)
             if refusal(changed) is None:
                 yield changed
                 break
 
 
 def knobs_of(subject: Subject) -> Iterator[Knob]:
-    """Every number, presence, word and empty list in the part's settings, those of parts within it too."""
+    """Every number, flag, word and empty list in the part's settings, those of parts within it too."""
     return _knobs(subject.node, (), None)
 
 
 def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]:
-    """The settings below a node, the innermost class around which is `owner`."""
+    """The settings below a node; `owner` is the innermost class around it."""
     if isinstance(node, Mapping):
         owner = find(node["_target_"]) if "_target_" in node else owner
         for name, value in node.items():

@@ -1,4 +1,4 @@
-"""The model under examination, in float64 and small enough to examine quickly."""
+"""The configuration under examination, its small models in float64, and their inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import MAIN
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.options import takes_list
 from swapformer.random import stream
 from swapformer.targets import find
@@ -35,7 +34,7 @@ CAUSAL = {"_target_": "swapformer.model.pattern.Causal", "_partial_": True, "_co
 
 
 class BrokenLaw(AssertionError):
-    """A law that does not hold: says what was expected, what was seen and where to look."""
+    """A law does not hold; the message says what was expected, what was found and where to look."""
 
 
 def require(holds: bool | Tensor, message: str) -> None:
@@ -44,13 +43,25 @@ def require(holds: bool | Tensor, message: str) -> None:
         raise BrokenLaw(message)
 
 
+def require_near(found: Tensor, expected: Tensor, message: str) -> None:
+    """Raise BrokenLaw unless two tensors agree up to rounding; `{gap}` in the message is their largest difference."""
+    gap = (found - expected).abs().max().item()
+    require(gap < TIGHT, message.format(gap=f"{gap:.2g}"))
+
+
+def require_finite(gradients: Mapping[str, Tensor], message: str) -> None:
+    """Raise BrokenLaw unless all gradients are finite; `{names}` in the message are the parameters of the others."""
+    names = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
+    require(not names, message.format(names=names))
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A resolved configuration whose slot `slot` is examined.
+    """A resolved configuration, of which the part in one slot is examined.
 
     Attributes:
         config: the configuration; only its `model` and `seed` matter here.
-        slot: the slot in question.
+        slot: the slot of the part that is examined.
     """
 
     config: Mapping[str, Any]
@@ -58,16 +69,14 @@ class Subject:
     _memo: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def fitting(cls, config: Mapping[str, Any], slot: str) -> Subject:
-        """The subject among companions that its part can work with: an attention that states that it is not causal-safe
-        has the full pattern, the only one that it takes.
-        """
+    def of(cls, config: Mapping[str, Any], slot: str) -> Subject:
+        """The subject with the full pattern if its part is an attention that takes no causal one."""
         subject = cls(config, slot)
         if not config["model"][slot]:  # no extension
             return subject
         return subject if getattr(subject.part, "causal_safe", True) else subject.with_model(pattern=FULL)
 
-    def changed(self, **settings: Any) -> Subject:
+    def with_settings(self, **settings: Any) -> Subject:
         """The same subject with some settings of its part changed."""
         config = copy.deepcopy(dict(self.config))
         subject = Subject(config, self.slot)
@@ -80,28 +89,28 @@ class Subject:
 
     @property
     def node(self) -> dict[str, Any]:
-        """The settings of the part in question; of several in one slot, those of the last."""
+        """The settings of the part that is examined; of several in one slot, those of the last."""
         node: dict[str, Any] = self.config["model"][self.slot]
         return next(reversed(node.values())) if takes_list(self.slot) else node
 
     @property
     def part(self) -> Any:
-        """The class of the part in question."""
+        """The class of the part that is examined."""
         return find(self.node["_target_"])
 
     def build(self) -> Topology:
-        """The model as a trial would start it, in float64."""
+        """The model as a trial starts it, in float64."""
         return build_model(self.config, VOCABULARY).double()
 
     def perturbed(self) -> Topology:
-        """The model with wide weights, so that branches that start at zero take part. Evaluation mode.
+        """The model with noise on its weights, so that branches that start at zero count too; in evaluation mode.
 
-        One model for all laws: a law that changes it takes a copy.
+        All laws share this model: a law that changes it takes a copy.
         """
         return self.once("perturbed", lambda: self._perturb(self.build()))
 
     def once(self, name: str, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made once for each name."""
+        """The value of `make`, made once for each name."""
         if name not in self._memo:
             self._memo[name] = make()
         made: Made = self._memo[name]
@@ -129,12 +138,12 @@ class Subject:
 
     @property
     def refused(self) -> bool:
-        """Whether some attention says that it cannot work with its position, kernel or dropout."""
+        """Whether some attention refuses its position, kernel or dropout."""
         return any(layer.attention().refuses(layer.position()) is not None for layer in self.layers)
 
     @property
     def sees_order(self) -> bool:
-        """Whether some attention states that it knows the order by itself."""
+        """Whether some attention states that it depends on the order by itself."""
         return any(layer.attention().sees_order for layer in self.layers)
 
     @property
@@ -144,24 +153,24 @@ class Subject:
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether what becomes of a place may depend on how long the row is: on what would come behind it."""
+        """Whether the logits of a token may depend on the length of the row."""
         by_blocks = self.anchored and (self.sees_order or not self.causal)
         return by_blocks or any(position.depends_on_length for position in self.positions)
 
     @property
-    def elsewhere(self) -> str | None:
-        """Why the subject cannot be examined here, on a CPU in float64; None if it can."""
+    def unavailable(self) -> str | None:
+        """Why the subject cannot be examined on a CPU in float64; None if it can."""
         needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
-        return "its kernel needs a GPU, where its own tests hold it to the reference" if "gpu" in needs else None
+        return "its kernel needs a GPU, where its own tests compare it with the reference" if "gpu" in needs else None
 
     @property
     def causal(self) -> bool:
-        """Whether every layer's pattern states that no place sees a later one."""
+        """Whether every layer's pattern states that no query may attend to a later key."""
         return all(layer.pattern().causal for layer in self.layers)
 
 
 def refusal(subject: Subject) -> ValueError | None:
-    """What some part says against the subject's settings; None if they can be built."""
+    """The error by which some part refuses the subject's settings; None if they can be built."""
     try:
         subject.perturbed()
     except ValueError as error:
@@ -170,7 +179,7 @@ def refusal(subject: Subject) -> ValueError | None:
 
 
 class _Channels(Mapping[str, Tensor]):
-    """Every tag that a pattern may ask for, [1, T]: small random numbers by the tag's name and the place."""
+    """A channel [1, T] for every tag that a pattern reads: small random numbers by name and position."""
 
     def __init__(self, first: int, length: int) -> None:
         self._first, self._length = first, length
@@ -185,8 +194,8 @@ class _Channels(Mapping[str, Tensor]):
         return 0
 
 
-def places(length: int = LENGTH, *, first_tag: int = 0, **given: Any) -> Tokens:
-    """`Tokens.of` with every tag, the first of them that of place `first_tag`."""
+def make_tokens(length: int = LENGTH, *, first_tag: int = 0, **given: Any) -> Tokens:
+    """`Tokens.of` with every tag; the values of tags are those of positions from `first_tag` on."""
     return Tokens.of(length, tags=_Channels(first_tag, length), **given)
 
 
@@ -196,9 +205,9 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
 
 
 def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
-    """Logits; a topology that reads a source gets one of its own, of another length, whatever the inputs."""
+    """Logits; a topology that reads a source gets a fixed one of another length than the inputs."""
     source = ids(len(inputs), LENGTH // 2, seed=1) if model.reads_source else None
-    out: Tensor = model(inputs, tokens or places(inputs.shape[1]), source, places(LENGTH // 2))
+    out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), source, make_tokens(LENGTH // 2))
     return out
 
 
@@ -209,7 +218,7 @@ def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor
 
 
 def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
-    """Next-token loss, with what the parts want beside it."""
+    """Next-token loss, with early answers and the auxiliary losses of parts."""
     logits = answer(model, inputs, tokens)
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     for early in model.take_early_answers():

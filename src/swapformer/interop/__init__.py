@@ -1,4 +1,4 @@
-"""Checkpoints that come from other libraries and go to them: Hugging Face `transformers`' GPT-2 and Llama."""
+"""Import and export of checkpoints of Hugging Face `transformers`: GPT-2, BERT and Llama."""
 
 from swapformer.interop.checkpoint import FORMATS as FORMATS
 from swapformer.interop.checkpoint import Checkpoint as Checkpoint

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018, arXiv:1810.04805) as Hugging Face `transformers` keeps it."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805) in the format of Hugging Face `transformers`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _with_next(config: Config) -> Mapping[str, Readout]:
     return {**symbols(config), NEXT: Readout(2, "classes", "sequence")}
 
 
-def _classes(per: Literal["place", "sequence"]) -> Callable[[Config], Mapping[str, Readout]]:
+def _classes(per: Literal["position", "sequence"]) -> Callable[[Config], Mapping[str, Readout]]:
     def readouts(config: Config) -> Mapping[str, Readout]:
         return {MAIN: Readout(len(config.get("id2label") or range(2)), "classes", per)}
 
@@ -75,12 +75,12 @@ BERT = Format(
         Variant("BertForMaskedLM", tuple(_SYMBOLS)),
         Variant("BertForSequenceClassification", (*_POOLER, *module("classifier", "head")),
                 _classes("sequence"), _labels),
-        Variant("BertForTokenClassification", tuple(module("classifier", "head")), _classes("place"), _labels),
+        Variant("BertForTokenClassification", tuple(module("classifier", "head")), _classes("position"), _labels),
         Variant("BertModel", tuple(_POOLER), _with_next),
         Variant("BertModel", ()),
     ),
     prefix="bert.",
-    beside=("cls.", "classifier."),
+    unprefixed=("cls.", "classifier."),
     renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     ignored=(r"bert\.embeddings\.position_ids",),
     filled=(Role.BIAS, Role.SEGMENT_EMBEDDING),

@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face `transformers`: theirs as a model of ours, and a model of ours as theirs."""
+"""Import and export of whole checkpoints of Hugging Face `transformers`: configuration and weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.interface import Interface
 from swapformer.interop import files
 from swapformer.interop.bert import BERT
-from swapformer.interop.expression import composed, expressed
+from swapformer.interop.expression import composed, express
 from swapformer.interop.format import Format, Variant
 from swapformer.interop.gpt2 import GPT2
 from swapformer.interop.llama import LLAMA
@@ -23,7 +23,7 @@ from swapformer.interop.rules import Shapes, Weights, for_layers, read, write
 from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.training.assemble import build_plan, factory
-from swapformer.training.parameter_selection import readout
+from swapformer.training.parameter_selection import readout_parameters
 
 FORMATS = {format.name: format for format in (GPT2, BERT, LLAMA)}
 """The formats by name."""
@@ -31,15 +31,15 @@ FORMATS = {format.name: format for format in (GPT2, BERT, LLAMA)}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model from outside.
+    """A model that was read from a checkpoint.
 
     Attributes:
-        architecture: what their library calls it.
-        overrides: what makes the same model here.
-        interface: what goes in and what comes out.
-        weights: by our names.
-        readout: the names of those behind the layers.
-        notes: what its user should know.
+        architecture: its name in the other library.
+        overrides: the overrides that make the same model here.
+        interface: its inputs and answers.
+        weights: its weights by our names.
+        readout: the names of the weights after the last layer.
+        notes: remarks for the user.
     """
 
     architecture: str
@@ -54,8 +54,8 @@ def load(directory: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
-        UsageError: if it is none, of no known format, asks for what swapformer does not have, or its weights do not
-            fit its configuration.
+        UsageError: if it is no checkpoint, of no known format, requires a feature that swapformer lacks, or its weights
+            do not fit its configuration.
     """
     config = files.read_config(directory)
     kind = config.get("model_type")
@@ -65,7 +65,7 @@ def load(directory: Path) -> Checkpoint:
         raise UsageError(f"vocab_size of config.json must be a whole number, but it is {config.get('vocab_size')!r}")
     format = FORMATS[kind]
     overrides = format.overrides(config)
-    theirs = dict(_named(format, files.read_weights(directory)))
+    theirs = dict(_full_names(format, files.read_weights(directory)))
     variant = _variant_of(format, theirs)
     interface, ours = format.interface(config, variant), composed(overrides)
     model = _empty(ours, interface)
@@ -75,28 +75,28 @@ def load(directory: Path) -> Checkpoint:
     unknown = format.unknown(config)
     notes = (f"keys of config.json that were not read: {', '.join(unknown)}",) if unknown else ()
     weights = read(rules, theirs, shapes)
-    behind = frozenset(name for name in readout(model) if name in weights)
-    return Checkpoint(variant.architecture, tuple(overrides), interface, weights, behind, notes)
+    readout_names = frozenset(name for name in readout_parameters(model) if name in weights)
+    return Checkpoint(variant.architecture, tuple(overrides), interface, weights, readout_names, notes)
 
 
 def save(config: Mapping[str, Any], weights: Weights, directory: Path, name: str) -> tuple[str, ...]:
-    """Write a model of ours as a checkpoint, and return what its user should know.
+    """Write one of our models as a checkpoint, and return remarks for the user.
 
     Args:
         config: the resolved configuration of its trial.
-        weights: by our names.
-        directory: where to, made if it is not there.
-        name: of the format.
+        weights: the weights by our names.
+        directory: the destination, made if it does not exist.
+        name: name of the format.
 
     Raises:
-        UsageError: if the format cannot express the model, naming what it lacks.
+        UsageError: if the format cannot express the model, with the settings that it lacks.
     """
     if name not in FORMATS:
         raise UsageError(f"no format {name!r}{suggest(name, FORMATS)}")
     format, shapes = FORMATS[name], {key: weight.shape for key, weight in weights.items()}
-    theirs, reference, lacks = expressed(format, config["model"], shapes)
+    theirs, reference, lacks = express(format, config["model"], shapes)
     if lacks:
-        others = [other.name for other in FORMATS.values() if not expressed(other, config["model"], shapes)[2]]
+        others = [other.name for other in FORMATS.values() if not express(other, config["model"], shapes)[2]]
         hint = f"; {' and '.join(others)} can" if others else ""
         raise UsageError(f"the format {name} cannot express this model: {'; '.join(lacks)}{hint}")
     variant = _variant_for(format, shapes)
@@ -114,11 +114,11 @@ def save(config: Mapping[str, Any], weights: Weights, directory: Path, name: str
     return (f"written as {variant.architecture}", *notes)
 
 
-def _named(format: Format, weights: Weights) -> Iterator[tuple[str, Tensor]]:
-    """Weights under the names of a model with its head, without what is no parameter."""
+def _full_names(format: Format, weights: Weights) -> Iterator[tuple[str, Tensor]]:
+    """Weights under the names of a model with its head, without tensors that are no parameters."""
     bare = not any(name.startswith(format.prefix) for name in weights)
     for name, tensor in weights.items():
-        full = f"{format.prefix}{name}" if bare and not name.startswith(format.beside) else name
+        full = f"{format.prefix}{name}" if bare and not name.startswith(format.unprefixed) else name
         for old, new in format.renamed.items():
             full = full.replace(old, new)
         if not any(re.fullmatch(pattern, full) for pattern in format.ignored):
@@ -126,40 +126,40 @@ def _named(format: Format, weights: Weights) -> Iterator[tuple[str, Tensor]]:
 
 
 def _variant_of(format: Format, theirs: Weights) -> Variant:
-    """The variant that fits a file best: of its tensors, most are there and fewest missing."""
+    """The variant that fits a file best: most of its tensors are there, and fewest are missing."""
 
     def fit(variant: Variant) -> int:
-        there = [any(name in theirs for name in rule.names) for rule in variant.rules if _required(rule.ours)]
-        return 2 * sum(there) - len(there)
+        present = [any(name in theirs for name in rule.names) for rule in variant.rules if _required(rule.ours)]
+        return 2 * sum(present) - len(present)
 
     return max(format.variants, key=fit)
 
 
 def _variant_for(format: Format, ours: Shapes) -> Variant:
-    """The variant that has a place for all that stands behind our layers.
+    """The variant that has all of our weights after the last layer.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: if no variant has them.
     """
-    known = {name.split(".")[0] for rule in format.rules for name in rule.ours}
-    behind = {name for name in ours if name.split(".")[0] not in known}
+    of_layers = {name.split(".")[0] for rule in format.rules for name in rule.ours}
+    after = {name for name in ours if name.split(".")[0] not in of_layers}
     for variant in format.variants:
-        held = {name for rule in variant.rules for name in rule.ours}
-        if behind <= held and all(name in behind for name in held if _required((name,))):
+        known = {name for rule in variant.rules for name in rule.ours}
+        if after <= known and all(name in after for name in known if _required((name,))):
             return variant
     raise UsageError(
-        f"the format {format.name} has no place for {', '.join(sorted(behind))}; it knows "
+        f"the format {format.name} has no tensor for {', '.join(sorted(after))}; it knows "
         f"{', '.join(variant.architecture for variant in format.variants)}"
     )
 
 
 def _required(ours: Sequence[str]) -> bool:
-    """Whether every model that has a variant's readout has these; a matrix for symbols may be the embedding table."""
+    """Whether every model of a variant has these weights; a matrix for symbols may be the embedding table."""
     return "head.weight" not in ours
 
 
 def _empty(config: Mapping[str, Any], interface: Interface) -> Topology:
-    """The model of a configuration, without memory."""
+    """The model of a configuration on the meta device, without memory."""
     try:
         with torch.device("meta"):
             model: Topology = factory(config["model"]["topology"])(build_plan(config, interface))

@@ -1,4 +1,4 @@
-"""What a format can say of a model: the nearest model that it knows, and how ours differs from it."""
+"""The nearest model that a checkpoint format can express, and how one of our models differs from it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNREAD = (
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration that overrides make; the task, which must be some, says nothing of the model."""
+    """The configuration that overrides make; its task is arbitrary."""
     return compose(["task=copy", *overrides])
 
 
-def expressed(
+def express(
     format: Format, model: Mapping[str, Any], shapes: Shapes
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """The config.json that comes nearest to a `model` node, the node that it stands for, and what that one lacks."""
+    """Express a `model` node: the nearest config.json, the node that it means, and the differences in words."""
     own = _explicit(model, shapes)
     theirs = format.config(own)
     reference: dict[str, Any] = composed(format.overrides(theirs))["model"]
@@ -38,7 +38,7 @@ def expressed(
 
 
 def _explicit(model: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    """A `model` node in which sizes that follow from others are worked out."""
+    """A `model` node with the sizes that follow from others filled in."""
     node = copy.deepcopy(dict(model))
     node["head_dim"] = node["head_dim"] or node["d_model"] // node["num_heads"]
     if "num_kv_heads" in node["attention"]:
@@ -49,7 +49,7 @@ def _explicit(model: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
 
 
 def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any]) -> Iterator[str]:
-    """What a model is or has and its nearest relative in a format is not or has not."""
+    """The settings in which a model differs from the nearest one that a format can express."""
     unbiased = ("bias",) if format.filled and not model["bias"] else ()
     unread = {*UNREAD, *format.unread, *unbiased}
     for slot, own in model.items():

@@ -1,4 +1,4 @@
-"""Checkpoints on disk as Hugging Face `transformers` lays them out: config.json and safetensors, never a pickle."""
+"""The files of a checkpoint of Hugging Face `transformers`: config.json and safetensors, never a pickle."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint by name, from one safetensors file or from the shards that its index names.
+    """Read every tensor of a checkpoint, from one safetensors file or from the shards that its index names.
 
     Raises:
-        UsageError: if there is none, one is damaged, or a shard lacks a tensor that the index promises.
+        UsageError: if there is no such file, one is damaged, or a shard lacks a tensor that the index promises.
     """
     if (directory / WEIGHTS).is_file():
         return _tensors(directory / WEIGHTS)
@@ -40,24 +40,24 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
 
 def _sharded(directory: Path) -> Iterator[tuple[str, Tensor]]:
     index = _json(directory / INDEX, "the index of a sharded checkpoint must be")
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(file, str) for file in shards.values()):
         raise UsageError(f"{directory / INDEX} must have a `weight_map` from tensors to files, but it has none")
-    for file in sorted(set(places.values())):
+    for file in sorted(set(shards.values())):
         if Path(file).name != file:
             raise UsageError(f"{directory / INDEX} must name files beside it, but it names {file!r}")
-        held = _tensors(directory / file)
-        for name in (name for name, place in places.items() if place == file):
-            if name not in held:
+        tensors = _tensors(directory / file)
+        for name in (name for name, shard in shards.items() if shard == file):
+            if name not in tensors:
                 raise UsageError(f"{directory / file} must hold {name}, as {INDEX} says, but it does not")
-            yield name, held[name]
+            yield name, tensors[name]
 
 
 def write(directory: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Write config.json and model.safetensors into a directory, which is made if it is not there.
+    """Write config.json and model.safetensors into a directory, which is made if it does not exist.
 
     Raises:
-        UsageError: if there is a checkpoint already, or it cannot be written.
+        UsageError: if the directory holds a checkpoint already, or cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a checkpoint format is: which configurations it can express, and where it keeps which weight."""
+"""Checkpoint formats: the configurations that they can express, and the names of their weights."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of ours that a format keeps in its config.json.
+    """One of our settings that a format stores in its config.json.
 
     Attributes:
         ours: its path within the `model` node, such as `norm.eps`; the slot itself where `options` are given.
-        theirs: the keys that hold it, which must agree.
-        default: its value where config.json has none of them; a function of config.json where that depends; None where
-            there is then nothing to set.
-        options: their word for each option of our slot; None where the value itself is kept.
+        theirs: the keys of config.json that hold it, which must agree.
+        default: its value if config.json has none of them, or a function of config.json; None if there is then nothing
+            to set.
+        options: config.json's word for each option of our slot; None if the value itself is stored.
     """
 
     ours: str
@@ -35,7 +35,7 @@ class Setting:
     options: Mapping[str, str] | None = None
 
     def read(self, config: Config) -> str | None:
-        """The override that sets it; None where there is nothing to set."""
+        """The override that sets it; None if there is nothing to set."""
         given = {key: config[key] for key in self.theirs if config.get(key) is not None}
         values = list(given.values()) or [self.default(config) if callable(self.default) else self.default]
         if any(value != values[0] for value in values):
@@ -54,7 +54,7 @@ class Setting:
         return f"model/{self.ours}={self.options[values[0]]}"
 
     def write(self, model: Config) -> dict[str, Any]:
-        """The keys of config.json for a `model` node; none where it has no such setting."""
+        """The keys of config.json for a `model` node; none if it has no such setting."""
         value: Any = model
         for step in self.ours.split("."):
             if not isinstance(value, Mapping) or step not in value:
@@ -73,35 +73,25 @@ def target(slot: str, option: str) -> str:
 
 
 def symbols(config: Config) -> dict[str, Readout]:
-    """The next or the hidden symbol."""
+    """The answer of a language model: the next symbol, or a masked one."""
     return {MAIN: Readout(config["vocab_size"])}
-
-
-def nothing(shapes: Shapes) -> dict[str, Any]:
-    """config.json needs to say nothing."""
-    return {}
-
-
-def as_it_is(config: Config) -> Config:
-    """A config.json that needs no translation of its own."""
-    return config
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What may stand behind the layers of a family: one of its architectures.
+    """One architecture of a family: the layers from which its answers are read.
 
     Attributes:
-        architecture: config.json's word for it.
-        rules: where the weights behind the layers are.
-        readouts: the answers that are read, of config.json.
-        keys: what config.json says of them, of the shapes of our weights.
+        architecture: its name in config.json.
+        rules: the weights after the last layer.
+        readouts: the answers, by config.json.
+        keys: the keys of config.json about them, by the shapes of our weights.
     """
 
     architecture: str
     rules: tuple[Rule, ...]
     readouts: Callable[[Config], Mapping[str, Readout]] = symbols
-    keys: Callable[[Shapes], dict[str, Any]] = nothing
+    keys: Callable[[Shapes], dict[str, Any]] = lambda shapes: {}
 
 
 @dataclass(frozen=True)
@@ -109,22 +99,22 @@ class Format:
     """A family of Hugging Face checkpoints.
 
     Attributes:
-        name: on the command line, and config.json's model_type.
+        name: its name on the command line, and config.json's model_type.
         parts: overrides that hold for every checkpoint of the format.
-        settings: what differs between them.
-        required: keys of config.json that must have this value where they are there, for nothing else can be expressed.
+        settings: the settings that differ between them.
+        required: keys of config.json that must have this value if they are present.
         harmless: keys of config.json that do not change what is computed in evaluation.
-        rules: where weights are, up to the last layer.
-        variants: what may stand behind it, the richest first.
-        prefix: of the names of weights that files of a model without its head leave out.
-        beside: beginnings of names of weights that never have it.
-        renamed: parts of names that older files spell otherwise.
+        rules: the weights up to the last layer.
+        variants: the architectures, the richest first.
+        prefix: a prefix of names of weights that files of a model without its head leave out.
+        unprefixed: beginnings of names of weights that never have the prefix.
+        renamed: parts of names in older files, with their present names.
         ignored: patterns of names of weights that are no parameters.
-        filled: roles of weights that it always has, so that a model without them gets zeros.
-        segments: the key of config.json that counts segments; None where there is none.
+        filled: roles of weights that it always has, which are written as zeros for a model without them.
+        segments: the key of config.json that counts segments; None if there is none.
         unread: leaves of our `model` node that do not change what is computed in evaluation.
-        flat: config.json with nested or old keys translated, before it is read.
-        nested: the opposite, after it is written.
+        flat: translates nested and old keys of config.json before it is read.
+        nested: the inverse, before it is written.
     """
 
     name: str
@@ -135,17 +125,17 @@ class Format:
     rules: tuple[Rule, ...]
     variants: tuple[Variant, ...]
     prefix: str
-    beside: tuple[str, ...]
+    unprefixed: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     filled: tuple[Role, ...] = ()
     segments: str | None = None
     unread: tuple[str, ...] = ()
-    flat: Callable[[Config], Config] = as_it_is
-    nested: Callable[[Config], Config] = as_it_is
+    flat: Callable[[Config], Config] = dict
+    nested: Callable[[Config], Config] = dict
 
     def interface(self, config: Config, variant: Variant) -> Interface:
-        """What goes into the model of a config.json, and what comes out."""
+        """The inputs and answers of the model of a config.json."""
         segments = 0 if self.segments is None else config.get(self.segments, 2)
         return Interface(config["vocab_size"], segments=segments, readouts=variant.readouts(config))
 
@@ -153,7 +143,7 @@ class Format:
         """The overrides that make the model of a config.json.
 
         Raises:
-            UsageError: if it asks for something that swapformer does not have.
+            UsageError: if it requires a feature that swapformer lacks.
         """
         flat = self.flat(config)
         for key, value in self.required.items():
@@ -163,13 +153,9 @@ class Format:
         return [*self.parts, *(override for override in found if override is not None)]
 
     def unknown(self, config: Config) -> list[str]:
-        """Keys of config.json that nothing here reads."""
-        known = {key for setting in self.settings for key in setting.theirs} | {
-            *self.required,
-            *self.harmless,
-            *EVERY,
-            self.segments,
-        }
+        """Keys of config.json that are neither read nor known to be harmless."""
+        known = {*self.required, *self.harmless, *COMMON, self.segments}
+        known |= {key for setting in self.settings for key in setting.theirs}
         return sorted(key for key in self.flat(config) if key not in known)
 
     def config(self, model: Config) -> dict[str, Any]:
@@ -187,17 +173,11 @@ class Format:
         }
 
 
-EVERY = (
+COMMON = (
     *("architectures", "model_type", "vocab_size", "dtype", "torch_dtype", "transformers_version", "_name_or_path"),
     *("bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "use_cache", "task_specific_params"),
     *("id2label", "num_labels", "problem_type", "output_attentions", "output_hidden_states", "return_dict"),
-    *(
-        "label2id",
-        "output_past",
-        "gradient_checkpointing",
-        "finetuning_task",
-        "is_encoder_decoder",
-        "chunk_size_feed_forward",
-    ),
+    *("label2id", "output_past", "gradient_checkpointing", "finetuning_task", "is_encoder_decoder"),
+    "chunk_size_feed_forward",
 )
-"""Keys of every config.json that say nothing of what the model computes."""
+"""Keys of every config.json that do not change what the model computes."""

@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019) as Hugging Face `transformers` keeps it."""
+"""GPT-2 (Radford et al. 2019) in the format of Hugging Face `transformers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVATIONS = {
     "relu2": "relu2",
     "sigmoid": "sigmoid",
 }
-"""Hugging Face's words for our activations; of several for one, the first is written."""
+"""Our option of model/activation for each word of Hugging Face; of several words for one, the first is written."""
 
 GPT2 = Format(
     name="gpt2",
@@ -51,7 +51,7 @@ GPT2 = Format(
     ),
     variants=(Variant("GPT2LMHeadModel", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="transformer.",
-    beside=("lm_head.",),
+    unprefixed=("lm_head.",),
     filled=(Role.BIAS,),
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023, arXiv:2302.13971) as Hugging Face `transformers` keeps it."""
+"""Llama (Touvron et al. 2023, arXiv:2302.13971) in the format of Hugging Face `transformers`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from swapformer.interop.gpt2 import ACTIVATIONS
 from swapformer.interop.rules import inside, module
 
 STRETCHES = {"default": "rope", "linear": "rope_linear", "llama3": "rope_llama3"}
-"""Their ways to lay out angles, and ours."""
+"""Our option of model/position for each rope_type of config.json."""
 
 _ROPE = {
     "rope_theta": "rope_theta",
@@ -20,18 +20,18 @@ _ROPE = {
     "low_freq_factor": "rope_turns_low",
     "high_freq_factor": "rope_turns_high",
 }
-"""Rotary settings within their node, and the flat keys that are read here."""
+"""The flat key for each setting of rotary positions in its node of config.json."""
 
 
 _NEEDED = {
     "linear": ("factor",),
     "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
 }
-"""What a stretch cannot do without."""
+"""Settings that a rope_type requires."""
 
 
 def flat(config: Config) -> Config:
-    """Rotary settings lie in `rope_parameters` since transformers 5; before, in `rope_scaling` and beside it.
+    """Flatten rotary settings, which transformers 5 stores in `rope_parameters` and older ones in `rope_scaling`.
 
     Raises:
         UsageError: if a stretch lacks one of its numbers.
@@ -45,7 +45,7 @@ def flat(config: Config) -> Config:
 
 
 def nested(config: Config) -> dict[str, Any]:
-    """Both spellings, for old and new readers."""
+    """Nest rotary settings in both ways, for old and new versions of transformers."""
     rest = {key: value for key, value in config.items() if key not in ("rope_type", *_ROPE.values())}
     node = {"rope_type": config.get("rope_type", "default")}
     node |= {key: config[ours] for key, ours in _ROPE.items() if ours in config}
@@ -96,7 +96,7 @@ LLAMA = Format(
     ),
     variants=(Variant("LlamaForCausalLM", tuple(module("lm_head", "head", kinds=("weight",)))),),
     prefix="model.",
-    beside=("lm_head.",),
+    unprefixed=("lm_head.",),
     ignored=(r".*rotary_emb\.inv_freq",),
     unread=("dropout",),
     flat=flat,

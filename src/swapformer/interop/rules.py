@@ -1,4 +1,4 @@
-"""Names and layouts of another library's weights as data: one list of rules reads them, and writes them."""
+"""Rules between the weights of another library and ours, by which checkpoints are both read and written."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Weights = Mapping[str, Tensor]
 Shapes = Mapping[str, torch.Size]
 
 _SHOWN = 6
-"""How many tensors of a kind an error names."""
+"""How many tensors an error names."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One tensor of theirs, and the tensors of ours that it holds; `{layer}` in names stands for every layer's number.
+    """One tensor of a checkpoint and our tensors that it holds; `{layer}` in names stands for every layer's number.
 
-    Their tensor, transposed or without its first `skip` rows where that is said, is a row of `blocks` blocks along the
-    output axis, and each block holds an equal share of every one of ours in turn: one of ours after the other with one
-    block (GPT-2), interleaved head by head with as many blocks as heads (BLOOM, GPT-NeoX).
+    The checkpoint's tensor, transposed or without its first `skip` rows, consists of `blocks` blocks along the output
+    axis, and each block holds an equal share of each of our tensors: one tensor after the other with one block (GPT-2),
+    interleaved head by head with as many blocks as heads (BLOOM, GPT-NeoX).
 
     Attributes:
-        theirs: their name; None where they have nothing, so that ours must be zero.
-        ours: our names in order; empty where we have nothing, so that theirs must be zero.
-        transposed: theirs is [in, out], ours [out, in].
+        theirs: name in the checkpoint; None if it has no such tensor, so that ours must be zero.
+        ours: our names in order; empty if we have no such tensor, so that the checkpoint's must be zero.
+        transposed: the checkpoint's tensor is [in, out], ours [out, in].
         blocks: see above.
-        skip: rows at the beginning of theirs that nothing reads.
-        plus: ours is theirs plus this number.
-        also: other names under which they may keep the very same tensor, unless one of ours of its own is kept there.
+        skip: rows at the beginning of the checkpoint's tensor that are unused.
+        plus: ours is the checkpoint's plus this number.
+        also: other names that the same tensor may have, unless another of our tensors has that name.
     """
 
     theirs: str | None
@@ -46,11 +46,11 @@ class Rule:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name under which their tensor may be found."""
+        """All names that the checkpoint's tensor may have."""
         return () if self.theirs is None else (self.theirs, *self.also)
 
     def cut(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Our tensors, cut from theirs; `plus` aside."""
+        """Our tensors, cut from the checkpoint's, without `plus`."""
         whole = tensor.t() if self.transposed else tensor[self.skip :]
         if len(self.ours) == 1:
             return {self.ours[0]: whole}
@@ -58,24 +58,24 @@ class Rule:
         return {name: share.flatten(0, 1) for name, share in zip(self.ours, shares, strict=True)}
 
     def join(self, ours: Weights) -> Tensor:
-        """Their tensor, made of ours; `plus` aside."""
+        """The checkpoint's tensor, joined from ours, without `plus`."""
         shares = [ours[name].reshape(self.blocks, -1, *ours[name].shape[1:]) for name in self.ours]
         whole = torch.stack(shares, dim=1).flatten(0, 2)
         whole = whole.t() if self.transposed else whole
         return torch.cat([whole.new_zeros(self.skip, *whole.shape[1:]), whole]) if self.skip else whole
 
     def at(self, layer: int) -> Rule:
-        """The rule for one layer."""
+        """The rule with the number of one layer."""
 
-        def filled(names: Iterable[str]) -> tuple[str, ...]:
+        def numbered(names: Iterable[str]) -> tuple[str, ...]:
             return tuple(name.replace("{layer}", str(layer)) for name in names)
 
         theirs = None if self.theirs is None else self.theirs.replace("{layer}", str(layer))
-        return replace(self, theirs=theirs, ours=filled(self.ours), also=filled(self.also))
+        return replace(self, theirs=theirs, ours=numbered(self.ours), also=numbered(self.also))
 
     @property
     def of_layers(self) -> bool:
-        """Whether there is such a tensor in every layer."""
+        """Whether the rule is for a tensor of every layer."""
         return any("{layer}" in name for name in (*self.names, *self.ours))
 
 
@@ -87,7 +87,7 @@ def module(
     plus: float = 0.0,
     **layout: Any,
 ) -> list[Rule]:
-    """The rules for weight and bias of one of their modules, or for those `kinds` alone; `plus` is the weight's."""
+    """The rules for weight and bias of one module, or for those `kinds` alone; `plus` is for the weight."""
     return [
         Rule(
             None if theirs is None else f"{theirs}.{kind}",
@@ -103,55 +103,55 @@ def module(
 def inside(
     theirs: str, names: Mapping[str, str | tuple[str, ...]], *, ours: str = "stack.layers", **layout: Any
 ) -> list[Rule]:
-    """The rules for modules of every layer: their name in a layer under `theirs` → our names in one under `ours`."""
+    """The rules for modules of every layer, from names under `theirs` in the checkpoint to names under `ours`."""
     rules = []
     for name, own in names.items():
-        held = (own,) if isinstance(own, str) else own
-        rules += module(f"{theirs}.{{layer}}.{name}", *(f"{ours}.{{layer}}.{one}" for one in held), **layout)
+        modules = (own,) if isinstance(own, str) else own
+        rules += module(f"{theirs}.{{layer}}.{name}", *(f"{ours}.{{layer}}.{one}" for one in modules), **layout)
     return rules
 
 
 def for_layers(rules: Iterable[Rule], layers: int) -> list[Rule]:
-    """The rules with the numbers of the layers filled in."""
+    """The rules with the number of each layer in place of `{layer}`."""
     return [rule.at(layer) for rule in rules for layer in (range(layers) if rule.of_layers else [0])]
 
 
 def read(rules: Sequence[Rule], theirs: Weights, shapes: Shapes) -> dict[str, Tensor]:
-    """All of our tensors, whose names and shapes are given, from theirs. Rules of tensors that we lack say nothing.
+    """Make all of our tensors, by name and shape, from a checkpoint's; rules of tensors that we lack are ignored.
 
     Raises:
-        UsageError: naming every tensor of theirs that is missing, of another shape, not what it must be, or unknown.
+        UsageError: naming every tensor that is missing, unknown, or of a wrong shape or value.
     """
     found: dict[str, Tensor] = {}
-    missing, strange, known = [], [], set[str]()
+    missing, wrong, known = [], [], set[str]()
     for rule, names in _used(rules, shapes):
         present = [theirs[name] for name in names if name in theirs]
         known.update(names)
         if not rule.ours or rule.theirs is None:
-            strange += [f"{rule.theirs} must be zero, for there is none here" for tensor in present if tensor.any()]
+            wrong += [f"{rule.theirs} must be zero, for there is none here" for tensor in present if tensor.any()]
             found.update({name: torch.zeros(shapes[name]) for name in rule.ours})
         elif not present:
             missing.append(rule.theirs)
-        elif complaint := _unfit(rule, names, present, shapes):
-            strange.append(complaint)
+        elif problem := _mismatch(rule, names, present, shapes):
+            wrong.append(problem)
         else:
             found.update({name: part + rule.plus if rule.plus else part for name, part in rule.cut(present[0]).items()})
     unknown = [name for name in theirs if name not in known]
-    _complain(missing=missing, unknown=unknown, strange=strange)
+    _raise_if_any(missing=missing, unknown=unknown, wrong=wrong)
     assert found.keys() == shapes.keys(), f"the rules must name every tensor, but not {found.keys() ^ shapes.keys()}"
     return found
 
 
 def _used(rules: Sequence[Rule], ours: Collection[str]) -> Iterator[tuple[Rule, list[str]]]:
-    """The rules of tensors that we have, each with the names under which theirs may be found."""
+    """The rules of tensors that we have, each with the names that the checkpoint's tensor may have."""
     used = [rule for rule in rules if all(name in ours for name in rule.ours)]
     first = {rule.theirs for rule in used}
     for rule in used:
         yield rule, [name for name in rule.names if name == rule.theirs or name not in first]
 
 
-def _unfit(rule: Rule, names: Sequence[str], present: Sequence[Tensor], shapes: Shapes) -> str | None:
-    """Why their tensor cannot be ours; None if it can."""
+def _mismatch(rule: Rule, names: Sequence[str], present: Sequence[Tensor], shapes: Shapes) -> str | None:
+    """Why the checkpoint's tensor cannot be ours; None if it can."""
     expected = rule.join({name: torch.empty(shapes[name], device="meta") for name in rule.ours}).shape
     for tensor in present:
         if tensor.shape != expected:
@@ -161,18 +161,19 @@ def _unfit(rule: Rule, names: Sequence[str], present: Sequence[Tensor], shapes: 
     return None
 
 
-def _complain(missing: Sequence[str], unknown: Sequence[str], strange: Sequence[str]) -> None:
+def _raise_if_any(missing: Sequence[str], unknown: Sequence[str], wrong: Sequence[str]) -> None:
+    """Raise UsageError that names the tensors that do not fit."""
     texts = [
         f"{len(names)} tensors {what}: {', '.join(sorted(names)[:_SHOWN])}{' …' if len(names) > _SHOWN else ''}"
-        for names, what in ((missing, "are missing"), (unknown, "have no place in the model"))
+        for names, what in ((missing, "are missing"), (unknown, "are unknown to the model"))
         if names
     ]
-    if problems := [*texts, *strange[:_SHOWN]]:
+    if problems := [*texts, *wrong[:_SHOWN]]:
         raise UsageError(f"the weights do not fit their configuration: {'; '.join(problems)}")
 
 
 def read_gradients(rules: Sequence[Rule], theirs: Weights, ours: Collection[str]) -> dict[str, Tensor]:
-    """The gradients of our tensors, as far as there are any: what is one tensor here gathers those of several."""
+    """The gradients of our tensors, from those of a checkpoint; several names of one tensor are summed."""
     found: dict[str, Tensor] = {}
     for rule, names in _used(rules, ours):
         present = [theirs[name] for name in names if name in theirs]
@@ -182,10 +183,10 @@ def read_gradients(rules: Sequence[Rule], theirs: Weights, ours: Collection[str]
 
 
 def write(rules: Sequence[Rule], ours: Weights) -> dict[str, Tensor]:
-    """All of their tensors from ours, each under its first name.
+    """Make all of a checkpoint's tensors from ours, each under its first name.
 
     Raises:
-        UsageError: if one of ours that they lack is not zero.
+        UsageError: if one of ours that the checkpoint lacks is not zero.
     """
     found: dict[str, Tensor] = {}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""Tokenisers of checkpoints: their tokenizer.json as a tokeniser of ours, and ours as theirs."""
+"""Tokenisers of checkpoints: reads a tokenizer.json as a tokeniser of swapformer, and writes one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
-from swapformer.task.tokeniser import BPE, END, Learned, Tokeniser, WordPiece
+from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, WordPiece
 
 FILE = "tokenizer.json"
 
@@ -22,23 +22,23 @@ _KINDS: dict[str, tuple[type[Tokeniser], dict[str, Any]]] = {
     "BPE": (BPE, {}),
     "WordPiece": (WordPiece, {"min_count": None}),
 }
-"""Their kinds of tokenisers, the class of ours that writes alike, and its settings besides size and special tokens."""
+"""The kinds of Hugging Face tokenisers, with our class for each and its settings besides size and special tokens."""
 
 _OURS = {"<|endoftext|>": END, "</s>": END}
-"""Our names for special tokens that they call otherwise."""
+"""Our names for special tokens of Hugging Face that have other names there."""
 
-_OF_SYMBOLS = ("embedding.weight", "head.weight", "symbol_bias")
+_PER_SYMBOL = ("embedding.weight", "head.weight", "symbol_bias")
 """Weights with a row for each symbol."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokeniser of theirs under our numbers, in which special tokens come first.
+    """A Hugging Face tokeniser under our numbers of symbols, in which special tokens come first.
 
     Attributes:
         text: the file that task/tokeniser=trained reads.
-        tokens: how each symbol is written.
-        theirs: their number of each symbol, int64 [V].
+        tokens: the spelling of each symbol.
+        theirs: the checkpoint's number of each symbol, int64 [V].
     """
 
     text: str
@@ -46,18 +46,18 @@ class Vocabulary:
     theirs: Tensor
 
     def numbered(self, weights: Weights) -> dict[str, Tensor]:
-        """Weights by our numbers of symbols instead of theirs."""
+        """Reorder weights from the checkpoint's numbers of symbols to ours."""
         return {
-            name: weight[self.theirs] if name in _OF_SYMBOLS and len(weight) == len(self.tokens) else weight
+            name: weight[self.theirs] if name in _PER_SYMBOL and len(weight) == len(self.tokens) else weight
             for name, weight in weights.items()
         }
 
 
 def read_tokeniser(path: Path, size: int) -> Vocabulary:
-    """A tokenizer.json for a model of `size` symbols; those that it has no word for stay unused.
+    """Read a tokenizer.json for a model of `size` symbols; numbers without a symbol stay unused.
 
     Raises:
-        UsageError: if it is none, of a kind that swapformer does not have, or has more symbols than the model.
+        UsageError: if it is no such file, of a kind that swapformer does not have, or has more symbols than the model.
     """
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
@@ -80,11 +80,11 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     names = {number: name for name, number in numbers.items()}
     special = sorted(numbers[name] for name in first)
     rest = [number for number in range(size) if number not in set(special)]
-    ours = {names[number]: place for place, number in enumerate(rest) if number in names}
+    ours = {names[number]: index for index, number in enumerate(rest) if number in names}
     spec["model"]["vocab"] = ours
     model = json.dumps({**spec, "added_tokens": [], "post_processor": None}, ensure_ascii=False)
-    words = [_written(names.get(number, f"<unused{number}>"), spec) for number in rest]
-    learned = Learned(
+    words = [_spelling(names.get(number, f"<unused{number}>"), spec) for number in rest]
+    learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
         sizes=(*[0] * len(special), *(len(word.removeprefix("##").encode()) for word in words)),
         special=len(special),
@@ -95,15 +95,15 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     if kind == "WordPiece":
         settings = {**settings, "lowercase": bool((spec.get("normalizer") or {}).get("lowercase"))}
     held = {
-        "tokeniser": owner.known_as(),
+        "tokeniser": owner.qualified_name(),
         "settings": {"vocab_size": size, "special": [], **settings},
         "learned": asdict(learned),
     }
     return Vocabulary(json.dumps(held) + "\n", learned.tokens, torch.tensor([*special, *rest]))
 
 
-def _written(piece: str, spec: Mapping[str, Any]) -> str:
-    """How a piece looks in a text."""
+def _spelling(piece: str, spec: Mapping[str, Any]) -> str:
+    """The spelling of a piece in a text."""
     if "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")]):
         text = decoders.ByteLevel().decode([piece])
         return piece if "\ufffd" in text else text
@@ -111,9 +111,9 @@ def _written(piece: str, spec: Mapping[str, Any]) -> str:
 
 
 def their_tokeniser(text: str) -> dict[str, Any] | None:
-    """The tokenizer.json of a trial's tokeniser, special tokens first; None for a kind that their library has not."""
+    """The tokenizer.json for a trial's tokeniser, special tokens first; None for a kind that Hugging Face lacks."""
     held = json.loads(text)
-    if held["tokeniser"] not in {owner.known_as() for owner, _ in _KINDS.values()}:
+    if held["tokeniser"] not in {owner.qualified_name() for owner, _ in _KINDS.values()}:
         return None
     learned = held["learned"]
     spec: dict[str, Any] = json.loads(learned["model"])

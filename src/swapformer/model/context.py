@@ -17,14 +17,14 @@ Value = TypeVar("Value")
 
 
 class Context:
-    """Queries against keys: made once per forward and handed down; what parts derive from it is computed once.
+    """The query tokens and key tokens of a forward, with masks and biases that are computed once for all layers.
 
     Args:
-        query: the places that ask, Q of them.
-        key: the places that are asked, K of them; the same object as `query` in self-attention without a cache.
+        query: the Q tokens that attend.
+        key: the K tokens that are attended to; the same object as `query` in self-attention without a cache.
         dtype: precision of the stream, in which encodings compute their terms.
-        cache: where attention keeps what it will need of these places when others follow; None where none will.
-        whole: the context that this one is a block of; None where it is no block.
+        cache: where attention stores what later tokens will need of these; None if no tokens follow.
+        whole: the context that this one is a block of; None if it is no block.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Context:
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
         """The value remembered under `key`, computed on first use. Identity of parts must be part of the key.
 
-        What is the same for every block belongs to the `whole`.
+        A value that is the same for every block belongs to the `whole`.
         """
         if key not in self._memo:
             self._memo[key] = compute()
@@ -65,11 +65,11 @@ class Context:
 
     @property
     def uniform(self) -> bool:
-        """Whether places differ in nothing but where they stand, and are encoded where they stand."""
+        """Whether tokens differ in their positions alone, and encodings see the true ones."""
         return self.plain and self.key.position is self.key.order
 
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
-        """A block of this context, by index: what parts derive from it is the same block of what they derive here."""
+        """A block of this context, by index; a mask or bias of the block is that block of the whole mask or bias."""
         return Context(self.query.at(queries), self.key.at(keys), self.dtype, whole=self.whole)
 
     def latest(self, keys: int) -> Context:
@@ -79,11 +79,11 @@ class Context:
         return self.once(("latest", keys), lambda: self.at(slice(None), slice(-keys, None)))
 
     @property
-    def here(self) -> Context:
-        """The places that ask against themselves, without those that were read before."""
+    def among_queries(self) -> Context:
+        """The queries against themselves, without the tokens that a cache holds."""
         if self.query is self.key:
             return self
-        return self.once("here", lambda: Context(self.query, self.query, self.dtype, self.cache))
+        return self.once("among queries", lambda: Context(self.query, self.query, self.dtype, self.cache))
 
     def mask(self, pattern: Pattern) -> Tensor | None:
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""
@@ -92,8 +92,8 @@ class Context:
     def _mask(self, pattern: Pattern) -> Tensor | None:
         allowed = pattern.allowed(self.query, self.key)
         if self.key.padding is not None:
-            seen = ~self.key.padding[:, None, None, :]
-            allowed = seen if allowed is None else allowed & seen
+            tokens = ~self.key.padding[:, None, None, :]
+            allowed = tokens if allowed is None else allowed & tokens
         if self.key.document is not None and self.query.document is not None:
             same = (self.query.document[:, :, None] == self.key.document[:, None, :])[:, None]
             allowed = same if allowed is None else allowed & same

@@ -1,4 +1,4 @@
-"""Depth: how many layers a place goes through."""
+"""Depth: after how many layers a token's answer is read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.dims import Dims, require_between, require_positive
 
 
 class Depth(nn.Module):
-    """Base of the slot: every place goes through all layers.
+    """Base of the slot: every token goes through all layers.
 
     Facts:
-        exits: numbers of layers behind which answers are read early, ascending; 0 is before the first.
+        exits: numbers of layers after which answers are read early, ascending; 0 is before the first.
         loss: weight of the task's loss of each early answer in training.
-        threshold: how certain an early answer must be for its place to leave in evaluation; None where none leaves.
+        threshold: how certain an early answer must be for its token to leave in evaluation; None if none leaves.
     """
 
     exits: tuple[int, ...] = ()
@@ -26,25 +26,25 @@ class Depth(nn.Module):
     def __init__(self, dims: Dims) -> None:
         super().__init__()
 
-    def sure(self, logits: Tensor) -> Tensor | None:
-        """Which places leave, bool [B, T], by the logits [B, T, V] of an early answer; None where none may."""
+    def confident(self, logits: Tensor) -> Tensor | None:
+        """Which tokens leave, bool [B, T], by the logits [B, T, V] of an early answer; None if none may."""
         return None
 
 
 class EarlyExit(Depth):
-    """Places whose early answer is certain leave: their state stays as it is in all layers above.
+    """Tokens whose early answer is certain leave: their state stays as it is in all layers above.
 
     In training the task's loss of every early answer is added, L + loss · Σ_e L_e (BranchyNet, Teerapittayanon et al.
     2016, arXiv:1709.01686); all answers are read through the one final norm and head (LayerSkip, Elhoushi et al. 2024,
-    arXiv:2404.16710). In evaluation a place leaves behind the first of the `exits` where the two largest of its
+    arXiv:2404.16710). In evaluation a token leaves after the first of the `exits` where the two largest of its
     probabilities differ by at least `threshold`; layers above read its keys and values from the state that it left with
-    (CALM, Schuster et al. 2022, arXiv:2207.07061, section 3). All layers are computed for all places and what would be
-    skipped is thrown away, so the saving is counted, not felt: probes=early_exit counts it.
+    (CALM, Schuster et al. 2022, arXiv:2207.07061, section 3). All layers are computed for all tokens and
+    superfluous results are thrown away, so nothing gets faster; probes=early_exit counts the possible savings.
 
     Args:
         exits: numbers of layers, from 0, before any, to the last but one.
         loss: weight of each early answer's loss.
-        threshold: 0 lets every place leave at the first exit; None lets none leave in evaluation.
+        threshold: 0 lets every token leave at the first exit; None lets none leave in evaluation.
 
     Raises:
         ValueError: if there is no exit or none of such a number, `loss` is not positive, or `threshold` not in [0, 1].
@@ -58,11 +58,11 @@ class EarlyExit(Depth):
                 f"{dims.num_layers} layers is the end, but they are {list(exits)}."
             )
         require_positive(loss=loss)
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise ValueError(f"`threshold` of early_exit must lie in [0, 1], or be null, but it is {threshold}.")
+        if threshold is not None:
+            require_between("[0, 1]", threshold=threshold)
         self.exits, self.loss, self.threshold = tuple(sorted(set(exits))), loss, threshold
 
-    def sure(self, logits: Tensor) -> Tensor | None:
+    def confident(self, logits: Tensor) -> Tensor | None:
         if self.threshold is None:
             return None
         wide = logits if logits.element_size() >= 4 else logits.float()
@@ -70,17 +70,17 @@ class EarlyExit(Depth):
         return first - second >= self.threshold
 
 
-class Journey:
-    """The way of a batch's places through the layers, with the exits of a depth.
+class ExitTracker:
+    """Runs a batch through the layers and records which tokens left at which exit.
 
     Args:
-        depth: where places may leave, and when.
+        depth: the exits, and when a token leaves.
         read: states [B, T, D] → logits of the main answer [B, T, V].
-        training: whether early states are kept for their losses; else places may leave.
+        training: whether early states are stored for their losses; otherwise tokens may leave.
 
     Attributes:
-        early: the states behind each exit, in training.
-        layers: layers that each place has gone through, int64 [B, T], once all have been passed; None in training.
+        early: the states at each exit, in training.
+        layers: layers that each token has left through, int64 [B, T], after the run; None in training.
     """
 
     def __init__(self, depth: Depth, read: Callable[[Tensor], Tensor], *, training: bool) -> None:
@@ -88,29 +88,29 @@ class Journey:
         self.early: list[Tensor] = []
         self.layers: Tensor | None = None
 
-    def walk(
+    def run(
         self, state: Tensor, layers: Sequence[Callable[[Tensor], Tensor]], close: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """The stream behind all layers, where places that leave on the way stay as they were."""
-        gone: Tensor | None = None
+        """The stream after all layers, in which tokens that left keep the state that they left with."""
+        left: Tensor | None = None
         for number, layer in enumerate(layers):
             if number in self._depth.exits:
-                gone = self._leaving(number, close(state), gone)
+                left = self._left_by(number, close(state), left)
             after = layer(state)
-            state = after if gone is None else torch.where(gone[..., None], state, after)
-        if self.layers is not None and gone is not None:
-            self.layers = self.layers.masked_fill(~gone, len(layers))
+            state = after if left is None else torch.where(left[..., None], state, after)
+        if self.layers is not None and left is not None:
+            self.layers = self.layers.masked_fill(~left, len(layers))
         return state
 
-    def _leaving(self, number: int, states: Tensor, gone: Tensor | None) -> Tensor | None:
-        """Which places have left once this exit is behind."""
+    def _left_by(self, number: int, states: Tensor, left: Tensor | None) -> Tensor | None:
+        """Which tokens have left at this exit or an earlier one."""
         if self._training:
             self.early.append(states)
             return None
-        sure = self._depth.sure(self._read(states))
-        if sure is None:
-            return gone
-        if gone is None or self.layers is None:
-            gone, self.layers = torch.zeros_like(sure), torch.zeros_like(sure, dtype=torch.int64)
-        self.layers = self.layers.masked_fill(sure & ~gone, number)
-        return gone | sure
+        confident = self._depth.confident(self._read(states))
+        if confident is None:
+            return left
+        if left is None or self.layers is None:
+            left, self.layers = torch.zeros_like(confident), torch.zeros_like(confident, dtype=torch.int64)
+        self.layers = self.layers.masked_fill(confident & ~left, number)
+        return left | confident

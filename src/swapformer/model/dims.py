@@ -1,13 +1,13 @@
-"""The sizes that every part is built from, and the legend of the shape suffixes.
+"""The sizes that every part is built from, range checks of its settings, and the legend of shape suffixes.
 
 Tensor names carry their shape: `q_BHTE` has the axes B, H, T, E.
 
 | letter | axis | letter | axis |
 |---|---|---|---|
 | B | sequences of a batch | H | query heads |
-| T | places of a sequence | G | key and value heads |
-| Q | places that ask (queries) | E | width of one head |
-| K | places that are asked (keys) | F | width of the feed-forward layer |
+| T | tokens of a sequence | G | key and value heads |
+| Q | query tokens | E | width of one head |
+| K | key tokens | F | width of the feed-forward layer |
 | D | width of the stream, `d_model` | V | symbols of the vocabulary |
 """
 
@@ -18,7 +18,7 @@ from enum import StrEnum
 
 
 class Side(StrEnum):
-    """Which kind of stack a layer stands in."""
+    """The kind of stack that a layer belongs to."""
 
     ENCODER = "encoder"
     DECODER = "decoder"
@@ -40,7 +40,7 @@ class Dims:
         layer: which layer of the stack a part is for, from 0.
         branch: which residual branch of its layer a part is for, from 0.
         branches: residual branches of each layer.
-        side: whether the stack writes an answer place by place, or reads all places at once.
+        side: whether the stack writes an answer token by token, or reads all tokens at once.
         encoder_layers: layers of the encoder whose output a decoder reads; 0 where there is one stack only.
         decoder_layers: layers of the decoder that reads an encoder; 0 where there is one stack only.
     """
@@ -61,35 +61,42 @@ class Dims:
     decoder_layers: int = 0
 
     def __post_init__(self) -> None:
-        least = {"d_model": 1, "num_layers": 1, "num_heads": 1, "head_dim": 1, "max_len": 1, "vocab_size": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < bound:
-                raise ValueError(f"`{name}` must be a whole number of at least {bound}, but it is {value!r}.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"`dropout` must lie in [0, 1), but it is {self.dropout}.")
+        require_counts(d_model=self.d_model, num_layers=self.num_layers, num_heads=self.num_heads)
+        require_counts(head_dim=self.head_dim, max_len=self.max_len)
+        require_counts(0, vocab_size=self.vocab_size)
+        require_between("[0, 1)", dropout=self.dropout)
         require_presence(bias=self.bias)
 
 
 def require_presence(**flags: object) -> None:
-    """Raise ValueError unless each flag, by name, is true or false: a word or a number would count as true."""
+    """Raise ValueError unless each flag is true or false: a word or a number would count as true."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ValueError(f"`{name}` must be true or false, but it is {value!r}.")
 
 
 def require_positive(**numbers: float) -> None:
-    """Raise ValueError unless each number, by name, is above zero."""
+    """Raise ValueError unless each number is above zero."""
     for name, value in numbers.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise ValueError(f"`{name}` must be above 0, but it is {value!r}.")
 
 
-def require_counts(**numbers: int) -> None:
-    """Raise ValueError unless each number, by name, is a whole number of at least 1."""
+def require_counts(least: int = 1, /, **numbers: int) -> None:
+    """Raise ValueError unless each number is a whole number of at least `least`."""
     for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"`{name}` must be a whole number of at least 1, but it is {value!r}.")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"`{name}` must be a whole number of at least {least}, but it is {value!r}.")
+
+
+def require_between(interval: str, /, **numbers: float) -> None:
+    """Raise ValueError unless each number lies in an interval, such as "[0, 1)" for 0 ≤ number < 1."""
+    low, high = map(float, interval[1:-1].split(","))
+    for name, value in numbers.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        above = number and (low <= value if interval[0] == "[" else low < value)
+        if not above or not (value <= high if interval[-1] == "]" else value < high):
+            raise ValueError(f"`{name}` must lie in {interval}, but it is {value!r}.")
 
 
 def head_width(d_model: int, num_heads: int) -> int:
@@ -98,8 +105,7 @@ def head_width(d_model: int, num_heads: int) -> int:
     Raises:
         ValueError: if they cannot; set `model.head_dim` to choose the width freely.
     """
-    if num_heads < 1:
-        raise ValueError(f"`num_heads` must be at least 1, but it is {num_heads}.")
+    require_counts(num_heads=num_heads)
     if d_model % num_heads:
         divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
         nearest = min(divisors, key=lambda n: (abs(n - num_heads), n))
@@ -108,3 +114,19 @@ def head_width(d_model: int, num_heads: int) -> int:
             f"try {nearest}, or set `model.head_dim` to choose the width of a head freely."
         )
     return d_model // num_heads
+
+
+def deepnorm_factors(dims: Dims) -> tuple[float, float]:
+    """DeepNorm's factors (α, β) of a stack: α multiplies the stream, β is the Xavier gain of the value path.
+
+    Wang et al. 2022 (arXiv:2203.00555, table 1). One stack of N layers has α = (2N)^¼ and β = (8N)^−¼.
+    Of an encoder of N and a decoder of M layers the encoder has α = .81 (N⁴M)^(1/16) and β = .87 (N⁴M)^(−1/16), the
+    decoder α = (3M)^¼ and β = (12M)^−¼.
+    """
+    n, m = dims.encoder_layers, dims.decoder_layers
+    if not n:
+        return (2 * dims.num_layers) ** 0.25, (8 * dims.num_layers) ** -0.25
+    if dims.side is Side.DECODER:
+        return (3 * m) ** 0.25, (12 * m) ** -0.25
+    joint = (n**4 * m) ** (1 / 16)
+    return 0.81 * joint, 0.87 / joint

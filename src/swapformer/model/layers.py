@@ -1,4 +1,4 @@
-"""The leaves: the only places where parameters are made, each declaring its role.
+"""Leaf modules: the only code that makes parameters, each of which declares its role.
 
 An initialisation goes by role and fans, never by a parameter's name, so a new part is initialised like every other.
 """
@@ -16,27 +16,27 @@ from swapformer.model.dims import Side
 
 
 class Role(StrEnum):
-    """What a parameter is for."""
+    """The purpose of a parameter, by which it is initialised, decayed and counted."""
 
     TOKEN_EMBEDDING = "token_embedding"
     SEGMENT_EMBEDDING = "segment_embedding"
     POSITION_EMBEDDING = "position_embedding"  # added to the stream
     POSITION_BIAS = "position_bias"  # added to attention logits
-    POSITION_KEY = "position_key"  # met by queries or keys, like a key
+    POSITION_KEY = "position_key"  # multiplied with queries or keys, like a key
     POSITION_MAP = "position_map"  # a linear map inside a position encoding
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
-    LANDMARK = "landmark"  # sums keys or values over places
-    LATENT = "latent"  # compresses a place to what queries, keys or values are made from
+    LANDMARK = "landmark"  # sums keys or values over tokens
+    LATENT = "latent"  # compresses a token to the vector that queries, keys or values are made from
     ATTENTION_OUT = "attention_out"  # last matrix of the attention branch
     FFN_IN = "ffn_in"
     FFN_GATE = "ffn_gate"
     FFN_OUT = "ffn_out"  # last matrix of the feed-forward branch
-    GATE = "gate"  # opens or closes what a branch writes
+    GATE = "gate"  # scales the update of a branch, element by element
     ROUTER = "router"  # chooses among experts
     SCORE = "score"  # matrices within the match of query and key
-    POOLER = "pooler"  # what an encoder makes of its first place, or of each place, before an answer is read
+    POOLER = "pooler"  # between an encoder's states and the answers read from them
     HEAD = "head"
     BIAS = "bias"
     GAIN = "gain"  # scales: of norms, of branches, of logits
@@ -64,16 +64,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Origin:
-    """How a parameter starts: `start + std·z`, with z standard normal and std chosen by the initialisation.
+    """The starting value of a parameter: `start + std·z`, with z standard normal and std from the initialisation.
 
     Attributes:
-        role: what the parameter is for.
+        role: purpose of the parameter.
         fan_in: terms summed into one output; for a table its rows.
         fan_out: outputs that one input reaches; for a table its columns.
         start: the constant it starts from.
         slices: matrices stacked along the first axis, each with a random stream of its own; None for a single one.
         active: how many of the slices one token uses; None for all.
-        side: the kind of stack that the parameter stands in.
+        side: the kind of stack that the parameter belongs to.
     """
 
     role: Role
@@ -91,13 +91,13 @@ class Origin:
 
 
 def declare(parameter: nn.Parameter, origin: Origin) -> nn.Parameter:
-    """Note on a parameter how it starts; returns the parameter."""
+    """Attach its origin to a parameter; returns the parameter."""
     parameter.origin = origin  # type: ignore[attr-defined]
     return parameter
 
 
-def settle(module: nn.Module, side: Side) -> None:
-    """Note on every parameter of a stack which kind of stack it stands in."""
+def declare_side(module: nn.Module, side: Side) -> None:
+    """Declare the kind of stack of every parameter in a module."""
     for name, parameter in module.named_parameters():
         declare(parameter, replace(origin_of(name, parameter), side=side))
 
@@ -122,20 +122,15 @@ class Linear(nn.Module):
 
     Args:
         in_features, out_features: widths of input and output.
-        role: what the weight is for.
+        role: purpose of the weight.
         bias: whether b exists.
     """
 
     def __init__(self, in_features: int, out_features: int, role: Role, *, bias: bool) -> None:
         super().__init__()
-        self.weight = declare(
-            nn.Parameter(torch.empty(out_features, in_features)), Origin(role, in_features, out_features)
-        )
-        self.bias = (
-            declare(nn.Parameter(torch.empty(out_features)), Origin(Role.BIAS, in_features, out_features))
-            if bias
-            else None
-        )
+        origin = Origin(role, in_features, out_features)
+        self.weight = declare(nn.Parameter(torch.empty(out_features, in_features)), origin)
+        self.bias = declare(nn.Parameter(torch.empty(out_features)), replace(origin, role=Role.BIAS)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.weight, self.bias)
@@ -151,7 +146,7 @@ class StackedLinear(nn.Module):
     Args:
         slices: S.
         in_features, out_features: widths of input and output of each map.
-        role: what the weights are for.
+        role: purpose of the weights.
         bias: whether b exists.
         active: how many of the maps one token uses; None for all.
     """
@@ -160,26 +155,18 @@ class StackedLinear(nn.Module):
         self, slices: int, in_features: int, out_features: int, role: Role, *, bias: bool, active: int | None = None
     ) -> None:
         super().__init__()
-        self.weight = declare(
-            nn.Parameter(torch.empty(slices, out_features, in_features)),
-            Origin(role, in_features, out_features, slices=slices, active=active),
-        )
-        self.bias = (
-            declare(
-                nn.Parameter(torch.empty(slices, out_features)),
-                Origin(Role.BIAS, in_features, out_features, slices=slices, active=active),
-            )
-            if bias
-            else None
-        )
+        origin = Origin(role, in_features, out_features, slices=slices, active=active)
+        self.weight = declare(nn.Parameter(torch.empty(slices, out_features, in_features)), origin)
+        biases = nn.Parameter(torch.empty(slices, out_features)) if bias else None
+        self.bias = None if biases is None else declare(biases, replace(origin, role=Role.BIAS))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every map on its own slice of the last but one axis: x [..., S, in] → [..., S, out]."""
+        """Apply every map to its own slice of the last but one axis: x [..., S, in] → [..., S, out]."""
         y = torch.einsum("...si,soi->...so", x, self.weight)
         return y if self.bias is None else y + self.bias
 
     def one(self, index: int, x: Tensor) -> Tensor:
-        """One of the maps: x [..., in] → [..., out]."""
+        """Apply one of the maps: x [..., in] → [..., out]."""
         return functional.linear(x, self.weight[index], None if self.bias is None else self.bias[index])
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from swapformer.interface import Interface
 from swapformer.model.attention import Attention
-from swapformer.model.block import Block
+from swapformer.model.block import Block, Sublayer
 from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension
 from swapformer.model.ffn import FFN
@@ -18,7 +18,6 @@ from swapformer.model.pattern import Full, Pattern
 from swapformer.model.placement import Placement
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
-from swapformer.model.sublayer import Sublayer
 
 Factory = Callable[..., Any]
 

@@ -10,13 +10,13 @@ from swapformer.model.layers import gain
 
 
 class QKNorm(nn.Module):
-    """Base of the slot: leaves queries [B, H, Q, E], keys and values [B, G, K, E] as they are."""
+    """Base of the slot: queries [B, H, Q, E], keys and values [B, G, K, E] stay as they are."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()
 
     def sized(self, num_kv_heads: int) -> QKNorm:
-        """This norm for G heads of keys and values, which the attention alone knows; made for G = H before."""
+        """This norm for G heads of keys and values, a number that the attention sets; G = H before it is called."""
         return self
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -26,10 +26,10 @@ class QKNorm(nn.Module):
 class L2(QKNorm):
     """q ← g · q/‖q‖, k ← k/‖k‖ by head, with one learned scalar g (Henry et al. 2020, arXiv:2010.04245).
 
-    g stands in place of 1/√E: the paper's logits g · q·k need model/score=dot_unscaled.
+    g replaces 1/√E: the paper's logits g · q·k need model/score=dot_unscaled.
 
     Args:
-        start: g at initialisation; the paper takes log₂(T² − T) for sequences of T places.
+        start: g at initialisation; the paper takes log₂(T² − T) for sequences of T tokens.
         eps: floor of the lengths.
         values: whether values are divided by their length too.
     """
@@ -73,7 +73,7 @@ class HeadRMSNorm(QKNorm):
 
 
 class WidthRMSNorm(QKNorm):
-    """RMSNorm of q over all H·E and of k over all G·E features of a place (OLMo 2 2024, arXiv:2501.00656).
+    """RMSNorm of q over all H·E and of k over all G·E features of a token (OLMo 2 2024, arXiv:2501.00656).
 
     Args:
         eps: ε, in squared units of q and k.

@@ -1,4 +1,4 @@
-"""A stack: layers between an opened and a closed stream."""
+"""Stacks: the layers of a decoder or an encoder, with position encodings, dropout and norms around them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swapformer.model.attention import Attention
-from swapformer.model.block import Block
+from swapformer.model.block import Block, Branch
 from swapformer.model.cache import Cache
 from swapformer.model.context import Context
-from swapformer.model.depth import Journey
+from swapformer.model.depth import ExitTracker
 from swapformer.model.ffn import FFN
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
-from swapformer.model.residual import Residual, Walk
+from swapformer.model.residual import ForwardPass, Residual
 from swapformer.model.residual.base import State, Update
-from swapformer.model.sublayer import Branch
 from swapformer.model.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """What the layers of a decoder read besides: the encoder's output.
+class EncoderOutput:
+    """The output of an encoder, which the cross-attention of a decoder reads.
 
     Attributes:
         memory: the encoder's output, [B, S, D].
-        context: the decoder's places against the source's.
+        context: the decoder's tokens as queries against the source's as keys.
     """
 
     memory: Tensor
@@ -40,9 +39,9 @@ class Source:
 
 
 class Layer(nn.Module):
-    """Attention, cross-attention where there is a source to read, and a feed-forward layer, wired by a block.
+    """Attention, cross-attention if the stack reads a source, and a feed-forward layer, wired by a block.
 
-    The position comes with every call, for layers share it. In cross-attention it is used only where it says so.
+    Layers share the position encoding, so it comes with every call. Cross-attention uses it if it states `crosses`.
     """
 
     attention: Attention
@@ -56,20 +55,20 @@ class Layer(nn.Module):
         self.cross_attention = plan.cross_attention() if crosses else None
         self.ffn = plan.ffn()
         self.block = plan.block(branches=1 + crosses + self.ffn.present)
-        self._without = Position(plan.dims)
+        self._no_position = Position(plan.dims)
 
-    def forward(self, state: State, context: Context, position: Position, source: Source | None = None) -> State:
+    def forward(self, state: State, context: Context, position: Position, source: EncoderOutput | None = None) -> State:
         return self.block(state, self._branches(context, position, source), context.query.padding)
 
-    def updates(self, context: Context, position: Position, source: Source | None = None) -> list[Update]:
-        """For each residual branch, what it computes from what it reads."""
+    def updates(self, context: Context, position: Position, source: EncoderOutput | None = None) -> list[Update]:
+        """For each residual branch of the layer the function from its input to its update."""
         return self.block.updates(self._branches(context, position, source), context.query.padding)
 
-    def _branches(self, context: Context, position: Position, source: Source | None) -> list[Branch]:
+    def _branches(self, context: Context, position: Position, source: EncoderOutput | None) -> list[Branch]:
         branches: list[Branch] = [partial(self.attention, context=context, position=position)]
         if self.cross_attention is not None:
             assert source is not None, "a layer with cross-attention needs a source"
-            across = position if position.crosses else self._without
+            across = position if position.crosses else self._no_position
             branches.append(
                 partial(self.cross_attention, context=source.context, position=across, memory=source.memory)
             )
@@ -79,7 +78,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers between an opened and a closed stream, with the positions that they share stored once.
+    """Layers on one residual stream, with the position encodings that they share stored once.
 
     Args:
         layers: how each layer is built, first to last.
@@ -87,11 +86,11 @@ class Stack(nn.Module):
         crosses: whether the layers read a source.
 
     Attributes:
-        checkpointed: whether training keeps what enters each layer alone and computes the layer again in the backward
-            pass, with a context of its own both times (Chen et al. 2016, arXiv:1604.06174).
-        can_cache: whether places may be read one after the other, with the result of reading them at once.
-        limit: places that the encodings have positions for.
-        tags: channels of tags that the patterns read.
+        checkpointed: whether training stores the input of each layer alone and computes the layer again in the
+            backward pass, with a context of its own both times (Chen et al. 2016, arXiv:1604.06174).
+        can_cache: whether tokens may be read one after the other, with the result of reading them at once.
+        limit: how many positions the encodings have.
+        tags: names of the channels of Tokens that the patterns read.
     """
 
     def __init__(self, layers: Sequence[LayerPlan], dropout: float, *, crosses: bool = False) -> None:
@@ -117,38 +116,38 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_tokens: Tokens | None = None,
         cache: Cache | None = None,
-        journey: Journey | None = None,
+        exits: ExitTracker | None = None,
     ) -> Tensor:
         """The stream's output [B, T, D] for embeddings x [B, T, D]; layers that cross read `memory` [B, S, D].
 
-        With a cache, the T places follow those that it has noted. With a journey, places may leave on the way.
+        With a cache, the T tokens follow those that it holds. With `exits`, tokens may leave before the last layer.
         """
         keys = tokens if cache is None else cache.extend(tokens)
-        reads = partial(_reading, tokens, keys, x.dtype, memory, memory_tokens, cache)
-        context, source = reads()
+        contexts = partial(_contexts, tokens, keys, x.dtype, memory, memory_tokens, cache)
+        context, source = contexts()
         for encoding in self._encodings:
             x = encoding.embed(x, tokens)
         if self.embed_norm is not None:
             x = self.embed_norm(x, tokens.padding)
-        walk = Walk(
+        forward = ForwardPass(
             layers=[
-                partial(checkpoint, partial(_computed, layer, position, reads), use_reentrant=False)
+                partial(checkpoint, partial(_recomputed, layer, position, contexts), use_reentrant=False)
                 if self.checkpointed and torch.is_grad_enabled()
                 else partial(layer, context=context, position=position, source=source)
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
-            updates=partial(self._updates, reads),
+            updates=partial(self._updates, contexts),
             inputs=lambda: (*self.parameters(), *(() if memory is None else (memory,))),
         )
         first, last = self._residual(0), self._residual(-1)
-        norm = _same if self.final_norm is None else partial(self.final_norm, padding=tokens.padding)
+        norm: Update = (lambda x: x) if self.final_norm is None else partial(self.final_norm, padding=tokens.padding)
         state, close = first.open(self.dropout(x)), partial(last.close, norm=norm)
-        state = first.run(state, walk) if journey is None else journey.walk(state, walk.layers, close)
+        state = first.run(state, forward) if exits is None else exits.run(state, forward.layers, close)
         return close(state)
 
-    def _updates(self, reads: Callable[[], tuple[Context, Source | None]]) -> list[Update]:
-        """What every residual branch of the stack computes, first to last, with a context of their own."""
-        context, source = reads()
+    def _updates(self, contexts: Callable[[], tuple[Context, EncoderOutput | None]]) -> list[Update]:
+        """The functions of all residual branches, first to last, with a context of their own."""
+        context, source = contexts()
         return [
             update
             for layer, position in zip(self._layers(), self._position_of_layer, strict=True)
@@ -160,41 +159,36 @@ class Stack(nn.Module):
         return self._layers()[end].block.sublayer(end).residual
 
     def _layers(self) -> list[Layer]:
-        """The layers, as what they are."""
-        layers = list(self.layers)
-        return [layer for layer in layers if isinstance(layer, Layer)]
+        """The layers with their own type, which nn.ModuleList hides."""
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
 
 
-def _reading(
+def _contexts(
     tokens: Tokens,
     keys: Tokens,
     dtype: torch.dtype,
     memory: Tensor | None,
     memory_tokens: Tokens | None,
     cache: Cache | None,
-) -> tuple[Context, Source | None]:
-    """A new context of places against all places so far, and against a source's where there is one."""
+) -> tuple[Context, EncoderOutput | None]:
+    """A new context of the tokens against all tokens so far, and one against the source's if there is a source."""
     context = Context(tokens, keys, dtype, cache)
     if memory is None:
         return context, None
-    assert memory_tokens is not None, "a memory comes with its places"
-    return context, Source(memory, Context(tokens, memory_tokens, dtype, cache))
+    assert memory_tokens is not None, "a memory comes with its tokens"
+    return context, EncoderOutput(memory, Context(tokens, memory_tokens, dtype, cache))
 
 
-def _computed(
-    layer: nn.Module, position: Position, reads: Callable[[], tuple[Context, Source | None]], state: State
+def _recomputed(
+    layer: nn.Module, position: Position, contexts: Callable[[], tuple[Context, EncoderOutput | None]], state: State
 ) -> State:
-    """A layer's state, where nothing is shared with other layers: computed again, it finds what it found before."""
-    context, source = reads()
+    """The state after a layer that shares no context with others, so that computing it again gives the same."""
+    context, source = contexts()
     return layer(state, context, position, source)
 
 
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
 def _named(positions: Sequence[Position]) -> dict[str, Position]:
-    """Positions by class and place among those of their class, so that another class renames none of their weights."""
+    """Positions by class and number within their class, so that adding another class renames no weight."""
     counts: Counter[str] = Counter()
     named = {}
     for position in positions:

@@ -1,4 +1,4 @@
-"""What a model knows of the tokens of its sequences: order, position, document, padding and tags."""
+"""Tokens of sequences as positions, masks and patterns see them: order, position, document, padding and tags."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What each of T places is. Build it with `Tokens.of`.
+    """Order, position, document, padding and tags of the T tokens of each sequence. Build it with `Tokens.of`.
 
     Attributes:
-        order: true place in the sequence, int64 [B|1, T]; causality compares it.
-        position: what encodings see, int64 [B|1, T]; may be offset, reset or randomised.
+        order: true position in the sequence, int64 [B|1, T]; causality compares it.
+        position: the position that encodings see, int64 [B|1, T]; may be offset, reset or randomised.
         extent: one more than the largest position, known without reading the tensor.
-        document: index of the document that a place belongs to, int64 [B|1, T]; documents do not see each other.
-        padding: True where a place is padding, bool [B|1, T]; padding is never seen.
-        tags: named integer channels [B|1, T] that a task supplies.
+        document: index of the document that a token belongs to, int64 [B|1, T]; documents do not see each other.
+        padding: True where a token is padding, bool [B|1, T]; nothing attends to padding.
+        tags: named integer channels [B|1, T] that a task supplies: speaker, turn, block, definition …
         consecutive: whether `order` is 0 … T−1 in every row.
         bounds: no position is smaller or larger, known without reading the tensor; all of `extent` unless given.
     """
@@ -49,7 +49,7 @@ class Tokens:
         padding: Tensor | None = None,
         tags: Mapping[str, Tensor] | None = None,
     ) -> Tokens:
-        """`length` places in a row, the first at place `start`; positions are the places unless given."""
+        """`length` tokens in a row, from order `start` on; encodings see the order unless `position` is given."""
         order = torch.arange(start, start + length, device=device)[None]
         extent = start + length if position is None else int(position.max()) + 1
         return cls(
@@ -66,37 +66,37 @@ class Tokens:
     def __len__(self) -> int:
         return self.order.shape[-1]
 
-    def at(self, places: slice | Tensor) -> Tokens:
-        """Some of these places, by index: they keep what they are, true order and position included."""
+    def at(self, index: slice | Tensor) -> Tokens:
+        """Some of these tokens, by index; they keep their order, position, document, padding and tags."""
 
         def cut(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[:, places]
+            return None if values is None else values[:, index]
 
         return Tokens(
-            order=self.order[:, places],
-            position=self.position[:, places],
+            order=self.order[:, index],
+            position=self.position[:, index],
             extent=self.extent,
             document=cut(self.document),
             padding=cut(self.padding),
-            tags=_TagsAt(self.tags, places),
-            bounds=self._bounds_at(places),
+            tags=_TagsAt(self.tags, index),
+            bounds=self._bounds_at(index),
         )
 
-    def _bounds_at(self, places: slice | Tensor) -> tuple[int, int]:
-        """Narrower for a slice of places that are encoded where they stand."""
-        if isinstance(places, slice) and self.position is self.order and (run := range(len(self))[places]):
+    def _bounds_at(self, index: slice | Tensor) -> tuple[int, int]:
+        """The bounds of some tokens: narrower for a slice of tokens whose positions are their true ones."""
+        if isinstance(index, slice) and self.position is self.order and (run := range(len(self))[index]):
             return self.bounds[0] + min(run), self.bounds[0] + max(run)
         return self.bounds
 
 
 class _TagsAt(Mapping[str, Tensor]):
-    """The tags of some places, cut when they are read."""
+    """The tags of some tokens, cut when they are read."""
 
-    def __init__(self, tags: Mapping[str, Tensor], places: slice | Tensor) -> None:
-        self._tags, self._places = tags, places
+    def __init__(self, tags: Mapping[str, Tensor], index: slice | Tensor) -> None:
+        self._tags, self._index = tags, index
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._tags[name][:, self._places]
+        return self._tags[name][:, self._index]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tags)

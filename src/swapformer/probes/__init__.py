@@ -10,7 +10,7 @@ from swapformer.probes.base import Probe
 from swapformer.results.artifacts import Artifact, probe_settings, write_artifact
 from swapformer.targets import make
 from swapformer.training.assemble import Config
-from swapformer.training.restore import restore
+from swapformer.training.weights import restore
 
 
 def replay(config: Config, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a probe is: it looks at a trained model and never changes it."""
+"""The base of probes, which look at a trained model and never change it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from swapformer.task.base import Task
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe found.
+    """The result of a probe.
 
     Attributes:
         metrics: numbers that studies can compare, by name.
@@ -30,7 +30,7 @@ class Finding:
 
 
 class Probe(ABC):
-    """Base: `measure` looks at a model in evaluation mode, under no_grad."""
+    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad."""
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         """Why nothing could be measured, in words that say what would work; asked before anything is trained.

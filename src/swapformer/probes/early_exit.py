@@ -1,4 +1,4 @@
-"""What places save that leave early, and what it costs."""
+"""Probe of early exits: the layers that tokens skip, and what that costs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn.functional import cross_entropy
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
-from swapformer.task.base import IGNORE, EvaluationSet, Task, scored
-from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.task.base import IGNORE, EvaluationSet, Task, target_mask
+from swapformer.training.data import EvaluationStream, drawn_position_range
+from swapformer.training.module import model_inputs
 
 
 class EarlyExits(Probe):
-    """Layers that places skip, as a share of all layers, averaged over the places that have a target.
+    """Share of all layers that tokens skip, averaged over the tokens that have a target.
 
-    A layer that is skipped saves its work for that place, but for the keys and values that other places read. The
+    A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
     metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The data
     holds for each set and each of the thresholds the same share, and loss and accuracy of the same targets.
 
@@ -59,9 +59,9 @@ class EarlyExits(Probe):
     def _at(self, model: Topology, item: EvaluationSet) -> tuple[float, float, float]:
         """Share of layers saved, loss and accuracy."""
         layers, found = len(model.stack.layers), []
-        for batch in EvaluationStream(item, self.batches, positions_drawn_from(model)):
-            logits: Tensor = model.answers(*given(batch))[MAIN].double()
-            there = scored(batch.targets)
+        for batch in EvaluationStream(item, self.batches, drawn_position_range(model)):
+            logits: Tensor = model.answers(*model_inputs(batch))[MAIN].double()
+            there = target_mask(batch.targets)
             passed = torch.full_like(batch.targets, layers) if model.layers_passed is None else model.layers_passed
             nats = cross_entropy(logits[there], batch.targets[there], ignore_index=IGNORE, reduction="none")
             right = logits[there].argmax(-1) == batch.targets[there]
@@ -72,7 +72,7 @@ class EarlyExits(Probe):
 
 
 def _with(model: Topology, threshold: float) -> Topology:
-    """A copy of a model whose places leave at another threshold."""
+    """A copy of a model whose tokens leave at another threshold."""
     other = copy.deepcopy(model)
     other.depth.threshold = threshold
     return other

@@ -1,4 +1,4 @@
-"""How often a model answers right when it writes by itself."""
+"""Probe of generation: how often a model answers right when it writes by itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from swapformer.interface import MAIN
 from swapformer.model.generate import Prompt, beam_search, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
-from swapformer.task.base import Batch, Task, scored
-from swapformer.training.data import draw_positions, placed, positions_drawn_from
+from swapformer.task.base import Batch, Task, target_mask
+from swapformer.training.data import draw_positions, drawn_position_range, with_drawn_positions
 from swapformer.training.module import tokens_of
 
 _PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
@@ -82,21 +82,21 @@ class Generation(Probe):
 
 def _spans(targets: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Where the answer of each row begins and how many symbols it has, [B] each; whether each is in one piece."""
-    there = scored(targets)
+    there = target_mask(targets)
     sizes, first = there.sum(1), there.long().argmax(1)
-    place = torch.arange(there.shape[1])
-    return first, sizes, torch.equal(there, (place >= first[:, None]) & (place < (first + sizes)[:, None]))
+    position = torch.arange(there.shape[1])
+    return first, sizes, torch.equal(there, (position >= first[:, None]) & (position < (first + sizes)[:, None]))
 
 
 def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Sequence[object]) -> Prompt:
-    """The first `lengths` [B] places of each row, standing to the right."""
+    """The first `lengths` [B] tokens of each row, standing to the right."""
     width = int(lengths.max())
     index = torch.arange(width) - (width - lengths)[:, None]
     padding = index < 0
     ids = batch.inputs.gather(1, index.clamp(min=0))
-    drawn_from = positions_drawn_from(model)
+    drawn_from = drawn_position_range(model)
     positions = None if drawn_from is None else draw_positions(width + steps, drawn_from, *key)
-    source = placed(batch, drawn_from, *key).source
+    source = with_drawn_positions(batch, drawn_from, *key).source
     return Prompt(
         ids,
         padding=padding if bool(padding.any()) else None,

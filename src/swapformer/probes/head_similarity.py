@@ -1,4 +1,4 @@
-"""How alike the heads of a layer look."""
+"""Probe of head similarity: how alike the attention maps of the heads of a layer are."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
+from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
-from swapformer.probes.head_analysis import head_similarity, mean_over_pairs
 from swapformer.task.base import Task
-from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.training.data import EvaluationStream, drawn_position_range
+from swapformer.training.module import model_inputs
 
 
 class HeadSimilarity(Probe):
@@ -42,8 +42,8 @@ class HeadSimilarity(Probe):
             found.setdefault(layer, []).append(head_similarity(weights.double(), None if padding is None else ~padding))
 
         with watch_attention(model, see):
-            for batch in EvaluationStream(source, self.batches, positions_drawn_from(model)):
-                model(*given(batch))
+            for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+                model(*model_inputs(batch))
         layers = [_mean(sums) for _, sums in sorted(found.items())]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]

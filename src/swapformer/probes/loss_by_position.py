@@ -1,4 +1,4 @@
-"""The loss at each place: does a model use more context, and does it break down beyond the trained length?"""
+"""Probe of the loss at each position: whether a model uses more context, and fails beyond the trained length."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
+from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
-from swapformer.probes.position_sums import totals_by_place
-from swapformer.task.base import IGNORE, Batch, Task, scored
-from swapformer.training.data import EvaluationStream, positions_drawn_from
-from swapformer.training.module import given
+from swapformer.task.base import IGNORE, Batch, Task, target_mask
+from swapformer.training.data import EvaluationStream, drawn_position_range
+from swapformer.training.module import model_inputs
 
 
 class LossByPosition(Probe):
-    """Mean loss in nats of the targets at each place, for each evaluation set of the validation data.
+    """Mean loss in nats of the targets at each position, for each evaluation set of the validation data.
 
-    The data holds `loss` and `count` by place for each set; where nothing was asked the loss is null. The metrics
-    compare places that training had with those beyond, in the sets "@L" whose sequences are longer than training's:
+    The data holds `loss` and `count` by position for each set; where nothing was asked the loss is null. The metrics
+    compare positions that training had with those beyond, in the sets "@L" whose sequences are longer than training's:
     `probe/loss_within@L` and `probe/loss_beyond@L`. A better mean loss at a longer length may come from more context
-    for the same targets (within) or from places that never were trained (beyond); these tell which.
+    for the same targets (within) or from positions that never were trained (beyond); these tell which.
 
     Args:
         batches: validation batches of each evaluation set.
 
     Raises:
-        ValueError: if there are none, or the answers are not symbols or classes at each place.
+        ValueError: if there are none, or the answers are not symbols or classes at each position.
     """
 
     def __init__(self, *, batches: int) -> None:
@@ -40,7 +40,7 @@ class LossByPosition(Probe):
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         asked = task.interface.readouts[MAIN]
-        if asked.per == "place" and asked.kind != "values":
+        if asked.per == "position" and asked.kind != "values":
             return None
         return (
             f"{type(task).__name__} asks for {asked.kind} of a {asked.per}, so there is no loss by position; leave out "
@@ -53,7 +53,7 @@ class LossByPosition(Probe):
         metrics: dict[str, float] = {}
         data: dict[str, Any] = {"trained": task.train_length}
         for item in task.evaluation("val"):
-            batches = EvaluationStream(item, self.batches, positions_drawn_from(model))
+            batches = EvaluationStream(item, self.batches, drawn_position_range(model))
             sums, counts = _totals(model, batches)
             losses = zip(sums.tolist(), counts.tolist(), strict=True)
             data[item.name] = {
@@ -67,11 +67,11 @@ class LossByPosition(Probe):
 
 
 def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Summed loss and number of targets at each place over the batches of a set, which are equally long."""
+    """Summed loss and number of targets at each position over the batches of a set, which are equally long."""
     found = []
     for batch in batches:
-        logits = model.answers(*given(batch))[MAIN].double()
+        logits = model.answers(*model_inputs(batch))[MAIN].double()
         nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
-        found.append(totals_by_place(nats.view_as(batch.targets), scored(batch.targets)))
+        found.append(totals_by_position(nats.view_as(batch.targets), target_mask(batch.targets)))
     sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
     return sums, counts

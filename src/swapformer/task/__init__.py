@@ -1,12 +1,23 @@
-"""Tasks: data as a pure function of (seed, step), the objective and what is measured."""
+"""Tasks: data as a pure function of (seed, step), what is asked of a model, and its metrics.
 
-from swapformer.task.addition import Addition
+`conf/task/copy.yaml` is `swapformer.task.Copy`: configurations name tasks by these short paths.
+"""
+
+from swapformer.task.arithmetic import Addition, ModularAddition
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task
-from swapformer.task.copy import Copy
+from swapformer.task.brackets import Brackets, Dyck
+from swapformer.task.forecast import Forecast
+from swapformer.task.labelled import Classification, Regression, SequenceToSequence
+from swapformer.task.listops import ListOps
+from swapformer.task.lists import Copy, Count, Maximum, Parity, Reverse, Sort
 from swapformer.task.masked import Masked
 from swapformer.task.metrics import MEASURES, SequenceMetric, sequence_metrics
 from swapformer.task.next_sentence import MaskedNSP
+from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
+from swapformer.task.reference import Coreference, Dialogue
+from swapformer.task.repetition import Induction, Ordered, Periodic
 from swapformer.task.source import Source
+from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.spans import Spans
 from swapformer.task.text import Text
 from swapformer.task.text_task import TextTask
@@ -16,13 +27,36 @@ __all__ = [
     "IGNORE",
     "MEASURES",
     "Addition",
+    "AssociativeRecall",
     "Batch",
+    "Brackets",
+    "Classification",
     "Copy",
+    "Coreference",
+    "Count",
+    "Dialogue",
+    "Dyck",
     "EvaluationSet",
+    "FactRecall",
+    "Forecast",
+    "Induction",
+    "ListOps",
     "Masked",
     "MaskedNSP",
+    "Maximum",
+    "ModularAddition",
+    "Needle",
+    "Ordered",
+    "Parity",
+    "Periodic",
+    "Regression",
+    "Reverse",
+    "Roles",
     "SequenceMetric",
+    "SequenceToSequence",
+    "Sort",
     "Source",
+    "SourceCode",
     "Spans",
     "Task",
     "Text",

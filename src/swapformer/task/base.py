@@ -1,4 +1,4 @@
-"""What a task is: data as a pure function of (seed, step), fixed evaluation sets, an objective and its metrics."""
+"""The base of tasks: data as a pure function of (seed, step), fixed evaluation sets, what is asked, and its metrics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN, Interface
 
 IGNORE = -100
-"""The target of a place that carries no loss."""
+"""The target of a position that carries no loss."""
 
 Direction = Literal["lower", "higher"]
 Split = Literal["train", "val", "test"]
 
 
 @dataclass(eq=False, kw_only=True)
-class Places:
-    """Sequences that a model sees: B of T places; int64 unless said otherwise.
+class Sequences:
+    """Sequences that a model sees: B of T positions; int64 unless said otherwise.
 
     `inputs` [B,T]: token ids, or float32 [B,T,C] where the task's inputs are values. `padding` [B,T] bool: True where a
-    place is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
+    position is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
     besides; None or empty where a task has none.
     """
 
@@ -44,21 +44,21 @@ class Places:
 
 
 @dataclass(eq=False, kw_only=True)
-class Batch(Places):
-    """What a model sees and must answer.
+class Batch(Sequences):
+    """Sequences that a model sees, and the answers to them.
 
-    `targets`: of the main answer; for an answer at each place [B,T], `targets[:, t]` is what must be predicted at place
-    t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values, where there
-    is no loss. `labels`: targets of the other answers by name. `source`: a sequence of its own that is read first.
+    `targets`: of the main answer; for an answer at each position [B,T], `targets[:, t]` is what must be predicted at
+    position t (already shifted); for one of a sequence [B]; values have one more axis. IGNORE, or NaN among values,
+    where there is no loss. `labels`: targets of the other answers by name. `source`: a sequence that is read first.
     """
 
     targets: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
-    source: Places | None = None
+    source: Sequences | None = None
 
     @property
-    def places(self) -> int:
-        """Places that are read, those of a source among them."""
+    def num_positions(self) -> int:
+        """Positions that are read, those of a source among them."""
         rows, length = self.inputs.shape[:2]
         return rows * length + (0 if self.source is None else self.source.inputs.shape[:2].numel())
 
@@ -76,14 +76,14 @@ def _moved(value: Any, device: torch.device | str) -> Any:
     return value if value is None else value.to(device)
 
 
-def scored(targets: Tensor) -> Tensor:
+def target_mask(targets: Tensor) -> Tensor:
     """True where a target carries loss."""
     return ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Batches that are fixed for ever: a pure function of their index, whatever the data seed.
+    """A fixed set of batches: a pure function of their index, whatever the data seed.
 
     `name`: "" for data like the training's, "@64" for length 64. `batches`: how many there are (None: no end).
     """
@@ -100,16 +100,16 @@ class EvaluationSet:
 
 
 class Task(ABC):
-    """Data, objective and metrics of one problem.
+    """Base of tasks: the data, the questions and the metrics of one problem.
 
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
     `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
-    `tags`: names of the channels that its batches tag their places with.
+    `tags`: names of the channels that its batches tag their positions with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
-    `predicts_next`: whether a target is the next token, which no place may see.
+    `predicts_next`: whether a target is the next token, which no position may see.
     `left_out`: how many examples of a split are not evaluated since training has them too; of a task that counts them.
     """
 
@@ -148,7 +148,7 @@ class Task(ABC):
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         """Fresh metrics of an answer, to be updated with (what the model gives, targets); those of MAIN have `loss`.
 
-        An answer at each place gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
+        An answer at each position gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
         recorded as `<answer>_<metric>`.
         """
 
@@ -181,31 +181,3 @@ class Task(ABC):
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text that token ids stand for."""
         return self.separator.join(self.tokens[operator.index(index)] for index in ids)
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """`value` as an int; UsageError unless it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"task.{name} must be a whole number of at least {least}, but is {value!r}")
-    return value
-
-
-def share(name: str, value: object) -> float:
-    """`value` as a float; UsageError unless it is a number between 0 and 1, both excluded."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise UsageError(f"task.{name} must be a number between 0 and 1, but is {value!r}")
-    return float(value)
-
-
-def presence(name: str, value: object) -> bool:
-    """`value` as a bool; UsageError unless it is one (a word would count as true)."""
-    if not isinstance(value, bool):
-        raise UsageError(f"task.{name} must be true or false, but is {value!r}")
-    return value
-
-
-def whole_numbers(name: str, values: Iterable[object], least: int) -> tuple[int, ...]:
-    """`values` as a tuple of ints; UsageError names what is wrong."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UsageError(f"task.{name} must be a list of whole numbers, such as [64,128], but is {values!r}")
-    return tuple(whole_number(f"{name} entries", value, least) for value in values)

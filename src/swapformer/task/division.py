@@ -1,9 +1,9 @@
-"""Which text is learned from and which is held out, and how a text is cut into chunks that are tokenised one by one."""
+"""The division of documents into training, validation and test, and of a text into chunks."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError
@@ -15,23 +15,6 @@ CHUNK = 1 << 13
 """Characters that are tokenised at a time."""
 
 
-def shares(split: Sequence[float]) -> tuple[float, float, float]:
-    """`split` as shares of training, validation and test; UsageError unless it is that."""
-    given = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split]
-    numbers = [share for share in given if isinstance(share, int | float) and not isinstance(share, bool)]
-    if (
-        len(numbers) != 3
-        or len(given) != 3
-        or not (numbers[0] > 0 and numbers[1] > 0 and numbers[2] >= 0)
-        or abs(sum(numbers) - 1) > 1e-6
-    ):
-        raise UsageError(
-            f"task.split must be three shares that add up to 1, training and validation above 0, but is {split!r}; "
-            "take [0.9,0.05,0.05], or [0.9,0.1,0.0] for no test"
-        )
-    return numbers[0], numbers[1], numbers[2]
-
-
 def split_of(key: str, fractions: Sequence[float]) -> Split:
     """The split of a document with this key: decided by a hash of it, whatever other documents there are."""
     share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
@@ -41,7 +24,7 @@ def split_of(key: str, fractions: Sequence[float]) -> Split:
 
 
 class Division:
-    """The documents of a source with their splits, in their order, any number of times.
+    """The documents of a source with their splits; it can be gone through any number of times.
 
     Documents go to a split whole, by a hash of what they are. A single document is cut in three, the training's
     characters int(share · n), as nanoGPT does. `characters`: how many each split has.
@@ -82,13 +65,13 @@ class Division:
         if self._cuts:
             document = next(self._source.documents())
             for index, split in enumerate(SPLITS):
-                yield split, Slice(document, self._cuts[index], self._cuts[index + 1])
+                yield split, TextSlice(document, self._cuts[index], self._cuts[index + 1])
             return
         for index, document in zip(self._splits, self._source.documents(), strict=True):
             yield SPLITS[index], document
 
 
-class Slice(Document):
+class TextSlice(Document):
     """The characters `start` … `stop` − 1 of a document."""
 
     values: Mapping[str, Any] = {}
@@ -101,12 +84,12 @@ class Slice(Document):
         return f"{self._document.key} {self._start} {self._stop}"
 
     def pieces(self, strict: bool = True) -> Iterator[str]:
-        place = 0
+        position = 0
         for piece in self._document.pieces(strict):
-            if place >= self._stop:
+            if position >= self._stop:
                 return
-            part = piece[max(0, self._start - place) : self._stop - place]
-            place += len(piece)
+            part = piece[max(0, self._start - position) : self._stop - position]
+            position += len(piece)
             if part:
                 yield part
 
@@ -114,8 +97,8 @@ class Slice(Document):
 def chunks(document: Document, strict: bool) -> Iterator[str]:
     """A document's text in parts of at most CHUNK characters, which have the tokens that the whole has.
 
-    They are cut before white space that follows none, where every tokeniser begins anew, or, in a text that has no such
-    place for so long, anywhere.
+    They are cut before white space that follows none, where every tokeniser begins anew, or anywhere in a text that has
+    no such white space for so long.
     """
     rest = ""
     for piece in document.pieces(strict):
@@ -131,8 +114,8 @@ def chunks(document: Document, strict: bool) -> Iterator[str]:
 
 
 def _cut(text: str, start: int, end: int) -> int:
-    place = end + 1
-    while (place := max(text.rfind(" ", start + 1, place), text.rfind("\n", start + 1, place))) > 0:
-        if not text[place - 1].isspace():
-            return place
+    position = end + 1
+    while (position := max(text.rfind(" ", start + 1, position), text.rfind("\n", start + 1, position))) > 0:
+        if not text[position - 1].isspace():
+            return position
     return end

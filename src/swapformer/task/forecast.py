@@ -17,11 +17,11 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Split, Task, presence, whole_number
-from swapformer.task.division import SPLITS, shares
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.base import Batch, EvaluationSet, Split, Task
+from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
-from swapformer.task.value_metrics import DIRECTIONS, baseline_directions, forecast_metrics
+from swapformer.task.settings import boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.value_metrics import VALUE_DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0
 """Standard deviations of the training series' changes beyond which a change is an event."""
@@ -35,12 +35,12 @@ class Forecast(Task):
     time, as months of a year do, and make one channel. `difference`: forecast the changes from each value to the next.
     `split`: shares of training, validation and test, one after the other in time; no value is in two of them. Values
     are standardised by the training part's mean and standard deviation, so the errors are in units of the latter. Where
-    a value is missing, the last one before it in its split stands in its place (the training mean where there is none),
+    a value is missing, the last one before it in its split stands for it (the training mean where there is none),
     and nothing is to be predicted.
-    `season`: after how many places the series comes round (null: it does not); for the seasonal baseline and `phase`.
+    `season`: after how many steps the series comes round (null: it does not); for the seasonal baseline and `phase`.
     `block`: T in training; `eval_lengths`: each adds a set "@L".
 
-    Tags: `phase`, the place in the season (only with a season), and `event`, 1 where a value differs from the one
+    Tags: `phase`, the step in the season (only with a season), and `event`, 1 where a value differs from the one
     before by more than two standard deviations of such changes in training.
     Evaluation cuts a split into blocks that do not overlap, as Text does; values beyond the last block are left out.
     UsageError: no such file or column, a cell that is no number, a split too short for a block, a block too short
@@ -75,25 +75,25 @@ class Forecast(Task):
                 f"same time of the season twice, but {shortest} does not; take longer blocks, or task.season=null"
             )
         self.tags = ("event",) if self.season is None else ("event", "phase")
-        values = read_series(self.path, columns, presence("across", across))
-        if presence("difference", difference):
+        values = read_series(self.path, columns, boolean("across", across))
+        if boolean("difference", difference):
             values = np.diff(values, axis=0)
-        self._lengths = self._cut(len(values), shares(split))
+        self._lengths = self._cut(len(values), split_shares(split))
         self._targets = self._standardise(values)
         self._inputs = self._fill(self._targets)
         self._events = self._find_events()
-        self.directions = DIRECTIONS | baseline_directions(self.season)
+        self.directions = VALUE_DIRECTIONS | baseline_directions(self.season)
 
     @property
     def interface(self) -> Interface:
         channels = self._targets.shape[1]
-        return Interface(0, channels=channels, readouts={MAIN: Readout(channels, "values", "place")})
+        return Interface(0, channels=channels, readouts={MAIN: Readout(channels, "values", "position")})
 
     def train_batch(self, seed: int, step: int) -> Batch:
-        places = torch.randint(
+        starts = torch.randint(
             self._lengths[0] - self.block, (self.batch_size,), generator=stream("train", int(seed), int(step))
         )
-        return self._blocks(places, self.block)
+        return self._blocks(starts, self.block)
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
         start, length = self._bounds(split)
@@ -103,8 +103,8 @@ class Forecast(Task):
         regions = torch.randperm((length - 1) // self.max_length, generator=stream("series", split)) * self.max_length
         sets = []
         for name, size in ({"": self.block} | {f"@{size}": size for size in self.eval_lengths}).items():
-            places = (start + regions.unsqueeze(1) + torch.arange(self.max_length // size) * size).flatten()
-            batches = torch.split(places, max(1, self.batch_size * self.block // size))
+            starts = (start + regions.unsqueeze(1) + torch.arange(self.max_length // size) * size).flatten()
+            batches = torch.split(starts, max(1, self.batch_size * self.block // size))
             sets.append(EvaluationSet(name, len(batches), partial(self._evaluation_batch, batches, size)))
         return sets
 
@@ -119,9 +119,9 @@ class Forecast(Task):
     def _evaluation_batch(self, batches: Sequence[Tensor], size: int, index: int) -> Batch:
         return self._blocks(batches[index], size)
 
-    def _blocks(self, places: Tensor, length: int) -> Batch:
-        """The blocks of `length` values that begin at `places` [B], with the values after each as targets."""
-        within = places.numpy()[:, None] + np.arange(length)
+    def _blocks(self, starts: Tensor, length: int) -> Batch:
+        """The blocks of `length` values that begin at `starts` [B], with the values after each as targets."""
+        within = starts.numpy()[:, None] + np.arange(length)
         tags = {"event": torch.from_numpy(self._events[within])}
         if self.season is not None:
             tags["phase"] = torch.from_numpy(within % self.season)

@@ -1,4 +1,4 @@
-"""Nested operations on lists of digits (Nangia and Bowman 2018, arXiv:1804.06028)."""
+"""ListOps: nested operations on lists of digits (Nangia and Bowman 2018, arXiv:1804.06028)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.task.answering import Answering
-from swapformer.task.base import whole_number
-from swapformer.task.lengths import evaluation_lengths, span
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import whole_number
 
 _MIN, _MAX, _MEDIAN, _SUM, _CLOSE, _PAD, _EQUALS = range(10, 17)
 _FEWEST = 2
@@ -18,7 +17,7 @@ _CLOSING, _NESTING = 0.35, 0.4
 """How often an operation ends, or an argument is an operation, where the number of operations leaves it open."""
 
 
-class ListOps(Answering):
+class ListOps(QuestionTask):
     """Nested minima, maxima, medians and sums modulo 10, then their value: `[MAX 2 9 [MIN 4 7 ] 0 ] = 9`.
 
     An operation has 2 … `arguments` arguments, digits or operations; at most `depth` are nested. The median of an even
@@ -30,7 +29,6 @@ class ListOps(Answering):
 
     remedy = "raise task.arguments or task.depth"
     tokens = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<pad>", "=")
-    vocab_size = len(tokens)
     separator_token, end_token = _EQUALS, None
 
     def __init__(
@@ -44,24 +42,17 @@ class ListOps(Answering):
         as_source: bool = False,
     ) -> None:
         self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1)
-        self.lengths = span("lengths", lengths)
-        tested = evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1])
         # How many operations an argument has room for, by the number of operations around it.
         self._room = torch.tensor([sum(arguments**down for down in range(depth - level)) for level in range(depth + 1)])
-        most = int(self._room[0])
-        if max(*self.lengths, *tested) > most:
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+
+    def require_room(self, longest: int) -> None:
+        if longest > (most := int(self._room[0])):
             raise UsageError(
-                f"task.lengths and task.eval_lengths must be at most {most} operations, as many as task.depth={depth} "
-                f"and task.arguments={arguments} have room for, but one is {max(*self.lengths, *tested)}; "
+                f"task.lengths and task.eval_lengths must be at most {most} operations, as many as "
+                f"task.depth={self.depth} and task.arguments={self.arguments} have room for, but one is {longest}; "
                 f"{self.remedy}"
             )
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=tested,
-            batch_size=batch_size,
-            alphabet=_PAD,
-            as_source=as_source,
-        )
 
     def width_at(self, length: int) -> int:
         # Each operation has its name, its bracket and its arguments, and all but one are an argument themselves.
@@ -83,15 +74,15 @@ class ListOps(Answering):
         used[:, 0] = most - 1
         level, left, capacity = torch.zeros_like(lengths), lengths.clone(), self._room[:1].expand(rows)
         tokens = []
-        for place in range(width):
+        for position in range(width):
             mine, room = used.gather(1, level.unsqueeze(1)).squeeze(1), self._room[level]
             done, full, spare = (level == 0) & (mine == most), mine == most, capacity - (most - mine) * room
             # What is still to come must find room in what is then still open.
-            closes = (level > 0) & (mine >= _FEWEST) & (left <= spare) & (full | (closing[place] < _CLOSING))
+            closes = (level > 0) & (mine >= _FEWEST) & (left <= spare) & (full | (closing[position] < _CLOSING))
             must = left > capacity - room
-            opens = ~closes & ~full & (level < self.depth) & (left > 0) & (must | (nesting[place] < _NESTING))
+            opens = ~closes & ~full & (level < self.depth) & (left > 0) & (must | (nesting[position] < _NESTING))
             plain = ~(closes | opens | done)
-            token = torch.where(opens, operations[place], digits[place])
+            token = torch.where(opens, operations[position], digits[position])
             tokens.append(token.masked_fill(closes, _CLOSE).masked_fill(done, _PAD))
             used.scatter_(1, level.unsqueeze(1), ((mine + opens + plain) * ~closes).unsqueeze(1))
             capacity = torch.where(closes, spare, capacity - room * plain - opens.long())

@@ -1,21 +1,99 @@
-"""What follows from a list of symbols: its order, its largest, its parity, a count."""
+"""Tasks on lists of symbols: copy, reverse, sort, maximum, parity and count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
+from math import comb, factorial
 
 import torch
 from torch import Tensor
 
-from swapformer.task.answering import Answering
-from swapformer.task.base import whole_number
+from swapformer.errors import UsageError
+from swapformer.task.content_split import LISTED
 from swapformer.task.layout import column
-from swapformer.task.lengths import evaluation_lengths, span
-from swapformer.task.symbols import SymbolList
+from swapformer.task.questions import QuestionTask
+from swapformer.task.settings import whole_number
+
+
+class SymbolList(QuestionTask):
+    """Base of tasks on n symbols in a row, whose answer follows from them.
+
+    `symbols`: size of the alphabet. `distinct`: how many different symbols an item may hold (drawn for each item; null:
+    all of them; 1: one symbol repeated). `lengths`: [shortest, longest] n in training, every n equally often.
+    `eval_lengths`: each adds an evaluation set "@n" of items with exactly n symbols; 2x is twice the longest trained.
+    `as_source`: the symbols are the source of an encoder-decoder.
+    UsageError: a number out of range, or a length with too few different items to split.
+    """
+
+    closed = True
+    """Whether an answer may have several tokens, and so needs an end."""
+
+    def __init__(
+        self,
+        *,
+        symbols: int = 26,
+        distinct: int | None = None,
+        lengths: Sequence[int] = (2, 16),
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+        as_source: bool = False,
+    ) -> None:
+        self.symbols = whole_number("symbols", symbols, 1)
+        self.distinct = self.symbols if distinct is None else whole_number("distinct", distinct, 1)
+        if self.distinct > self.symbols:
+            raise UsageError(
+                f"task.distinct must be at most task.symbols={symbols}, but is {distinct}; take null for all"
+            )
+        self.separator_token = symbols + 1
+        self.end_token = symbols + 2 if self.closed else None
+        self.tokens = (*map(str, range(symbols)), "<pad>", "|", *(["<end>"] if self.closed else []))
+        self.remedy = self._remedy()
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+
+    def _remedy(self) -> str:
+        later = ", or let task.lengths and task.eval_lengths begin later"
+        return "raise task.symbols" + (later if self.distinct > 1 else "")
+
+    def question_at(self, length: int) -> int:
+        return length
+
+    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.squeeze(1)
+
+    def list_items(self, length: int) -> Tensor | None:
+        # A palette larger than the item is no different from one as large as it. Each palette has at least palette!
+        # items that use all of it, and the items of a single one are no more than all.
+        palette = min(self.distinct, length)
+        if max(palette**length, comb(self.symbols, palette) * factorial(palette)) > LISTED:
+            return None
+        digits = torch.arange(palette**length).unsqueeze(1) // palette ** torch.arange(length) % palette
+        palettes = torch.tensor(list(combinations(range(self.symbols), palette)))
+        items = torch.unique(palettes[:, digits].view(-1, length), dim=0)
+        return items.unsqueeze(1) if len(items) <= LISTED else None
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        content = torch.randint(self.distinct, (len(lengths), longest), generator=generator)
+        if self.distinct < self.symbols:
+            palettes = torch.rand(len(lengths), self.symbols, generator=generator).topk(self.distinct).indices
+            content = palettes.gather(1, content)
+        return content.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), self.symbols).unsqueeze(1)
+
+
+class Copy(SymbolList):
+    """Copy n symbols: `3 1 4 | 3 1 4 <end>`; see Kazemnejad et al. 2023 (arXiv:2305.19466) for both variants."""
+
+    one_stream_each = True  # published numbers come from these batches
+
+    def answer_at(self, length: int) -> int:
+        return length
+
+    def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
+        return content.squeeze(1)
 
 
 class Reverse(SymbolList):
-    """n symbols, then the same from the last to the first: `3 1 4 | 4 1 3 <end>`."""
+    """Write n symbols from the last to the first: `3 1 4 | 4 1 3 <end>`."""
 
     def answer_at(self, length: int) -> int:
         return length
@@ -25,7 +103,7 @@ class Reverse(SymbolList):
 
 
 class Sort(SymbolList):
-    """n symbols, then the same in ascending order, each as often as it was there: `3 1 3 | 1 3 3 <end>`."""
+    """Sort n symbols in ascending order, equal ones included: `3 1 3 | 1 3 3 <end>`."""
 
     def answer_at(self, length: int) -> int:
         return length
@@ -35,7 +113,7 @@ class Sort(SymbolList):
 
 
 class Maximum(SymbolList):
-    """n symbols, then the largest of them: `3 1 4 1 | 4`."""
+    """Name the largest of n symbols: `3 1 4 1 | 4`."""
 
     closed = False
 
@@ -48,7 +126,7 @@ class Maximum(SymbolList):
 
 
 class Parity(SymbolList):
-    """n bits, then whether the ones are odd in number: `1 0 1 1 | 1`.
+    """Say whether the number of ones among n bits is odd: `1 0 1 1 | 1`.
 
     Settings as of a list of symbols, of which there are two.
     """
@@ -77,8 +155,8 @@ class Parity(SymbolList):
         return (content == 1).sum(2) % 2
 
 
-class Count(Answering):
-    """n symbols and one that is asked for, then how often it is among them: `c a c b # c | 2 <end>`.
+class Count(QuestionTask):
+    """Count one symbol among n: `c a c b # c | 2 <end>`.
 
     Every number from 0 to n is equally often the answer, in decimal digits; the other symbols are drawn from the rest.
     `symbols`: size of the alphabet; the other settings are those of a list of symbols.
@@ -97,23 +175,10 @@ class Count(Answering):
         as_source: bool = False,
     ) -> None:
         self.symbols = whole_number("symbols", symbols, 2)
-        self.lengths = span("lengths", lengths)
         names = [f"s{index}" for index in range(symbols)]
         self.tokens = (*names, "<pad>", "|", "<end>", "#", *"0123456789")
-        self.separator_token, self.end_token, self._asked, self._zero = (
-            symbols + 1,
-            symbols + 2,
-            symbols + 3,
-            symbols + 4,
-        )
-        self.vocab_size = len(self.tokens)
-        super().__init__(
-            lengths=self.lengths,
-            eval_lengths=evaluation_lengths("eval_lengths", eval_lengths, self.lengths[1]),
-            batch_size=batch_size,
-            alphabet=self.symbols,
-            as_source=as_source,
-        )
+        self.separator_token, self.end_token, self._asked, self._zero = range(symbols + 1, symbols + 5)
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
 
     def width_at(self, length: int) -> int:
         return 1 + length  # what is asked for stands first

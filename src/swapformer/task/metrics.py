@@ -1,25 +1,27 @@
-"""What is measured of a language model's answers, every number with its meaning and, for means, its standard error.
+"""Metrics of answers that are symbols or classes, with the standard errors of means.
 
 torchmetrics' own Perplexity, MulticlassAccuracy and MulticlassExactMatch are the tests' oracles. They are not used here
 because each of them works through the logits again, and because they answer 0 where nothing was measured.
+Macro F1 and calibration are torchmetrics' own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score
 
 from swapformer.task.base import IGNORE, Direction
 
 
-class Sequences(NamedTuple):
-    """Evaluated sequences that have targets, float64 [N] each: NLL in nats; numbers of targets, hits and bytes."""
+class SequenceSums(NamedTuple):
+    """Sums over each evaluated sequence that has targets, float64 [N]: NLL in nats; targets, hits and bytes."""
 
     nats: Tensor
     tokens: Tensor
@@ -45,41 +47,41 @@ def standard_error(amount: Tensor, per: Tensor) -> Tensor:
     return (residual.square().sum() * n / (n - 1)).sqrt() / per.sum()
 
 
-def _matches(rows: Sequences) -> tuple[Tensor, Tensor]:
+def _matches(rows: SequenceSums) -> tuple[Tensor, Tensor]:
     return (rows.hits == rows.tokens).double(), torch.ones_like(rows.tokens)
 
 
-def loss(rows: Sequences) -> Tensor:
+def loss(rows: SequenceSums) -> Tensor:
     """Mean negative log-likelihood of a target token, in nats."""
     return mean(rows.nats, rows.tokens)
 
 
-def loss_se(rows: Sequences) -> Tensor:
+def loss_se(rows: SequenceSums) -> Tensor:
     """Standard error of `loss` over the evaluated sequences."""
     return standard_error(rows.nats, rows.tokens)
 
 
-def perplexity(rows: Sequences) -> Tensor:
+def perplexity(rows: SequenceSums) -> Tensor:
     """exp(loss)."""
     return loss(rows).exp()
 
 
-def bits_per_byte(rows: Sequences) -> Tensor:
+def bits_per_byte(rows: SequenceSums) -> Tensor:
     """Bits spent on each UTF-8 byte of the targets: it compares across vocabularies."""
     return mean(rows.nats, rows.bytes) / math.log(2)
 
 
-def accuracy(rows: Sequences) -> Tensor:
+def accuracy(rows: SequenceSums) -> Tensor:
     """Share of target tokens that are the model's most probable token."""
     return mean(rows.hits, rows.tokens)
 
 
-def accuracy_se(rows: Sequences) -> Tensor:
+def accuracy_se(rows: SequenceSums) -> Tensor:
     """Standard error of `accuracy` over the evaluated sequences."""
     return standard_error(rows.hits, rows.tokens)
 
 
-def exact_match(rows: Sequences) -> Tensor:
+def exact_match(rows: SequenceSums) -> Tensor:
     """Share of sequences whose target tokens are all right.
 
     Measured under teacher forcing, it equals the share that greedy generation gets exactly right: as long as every
@@ -88,19 +90,19 @@ def exact_match(rows: Sequences) -> Tensor:
     return mean(*_matches(rows))
 
 
-def exact_match_se(rows: Sequences) -> Tensor:
+def exact_match_se(rows: SequenceSums) -> Tensor:
     """Standard error of `exact_match` over the evaluated sequences."""
     return standard_error(*_matches(rows))
 
 
-MEASURES: dict[str, Callable[[Sequences], Tensor]] = {
+MEASURES: dict[str, Callable[[SequenceSums], Tensor]] = {
     measure.__name__: measure
     for measure in (
         loss, loss_se, perplexity, bits_per_byte, accuracy, accuracy_se, exact_match, exact_match_se,
     )
 }  # fmt: skip
 
-DIRECTIONS: dict[str, Direction] = {
+SEQUENCE_DIRECTIONS: dict[str, Direction] = {
     "loss": "lower",
     "perplexity": "lower",
     "bits_per_byte": "lower",
@@ -123,7 +125,7 @@ class SequenceMetric(Metric):
     counts: list[Tensor]
     token_bytes: Tensor | None
 
-    def __init__(self, measure: Callable[[Sequences], Tensor], token_bytes: Tensor | None = None) -> None:
+    def __init__(self, measure: Callable[[SequenceSums], Tensor], token_bytes: Tensor | None = None) -> None:
         super().__init__()
         self.measure = measure
         self.register_buffer("token_bytes", token_bytes, persistent=False)
@@ -145,15 +147,15 @@ class SequenceMetric(Metric):
     def compute(self) -> Tensor:
         return self.measure(self._rows()).to(device=self.device, dtype=torch.float32)
 
-    def _rows(self) -> Sequences:
+    def _rows(self) -> SequenceSums:
         # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
-        nats = joined(self.nats, torch.empty(0))
-        counts = joined(self.counts, torch.empty(0, 3))
+        nats = joined_state(self.nats, torch.empty(0))
+        counts = joined_state(self.counts, torch.empty(0, 3))
         keep = counts[:, 0] > 0
-        return Sequences(nats[keep], *counts[keep].unbind(1))
+        return SequenceSums(nats[keep], *counts[keep].unbind(1))
 
 
-def joined(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
+def joined_state(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
     """A list state as one float64 tensor on the CPU; torchmetrics has joined it already if it gathered processes."""
     parts = [state] if isinstance(state, Tensor) else state
     return torch.cat([empty.double(), *(part.detach().cpu().double() for part in parts)])
@@ -167,4 +169,77 @@ def sequence_metrics(names: Iterable[str], token_bytes: Tensor | None = None) ->
 
 def directions_of(names: Iterable[str]) -> dict[str, Direction]:
     """Which way each of the named measures is better; standard errors have no direction."""
-    return {name: DIRECTIONS[name] for name in names if name in DIRECTIONS}
+    return {name: SEQUENCE_DIRECTIONS[name] for name in names if name in SEQUENCE_DIRECTIONS}
+
+
+_SHARED = ("loss", "loss_se", "accuracy", "accuracy_se")
+
+CLASS_DIRECTIONS: Mapping[str, Direction] = {
+    "loss": "lower",
+    "accuracy": "higher",
+    "macro_f1": "higher",
+    "calibration_error": "lower",
+}
+
+
+class MacroF1(MulticlassF1Score):
+    """Mean over the classes of 2·hits / (answers + targets) of a class; classes with neither do not count.
+
+    `update(logits [… ,C], targets […])`; NaN where nothing was measured.
+    """
+
+    measured: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes, average="macro", validate_args=False)
+        self.add_state("measured", default=torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        logits, targets = _scored(logits, targets)
+        self.measured = self.measured + len(targets)
+        if len(targets):
+            super().update(logits.argmax(-1), targets)
+
+    def compute(self) -> Tensor:
+        # torchmetrics would answer 0 where nothing was measured.
+        return torch.where(self.measured > 0, super().compute(), math.nan)
+
+
+class CalibrationError(MulticlassCalibrationError):
+    """Expected calibration error: Σ (bin's share) · |accuracy − mean confidence| over 15 equal bins of confidence.
+
+    The confidence is the probability of the most probable class (Guo et al. 2017, arXiv:1706.04599). `update(logits
+    [… ,C], targets […])`; NaN where nothing was measured or a logit is not a number.
+    """
+
+    invalid: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes, n_bins=15, norm="l1", validate_args=False)
+        self.add_state("invalid", default=torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        logits, targets = _scored(logits, targets)
+        # Probabilities, since torchmetrics takes logits that all lie between 0 and 1 for probabilities already.
+        probabilities = logits.softmax(-1)
+        self.invalid = self.invalid + probabilities.isnan().any()
+        if len(targets):
+            super().update(probabilities.nan_to_num(0.0), targets)
+
+    def compute(self) -> Tensor:
+        if self.invalid or len(self.confidences) == 0:
+            return torch.tensor(math.nan, device=self.device)
+        return super().compute()
+
+
+def _scored(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits [N,C] and targets [N] of the positions that have a target."""
+    there = targets != IGNORE
+    return logits[there], targets[there]
+
+
+def class_metrics(classes: int) -> MetricCollection:
+    """Loss and accuracy with their standard errors over sequences, macro F1 and calibration error."""
+    metrics: dict[str, Any] = {name: SequenceMetric(MEASURES[name]) for name in _SHARED}
+    metrics |= {"macro_f1": MacroF1(classes), "calibration_error": CalibrationError(classes)}
+    return MetricCollection(metrics, compute_groups=[list(_SHARED), ["macro_f1"], ["calibration_error"]])

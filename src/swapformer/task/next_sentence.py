@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split
-from swapformer.task.class_metrics import DIRECTIONS, class_metrics
 from swapformer.task.division import SPLITS
-from swapformer.task.masking import METRICS, MaskedTask
-from swapformer.task.metrics import directions_of
-from swapformer.task.pairs import Segments
+from swapformer.task.masked import METRICS, MaskedTask
+from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics, directions_of
 from swapformer.task.source import Source
-from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
+from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE
 
 NEXT_SENTENCE = "next_sentence"
 FOLLOWS, ELSEWHERE = 0, 1
 """The classes of the second segment: it goes on where the first ends, or is from another document."""
 
 
-_DIRECTIONS = {f"{NEXT_SENTENCE}_{name}": direction for name, direction in DIRECTIONS.items()}
+_DIRECTIONS = {f"{NEXT_SENTENCE}_{name}": direction for name, direction in CLASS_DIRECTIONS.items()}
 
 
 class MaskedNSP(MaskedTask):
-    """Say what the chosen tokens of `[CLS] first [SEP] second [SEP]` were, and whether the second segment follows.
+    """Predict the hidden tokens of `[CLS] first [SEP] second [SEP]`, and whether the second segment follows the first.
 
     In half of the pairs the second segment begins where the first one ends, in the same document; in the others it is
-    from another document, any place of which is as likely. Both segments are cut to lengths drawn from 1 … block − 3
+    from another document, any position of which is as likely. Both segments are cut to lengths drawn from 1 … block − 3
     and to their documents; while they are too long together, the longer one loses a token: the first at its beginning,
-    the second at its end, so that what follows still follows. The rest of the `block` places is padding. The tag
-    `segment` is 1 on the second segment and its [SEP]. Evaluation sets have no end.
+    the second at its end, so that what follows still follows. The rest of the `block` positions is padding. The tag
+    `segment` is 1 on the second segment and its [SEP]. Evaluation sets are endless.
     UsageError: a split with fewer than two documents.
     """
 
-    around = 3
+    shortest, own_tokens = 4, 3
     tags = ("segment",)
     directions = directions_of(METRICS) | _DIRECTIONS
 
-    def __init__(
-        self,
-        *,
-        source: Source,
-        tokeniser: Tokeniser,
-        split: Sequence[float] = (0.9, 0.05, 0.05),
-        block: int = 64,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
-        rate: float = 0.15,
-        masked: float = 0.8,
-        random: float = 0.1,
-    ) -> None:
-        super().__init__(
-            source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
-            batch_size=batch_size, rate=rate, masked=masked, random=random,
-        )  # fmt: skip
+    def __init__(self, *, source: Source, **settings: Any) -> None:
+        super().__init__(source=source, **settings)
         for name in SPLITS:
             several = int((np.diff(self.begins[name]) > 1).sum())
             if several < 2 and len(self.ids[name]):
@@ -75,7 +59,7 @@ class MaskedNSP(MaskedTask):
         readouts = {MAIN: Readout(self.vocab_size), NEXT_SENTENCE: Readout(2, "classes", "sequence")}
         return Interface(self.vocab_size, segments=2, readouts=readouts)
 
-    def needs(self, length: int) -> int:
+    def tokens_needed(self, length: int) -> int:
         return 1
 
     def train_batch(self, seed: int, step: int) -> Batch:
@@ -95,32 +79,85 @@ class MaskedNSP(MaskedTask):
 
     def _batch(self, split: Split, length: int, rows: int, generator: torch.Generator) -> Batch:
         follows = torch.rand(rows, generator=generator) < 0.5
-        pairs = self._segments[split].draw(length - self.around, follows, generator)
-        place = torch.arange(length)
+        pairs = self._segments[split].draw(length - self.own_tokens, follows, generator)
+        position = torch.arange(length)
         first, more = pairs.length.unsqueeze(1), pairs.more.unsqueeze(1)
-        second = place > first + 1
+        second = position > first + 1
         end = first + more + 2
-        at = (
-            torch.where(second, pairs.start.unsqueeze(1) - first - 2, (pairs.end - pairs.length).unsqueeze(1) - 1)
-            + place
-        )
-        ids = self.take(split, at.clamp(0, len(self.ids[split]) - 1))
+        begin = torch.where(second, pairs.start.unsqueeze(1) - first - 2, (pairs.end - pairs.length).unsqueeze(1) - 1)
+        ids = self.take(split, (begin + position).clamp(0, len(self.ids[split]) - 1))
         special = self.tokeniser.ids
         ids[:, 0] = special[CLASSIFY]
-        ids = ids.masked_fill((place == first + 1) | (place == end), special[SEPARATE])
-        ids = ids.masked_fill(place > end, special[PAD])
+        ids = ids.masked_fill((position == first + 1) | (position == end), special[SEPARATE])
+        ids = ids.masked_fill(position > end, special[PAD])
         inputs, targets = self.hide(ids, generator)
         return Batch(
             inputs=inputs,
             targets=targets,
-            padding=place > end,
-            tags={"segment": (second & (place <= end)).long()},
+            padding=position > end,
+            tags={"segment": (second & (position <= end)).long()},
             labels={NEXT_SENTENCE: torch.where(follows, FOLLOWS, ELSEWHERE)},
         )
 
     @cached_property
-    def _segments(self) -> dict[Split, Segments]:
-        return {name: Segments(begins) for name, begins in self.begins.items()}
+    def _segments(self) -> dict[Split, PairSampler]:
+        return {name: PairSampler(begins) for name, begins in self.begins.items()}
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return super().metrics() if answer == MAIN else class_metrics(2)
+
+
+class SegmentPairs(NamedTuple):
+    """Where pairs lie in a split, [B] each.
+
+    First segments are the `length` tokens up to `end`, second ones the `more` tokens from `start` on.
+    """
+
+    end: Tensor
+    length: Tensor
+    start: Tensor
+    more: Tensor
+
+
+class PairSampler:
+    """Draws pairs of segments from documents that begin at `begins` [d+1], at the last of which the text ends."""
+
+    def __init__(self, begins: NDArray[np.int64]) -> None:
+        self.begins = begins
+        self.inner = begins - np.arange(len(begins))
+        """How many positions before each document do not begin one: those where a second segment may begin."""
+
+    def draw(self, room: int, follows: Tensor, generator: torch.Generator) -> SegmentPairs:
+        """Pairs that fit in `room` positions."""
+        begins, inner = self.begins, self.inner
+        rows = len(follows)
+        number = _below(np.full(rows, inner[-1]), generator)
+        document = np.searchsorted(inner, number, side="right") - 1
+        end = begins[document] + 1 + number - inner[document]
+        # All inner positions but those of the document itself; beyond it they are as many further.
+        own = inner[document + 1] - inner[document]
+        other = _below(inner[-1] - own, generator)
+        other += np.where(other >= inner[document], own, 0)
+        elsewhere = np.searchsorted(inner, other, side="right") - 1
+        start = np.where(follows.numpy(), end, begins[elsewhere] + 1 + other - inner[elsewhere])
+        last = begins[np.where(follows.numpy(), document, elsewhere) + 1]
+        wanted = torch.randint(1, room + 1, (2, rows), generator=generator).numpy()
+        length, more = truncate_pairs(
+            np.minimum(end - begins[document], wanted[0]), np.minimum(last - start, wanted[1]), room
+        )
+        return SegmentPairs(*(torch.from_numpy(part) for part in (end, length, start, more)))
+
+
+def truncate_pairs(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], ...]:
+    """Lengths of pairs cut to their room: the longer of each, or the second of equal ones, loses token after token."""
+    excess = np.maximum(first + second - room, 0)
+    alone = np.minimum(excess, np.abs(first - second))
+    both = excess - alone
+    longer = first > second
+    return first - np.where(longer, alone, 0) - both // 2, second - np.where(longer, 0, alone) - (both + 1) // 2
+
+
+def _below(limits: NDArray[np.int64], generator: torch.Generator) -> NDArray[np.int64]:
+    """A random whole number below each limit."""
+    drawn = torch.rand(len(limits), generator=generator, dtype=torch.float64).numpy()
+    return np.minimum((drawn * limits).astype(np.int64), limits - 1)

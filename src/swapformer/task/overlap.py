@@ -1,4 +1,4 @@
-"""How many of the items that are evaluated were trained on: counted, not taken for granted."""
+"""Overlap of splits: how many evaluated items are among the training items, counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swapformer.task.base import Batch, Places, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, target_mask
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,14 @@ def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
     for batch in batches:
         sources = [b""] * len(batch.inputs) if batch.source is None else list(_rows(batch.source))
         for source, inputs, targets in zip(sources, _rows(batch), batch.targets, strict=True):
-            yield source + inputs + _bytes(targets[scored(targets)] if targets.dim() else targets)
+            yield source + inputs + _bytes(targets[target_mask(targets)] if targets.dim() else targets)
 
 
-def _rows(places: Places) -> Iterator[bytes]:
-    padding = torch.zeros(places.inputs.shape[:2], dtype=torch.bool) if places.padding is None else places.padding
-    return (_bytes(row[~filler]) for row, filler in zip(places.inputs, padding, strict=True))
+def _rows(sequences: Sequences) -> Iterator[bytes]:
+    padding = (
+        torch.zeros(sequences.inputs.shape[:2], dtype=torch.bool) if sequences.padding is None else sequences.padding
+    )
+    return (_bytes(row[~filler]) for row, filler in zip(sequences.inputs, padding, strict=True))
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -1,73 +1,123 @@
-"""Causal language modelling of Python source whose tokens say where in the syntax tree they stand."""
+"""Tasks on Python source: the next token with tags of the syntax tree, and the role of each token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
-from swapformer.task.annotated import Arrays, annotations_of
-from swapformer.task.base import Batch, Split
-from swapformer.task.code import TAGS, Parsed, syntax
-from swapformer.task.code.syntax import of_tokens
-from swapformer.task.division import shares
+from swapformer.interface import MAIN, Interface, Readout
+from swapformer.task.annotations import Arrays, annotate_corpus
+from swapformer.task.base import IGNORE, Batch, Split
+from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
+from swapformer.task.python_syntax import ROLES, TAGS, ParsedSource, syntax_tags, token_roles, token_tags
+from swapformer.task.settings import boolean
 from swapformer.task.source import Source
-from swapformer.task.text import Text
-from swapformer.task.text_task import Packing
-from swapformer.task.tokeniser import Tokeniser
-from swapformer.task.tokeniser.base import Written
+from swapformer.task.text import NextToken
+from swapformer.task.text_task import BlockTask
+from swapformer.task.tokeniser.base import TokenSpans
 
-_KINDS = {"block": np.uint16, "scope": np.uint16, "definition": np.uint8}
-_MOST = 1 << 16
+_TAG_TYPES = {"block": np.uint16, "scope": np.uint16, "definition": np.uint8}
+_MOST_BLOCKS = 1 << 16
 """Blocks of a file: two files' numbers never meet."""
+_NO_ROLE = 255
 
 
-class SourceCode(Text):
+class SourceCode(NextToken):
     """Predict each next token of Python source, as Text does.
 
-    Tags of every place: `block`, the innermost compound statement; `scope`, the innermost function or class; no two
-    files share a number. `definition`: 1 where the name of a function or class is defined. See swapformer.task.code.
+    Tags of every token: `block`, the innermost compound statement; `scope`, the innermost function or class; no two
+    files share a number. `definition`: 1 where the name of a function or class is defined. See
+    swapformer.task.python_syntax.
     UsageError: a file that is no Python source, with its line.
     """
 
     tags = TAGS
 
-    def __init__(
-        self,
-        *,
-        source: Source,
-        tokeniser: Tokeniser,
-        split: Sequence[float] = (0.9, 0.05, 0.05),
-        block: int = 64,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
-        packing: Packing = "blocks",
-        reset_positions: bool = False,
-    ) -> None:
-        super().__init__(
-            source=source, tokeniser=tokeniser, split=split, block=block, eval_lengths=eval_lengths,
-            batch_size=batch_size, packing=packing, reset_positions=reset_positions,
-        )  # fmt: skip
-        self.said = annotations_of(source, self.tokeniser, self.corpus, shares(split), _KINDS, tags_of)
+    def __init__(self, *, source: Source, **settings: Any) -> None:
+        super().__init__(source=source, **settings)
+        self.annotations = annotate_corpus(source, self.tokeniser, self.corpus, self.shares, _TAG_TYPES, tags_of_file)
 
     def fingerprint(self) -> str:
         """SHA-256 of the corpus and of the tags of its tokens."""
-        return self.said.fingerprint
+        return self.annotations.fingerprint
 
-    def _batch(self, split: Split, places: Tensor, length: int) -> Batch:
-        batch = super()._batch(split, places, length)
-        numbers = {"definition": 0, "block": _MOST, "scope": _MOST}
-        file = self.documents(split, places, length)
-        tags = {name: self.said.take(split, name, places, length) + file * most for name, most in numbers.items()}
+    def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator | None = None) -> Batch:
+        batch = super().batch(split, starts, length)
+        numbers = {"definition": 0, "block": _MOST_BLOCKS, "scope": _MOST_BLOCKS}
+        file = self.documents(split, starts, length)
+        tags = {
+            name: self.annotations.windows(split, name, starts, length) + file * most for name, most in numbers.items()
+        }
         return replace(batch, tags=tags)
 
 
-def tags_of(parsed: Parsed, written: Written) -> Arrays:
+def tags_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
     """The TAGS of the tokens of a file."""
-    found = of_tokens(parsed.text, syntax(parsed), written.starts, written.ends)
-    if found["block"].max(initial=0) >= _MOST:
-        raise UsageError(f"a file must have fewer than {_MOST} blocks, but {parsed.name} has more; leave it out")
+    found = token_tags(parsed.text, syntax_tags(parsed), written.starts, written.ends)
+    if found["block"].max(initial=0) >= _MOST_BLOCKS:
+        raise UsageError(f"a file must have fewer than {_MOST_BLOCKS} blocks, but {parsed.name} has more; leave it out")
     return found
+
+
+class Roles(BlockTask):
+    """Classify each token of Python source by its role (swapformer.task.python_syntax.ROLES).
+
+    A role is keyword, operator, string …, and of a name whether it is called, defined, imported, a parameter, an
+    attribute …. `source` holds Python files. Python's tokens are not the tokeniser's: the answer is asked for where a
+    token of Python begins, at the tokeniser's token that holds its first character (where several begin in one, for the
+    first of them), and nowhere else. `segments`: as in Masked.
+    UsageError: a file that is no Python source, with its line.
+    """
+
+    directions = CLASS_DIRECTIONS
+    predicts_next = False
+    classes = ROLES
+
+    def __init__(self, *, source: Source, segments: bool = False, **settings: Any) -> None:
+        self.segments = 2 if boolean("segments", segments) else 0
+        self.tags = ("segment",) if self.segments else ()
+        super().__init__(source=source, **settings)
+        self.annotations = annotate_corpus(
+            source, self.tokeniser, self.corpus, self.shares, {"role": np.uint8}, roles_of_file
+        )
+
+    @property
+    def interface(self) -> Interface:
+        return Interface(
+            self.vocab_size, segments=self.segments, readouts={MAIN: Readout(len(ROLES), "classes", "position")}
+        )
+
+    def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:
+        labels = self.annotations.windows(split, "role", starts, length)
+        return Batch(
+            inputs=self.windows(split, starts, length),
+            targets=labels.masked_fill(labels == _NO_ROLE, IGNORE),
+            tags={name: torch.zeros_like(labels) for name in self.tags},
+        )
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the corpus and of the roles of its tokens."""
+        return self.annotations.fingerprint
+
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
+        return class_metrics(len(ROLES))
+
+
+def roles_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
+    """The number of the role at each token of a file; 255 where no token of Python begins."""
+    number = {name: index for index, name in enumerate(ROLES)}
+    spans = token_roles(parsed)
+    found = np.full(len(written.ids), _NO_ROLE, dtype=np.uint8)
+    begins = np.array([span.start for span in spans], dtype=np.int64)
+    tokens = np.searchsorted(written.ends, begins, side="right")
+    # Backwards, so that the first of several in one token stays.
+    for token, span in zip(tokens[::-1], spans[::-1], strict=True):
+        if token < len(found) and written.starts[token] <= span.start:
+            found[token] = number[span.label]
+    return {"role": found}

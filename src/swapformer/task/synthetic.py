@@ -1,4 +1,4 @@
-"""What synthetic tasks share: items drawn at random, kept where their content belongs to the split, padded right."""
+"""The base of synthetic tasks: items drawn at random, split by their content, and padded on the right."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -17,12 +18,11 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split, Task, whole_number
-from swapformer.task.blocks import Blocks
-from swapformer.task.extrapolation import SUMMARIES, extrapolation
-from swapformer.task.layout import Written, close_gaps, padding_or_none
+from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
+from swapformer.task.content_split import SHARES, ContentSplit
+from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.split import SHARES, ContentSplit
+from swapformer.task.settings import evaluation_lengths, length_range, whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -32,19 +32,21 @@ _FRUITLESS = 50
 
 
 class Synthetic(Task):
-    """A task whose items have right answers; loss and metrics are on what an item's beginning determines, only.
+    """Base of tasks on random items; loss and metrics are on those tokens alone that the ones before them determine.
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
-    place 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
+    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
 
-    `alphabet`: number of symbols that items consist of; the token id `alphabet` fills their content.
+    Items consist of the tokens before "<pad>", with which their content is filled up.
     Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors
     take as long as one large one.
     """
 
     directions = directions_of(_METRICS)
     separator = " "
+    shortest = 1
+    """The least length of an item."""
     rows_at_once = 1024
     """About so many items make a block of training batches."""
     one_stream_each = False
@@ -57,16 +59,18 @@ class Synthetic(Task):
     def __init__(
         self,
         *,
-        lengths: tuple[int, int],
-        eval_lengths: Sequence[int],
+        lengths: Sequence[int],
+        eval_lengths: Sequence[int | str],
         batch_size: int,
-        alphabet: int,
         shares: Mapping[Split, float] = SHARES,
     ) -> None:
-        self.eval_lengths = tuple(eval_lengths)
+        self.lengths = length_range("lengths", lengths, self.shortest)
+        self.longest_trained = self.lengths[1]
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
+        self.require_room(max(*self.lengths, *self.eval_lengths))
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.longest_trained = lengths[1]
-        self.mixture = torch.arange(lengths[0], lengths[1] + 1)
+        self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
+        self.mixture = torch.arange(self.lengths[0], self.longest_trained + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
@@ -76,7 +80,10 @@ class Synthetic(Task):
             everything = self.list_items(length)
             if everything is not None:
                 self.splits.list_all(length, everything, self.remedy)
-        self._blocks = Blocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
+        self._blocks = BatchBlocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))
+
+    def require_room(self, longest: int) -> None:
+        """UsageError where items of the longest length cannot be made of the task's symbols."""
 
     @abstractmethod
     def tokens_at(self, length: int) -> int:
@@ -86,12 +93,12 @@ class Synthetic(Task):
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         """Random items [N,P,W] of `lengths` [N], W = `width_at` the longest, which need not be among them.
 
-        P parts that may change places without making another item. Behind `width_at` its own length an item is filled
+        P parts that may be exchanged without making another item. Behind `width_at` its own length an item is filled
         with the alphabet's size, and before that it does not depend on the longest.
         """
 
     @abstractmethod
-    def write(self, content: Tensor, lengths: Tensor, longest: int) -> Written:
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
         """Items [N,P,W] as they are written, with L = T + 1, T = `tokens_at` the longest."""
 
     def width_at(self, length: int) -> int:
@@ -196,3 +203,39 @@ class Synthetic(Task):
         for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
             digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
         return digest.hexdigest()
+
+
+SUMMARIES: dict[str, Direction] = {"extrapolation_area": "higher", "longest_90": "higher"}
+SOLVED = 0.9
+"""The exact match above which a length counts as solved."""
+
+
+def extrapolation(values: Mapping[str, float], trained: int) -> dict[str, float]:
+    """The SUMMARIES of one split's metrics; none where no length beyond `trained` was measured.
+
+    `extrapolation_area`: the area under exact match against length from `trained` to the longest length, straight
+    between the lengths measured, over its width: 1 where every length is solved. `longest_90`: the longest length
+    measured with an exact match above SOLVED there and at every shorter one; nothing between lengths is assumed; 0
+    where not even the shortest has it.
+
+    Args:
+        values: metrics by name, such as `exact_match@64`; those of the set "" count at `trained` unless that length has
+            a set of its own.
+        trained: the longest length of training.
+    """
+    measured = {
+        int(name.removeprefix("exact_match@")): value
+        for name, value in values.items()
+        if name.startswith("exact_match@")
+    }
+    if not measured or max(measured) <= trained:
+        return {}
+    points = sorted(({trained: values["exact_match"]} | measured).items())
+    beyond = [point for point in points if point[0] >= trained]
+    area = sum((right - left) * (low + high) / 2 for (left, low), (right, high) in pairwise(beyond))
+    longest = 0
+    for length, value in points:
+        if not value > SOLVED:
+            break
+        longest = length
+    return {"extrapolation_area": area / (beyond[-1][0] - trained), "longest_90": float(longest)}

@@ -1,10 +1,11 @@
-"""What tasks on a text share: its corpus, its tokens, and the blocks that it is cut into."""
+"""Bases of tasks on text: the corpus, its tokens, and the sequences that are cut out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,16 +14,14 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Split, presence, whole_number
-from swapformer.task.build import corpus_of
-from swapformer.task.division import SPLITS, shares
-from swapformer.task.lengths import evaluation_lengths
+from swapformer.task.base import Batch, EvaluationSet, Split, Task
+from swapformer.task.corpus import corpus_of
+from swapformer.task.division import SPLITS
+from swapformer.task.settings import PassesSettings, boolean, evaluation_lengths, split_shares, whole_number
 from swapformer.task.source import Source
-from swapformer.task.tokeniser import Tokeniser
-from swapformer.task.written import WrittenTask
+from swapformer.task.tokeniser import LearnedTokens, Tokeniser
 
 Ids = NDArray[Any]
-Packing = Literal["blocks", "documents"]
 
 _WINDOWS = 1000
 """Windows that are read before their memory is given back: the system reads up to 64 KiB around each."""
@@ -30,54 +29,76 @@ _LARGE = 1 << 26
 """Bytes of ids that may stay in memory."""
 
 
-class TextTask(WrittenTask):
+class TokenisedTask(PassesSettings, Task):
+    """A task whose symbols are a tokeniser's; call `set_tokens` once, when the tokeniser has learned."""
+
+    tokeniser: Tokeniser
+    special_tokens: Sequence[str] = ()
+    """The special tokens that the task needs."""
+
+    def set_tokens(self, tokeniser: Tokeniser, learned: LearnedTokens) -> None:
+        """Write and read with `tokeniser`, which has learned this."""
+        self.tokeniser = tokeniser.with_learned(learned)
+        self.tokens = learned.tokens
+        self.vocab_size = len(self.tokens)
+
+    def vocabulary(self) -> str:
+        return self.tokeniser.to_json()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
+        ids: list[int] = self.tokeniser.write([text])[0].tolist()
+        return ids
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
+        return self.tokeniser.read(ids)
+
+
+class TextTask(TokenisedTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
-    training sequence; a batch has `batch_size`. `eval_lengths`: each adds an evaluation set "@L". `special`: the
-    special tokens that the task needs. `packing`: what a place of a sequence sees: whatever the pattern allows
-    (blocks), or of that only its own document (documents). `reset_positions`: positions begin at 0 in every document.
+    training sequence; a batch has `batch_size`. `eval_lengths`: each adds an evaluation set "@L".
     UsageError: a split shorter than a sequence, shares that are none, and what source and tokeniser say.
     """
+
+    shortest = 1
+    """Fewest tokens of a sequence."""
+    own_tokens = 0
+    """Tokens of a sequence that the task writes beside the text."""
+    lookahead = 0
+    """Tokens of text that are read behind a sequence."""
+    evaluation_stream = "text"
+    """Name of the random streams that evaluation batches are made with."""
 
     def __init__(
         self,
         *,
         source: Source,
         tokeniser: Tokeniser,
-        split: Sequence[float],
-        block: int,
-        eval_lengths: Sequence[int | str],
-        batch_size: int,
-        special: Sequence[str] = (),
-        packing: Packing = "blocks",
-        reset_positions: bool = False,
+        split: Sequence[float] = (0.9, 0.05, 0.05),
+        block: int = 64,
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 16,
     ) -> None:
-        if packing not in ("blocks", "documents"):
-            raise UsageError(f"task.packing must be blocks or documents, but is {packing!r}")
-        self.packing, self.reset_positions = packing, presence("reset_positions", reset_positions)
-        if self.reset_positions and packing == "blocks":
-            raise UsageError(
-                "task.reset_positions needs documents that positions are reset at, but task.packing=blocks knows none; "
-                "set task.packing=documents"
-            )
-        self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
+        self.block = self.train_length = self.longest_trained = whole_number("block", block, self.shortest)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
+        self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block, self.shortest)
         self.max_length = max(self.block, *self.eval_lengths, 0)
-        fractions = shares(split)
-        self.corpus = corpus_of(source, tokeniser, special, fractions)
-        self.know(tokeniser, self.corpus.learned)
-        self._check_lengths(source, fractions)
+        self.shares = split_shares(split)
+        self.corpus = corpus_of(source, tokeniser, self.special_tokens, self.shares)
+        self.set_tokens(tokeniser, self.corpus.learned)
+        self._check_lengths(source)
         self._windows = 0
 
-    def needs(self, length: int) -> int:
+    def tokens_needed(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""
-        return length + 1
+        return length - self.own_tokens + self.lookahead
 
-    def _check_lengths(self, source: Source, fractions: Sequence[float]) -> None:
-        for name, length, fraction in zip(SPLITS, self.corpus.lengths, fractions, strict=True):
-            needed = self.needs(self.block if name == "train" else self.max_length)
+    def _check_lengths(self, source: Source) -> None:
+        for name, length, fraction in zip(SPLITS, self.corpus.lengths, self.shares, strict=True):
+            needed = self.tokens_needed(self.block if name == "train" else self.max_length)
             if length < needed and fraction > 0:
                 raise UsageError(
                     f"the {name} split of {source.description} must have at least {needed} tokens for "
@@ -95,56 +116,28 @@ class TextTask(WrittenTask):
         """Where the documents of each split begin, and where the last one ends."""
         return {name: self.corpus.begins(name) for name in SPLITS}
 
-    def windows(self, split: Split, places: Tensor, length: int) -> Tensor:
-        """The `length` tokens from each of `places` [B] of a split on: [B, length]."""
-        return self.take(split, places.unsqueeze(1) + torch.arange(length))
+    def windows(self, split: Split, starts: Tensor, length: int) -> Tensor:
+        """The `length` tokens from each of `starts` [B] of a split on: [B, length]."""
+        return self.take(split, starts.unsqueeze(1) + torch.arange(length))
 
-    def take(self, split: Split, places: Tensor) -> Tensor:
-        """The tokens at `places` [B,T] of a split, a row of which are near each other."""
-        found = self.ids[split][places.numpy()].astype(np.int64)
-        self._windows += len(places)
+    def take(self, split: Split, positions: Tensor) -> Tensor:
+        """The tokens at `positions` [B,T] of a split, a row of which are near each other."""
+        found = self.ids[split][positions.numpy()].astype(np.int64)
+        self._windows += len(positions)
         if self._windows > _WINDOWS and self.corpus.ids.nbytes > _LARGE:
             self.corpus.release()
             self._windows = 0
         return torch.from_numpy(found)
 
-    def documents(self, split: Split, places: Tensor, length: int) -> Tensor:
-        """The numbers of the documents that the `length` tokens from each of `places` [B] on belong to: [B, length]."""
-        at = places.unsqueeze(1) + torch.arange(length)
+    def documents(self, split: Split, starts: Tensor, length: int) -> Tensor:
+        """The numbers of the documents that the `length` tokens from each of `starts` [B] on belong to: [B, length]."""
+        at = starts.unsqueeze(1) + torch.arange(length)
         return torch.from_numpy(np.searchsorted(self.begins[split], at.numpy(), side="right") - 1)
 
-    def positions(self, document: Tensor) -> Tensor | None:
-        """Positions of places whose documents [B,T] follow one another; None where they are the places."""
-        if not self.reset_positions:
-            return None
-        place = torch.arange(document.shape[1]).expand_as(document)
-        first = torch.ones_like(document, dtype=torch.bool)
-        first[:, 1:] = document[:, 1:] != document[:, :-1]
-        return place - place.masked_fill(~first, 0).cummax(1).values
-
-    def draw_places(self, generator: torch.Generator, length: int) -> Tensor:
-        """Where the `batch_size` windows of `length` tokens of a training batch begin."""
-        return torch.randint(len(self.ids["train"]) - length + 1, (self.batch_size,), generator=generator)
-
-    def blocks(self, split: Split, lengths: Mapping[str, int], ahead: int) -> dict[str, Sequence[Tensor]]:
-        """Where the blocks of evaluation begin, batch by batch, for each set with the length of its blocks.
-
-        A split is cut into regions as long as the longest block, and gone through in a fixed shuffled order. Where each
-        length divides the longest, and the longest a batch, the n-th batches of all sets are the very same text.
-        `ahead`: tokens that are read beyond a block.
-        """
-        longest = max(lengths.values())
-        regions = self.regions(split, longest, ahead)
-        found: dict[str, Sequence[Tensor]] = {}
-        for name, length in lengths.items():
-            within = torch.arange(longest // length) * length
-            places = (regions.unsqueeze(1) + within).flatten()
-            found[name] = torch.split(places, max(1, self.batch_size * lengths[""] // length))
-        return found
-
-    def regions(self, split: Split, length: int, ahead: int) -> Tensor:
+    def region_starts(self, split: Split, length: int) -> Tensor:
         """Where the whole regions of a split begin, in a fixed shuffled order."""
-        return torch.randperm((len(self.ids[split]) - ahead) // length, generator=stream("text", split)) * length
+        count = (len(self.ids[split]) - self.lookahead) // length
+        return torch.randperm(count, generator=stream("text", split)) * length
 
     @property
     def lengths_by_set(self) -> dict[str, int]:
@@ -154,3 +147,78 @@ class TextTask(WrittenTask):
     def fingerprint(self) -> str:
         """SHA-256 of ids, splits, documents and vocabulary: of what is learned from, not of where it lay."""
         return self.corpus.fingerprint
+
+
+class BlockTask(TextTask):
+    """A task on text whose sequences are blocks of successive tokens.
+
+    A batch is blocks at random positions of the training text. Evaluation cuts a split into blocks that do not overlap
+    and goes through them once, in a fixed shuffled order.
+    """
+
+    @abstractmethod
+    def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:
+        """The sequences of the `length` tokens of a split that begin at each of `starts` [B]."""
+
+    def train_batch(self, seed: int, step: int) -> Batch:
+        generator = stream("train", int(seed), int(step))
+        last = len(self.ids["train"]) - self.tokens_needed(self.block)
+        starts = torch.randint(last + 1, (self.batch_size,), generator=generator)
+        return self.batch("train", starts, self.block - self.own_tokens, generator)
+
+    def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
+        if len(self.ids[split]) == 0:
+            return []
+        lengths = {name: length - self.own_tokens for name, length in self.lengths_by_set.items()}
+        return [
+            EvaluationSet(name, len(batches), partial(self._evaluation_batch, split, name, batches, lengths[name]))
+            for name, batches in self.block_starts(split, lengths).items()
+        ]
+
+    def _evaluation_batch(self, split: Split, name: str, starts: Sequence[Tensor], length: int, index: int) -> Batch:
+        return self.batch(split, starts[index], length, stream(self.evaluation_stream, split, name, index))
+
+    def block_starts(self, split: Split, lengths: Mapping[str, int]) -> dict[str, Sequence[Tensor]]:
+        """Where the blocks of evaluation begin, batch by batch, for each set with the length of its blocks.
+
+        A split is cut into regions as long as the longest block, and gone through in a fixed shuffled order. Where each
+        length divides the longest, and the longest a batch, the n-th batches of all sets are the very same text.
+        """
+        longest = max(lengths.values())
+        regions = self.region_starts(split, longest)
+        found: dict[str, Sequence[Tensor]] = {}
+        for name, length in lengths.items():
+            within = torch.arange(longest // length) * length
+            starts = (regions.unsqueeze(1) + within).flatten()
+            found[name] = torch.split(starts, max(1, self.batch_size * lengths[""] // length))
+        return found
+
+
+class PackedTask(BlockTask):
+    """A task on text whose sequences may hold several documents.
+
+    `packing`: what a token of a sequence sees: whatever the pattern allows (blocks), or of that only its own document
+    (documents). `reset_positions`: positions begin at 0 in every document.
+    """
+
+    def __init__(
+        self, *, packing: Literal["blocks", "documents"] = "blocks", reset_positions: bool = False, **settings: Any
+    ) -> None:
+        if packing not in ("blocks", "documents"):
+            raise UsageError(f"task.packing must be blocks or documents, but is {packing!r}")
+        self.packing, self.reset_positions = packing, boolean("reset_positions", reset_positions)
+        if self.reset_positions and packing == "blocks":
+            raise UsageError(
+                "task.reset_positions needs documents that positions are reset at, but task.packing=blocks knows none; "
+                "set task.packing=documents"
+            )
+        super().__init__(**settings)
+
+    def positions(self, document: Tensor) -> Tensor | None:
+        """Positions of tokens whose documents [B,T] follow one another; None where they are counted in the sequence."""
+        if not self.reset_positions:
+            return None
+        position = torch.arange(document.shape[1]).expand_as(document)
+        first = torch.ones_like(document, dtype=torch.bool)
+        first[:, 1:] = document[:, 1:] != document[:, :-1]
+        return position - position.masked_fill(~first, 0).cummax(1).values

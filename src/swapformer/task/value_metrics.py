@@ -1,4 +1,4 @@
-"""What is measured of answers that are values, every number with its meaning and, for means, its standard error.
+"""Metrics of answers that are values, with the standard errors of means.
 
 torchmetrics' MeanSquaredError, MeanAbsoluteError and R2Score are the tests' oracles. They are not used here because
 none of them passes over a value that is missing, and because they answer 0 where nothing was measured.
@@ -15,11 +15,11 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from swapformer.task.base import Direction
-from swapformer.task.metrics import joined, mean, standard_error
+from swapformer.task.metrics import joined_state, mean, standard_error
 
 
-class Lagged(NamedTuple):
-    """Places that have a target some places before too [N,C]: how far two forecasts are off there, and how many.
+class LaggedErrors(NamedTuple):
+    """Errors of two forecasts at positions that have a target some steps before too [N,C], and their number.
 
     `own`: squared errors of the model. `naive`: those of the earlier target taken as the forecast.
     """
@@ -29,11 +29,11 @@ class Lagged(NamedTuple):
     counts: Tensor
 
 
-class Values(NamedTuple):
-    """Evaluated sequences [N,C], float64, C values in an answer: sums over a sequence's targets.
+class ValueSums(NamedTuple):
+    """Sums over the targets of each evaluated sequence [N,C], float64, C values in an answer.
 
     `squared`, `absolute`: of the errors. `counts`: how many targets. `totals`, `squares`: of the targets.
-    `lagged`: by how many places.
+    `lagged`: by how many steps.
     """
 
     squared: Tensor
@@ -41,48 +41,48 @@ class Values(NamedTuple):
     counts: Tensor
     totals: Tensor
     squares: Tensor
-    lagged: dict[int, Lagged]
+    lagged: dict[int, LaggedErrors]
 
 
-Measure = Callable[[Values], Tensor]
+Measure = Callable[[ValueSums], Tensor]
 
 
-def loss(rows: Values) -> Tensor:
+def loss(rows: ValueSums) -> Tensor:
     """Mean squared error of a target value."""
     return mean(rows.squared.sum(1), rows.counts.sum(1))
 
 
-def loss_se(rows: Values) -> Tensor:
+def loss_se(rows: ValueSums) -> Tensor:
     """Standard error of `loss` over the evaluated sequences."""
     return standard_error(rows.squared.sum(1), rows.counts.sum(1))
 
 
-def mae(rows: Values) -> Tensor:
+def mae(rows: ValueSums) -> Tensor:
     """Mean absolute error of a target value."""
     return mean(rows.absolute.sum(1), rows.counts.sum(1))
 
 
-def mae_se(rows: Values) -> Tensor:
+def mae_se(rows: ValueSums) -> Tensor:
     """Standard error of `mae` over the evaluated sequences."""
     return standard_error(rows.absolute.sum(1), rows.counts.sum(1))
 
 
-def r2(rows: Values) -> Tensor:
+def r2(rows: ValueSums) -> Tensor:
     """1 − Σ(y − ŷ)² / Σ(y − ȳ)², ȳ the evaluated targets' own mean in each channel; sums over all channels."""
     spread = rows.squares.sum(0) - rows.totals.sum(0).square() / rows.counts.sum(0).clamp(min=1)
     return 1 - rows.squared.sum() / spread.sum()
 
 
-MEASURES: dict[str, Measure] = {measure.__name__: measure for measure in (loss, loss_se, mae, mae_se, r2)}
+VALUE_MEASURES: dict[str, Measure] = {measure.__name__: measure for measure in (loss, loss_se, mae, mae_se, r2)}
 
-DIRECTIONS: dict[str, Direction] = {"loss": "lower", "mae": "lower", "r2": "higher"}
+VALUE_DIRECTIONS: dict[str, Direction] = {"loss": "lower", "mae": "lower", "r2": "higher"}
 
 
 def baselines(season: int | None) -> dict[str, Measure]:
-    """Forecasts that need no model: the value before, and the value `season` places before, by mean squared error.
+    """Forecasts that need no model: the value before, and the value `season` steps before, by mean squared error.
 
-    `naive_loss`, `seasonal_loss`: over the places of a sequence that have such a value in it. `skill`,
-    `seasonal_skill`: 1 − the model's mean squared error over the same places / theirs; above 0 is better than they are.
+    `naive_loss`, `seasonal_loss`: over the positions of a sequence that have such a value in it. `skill`,
+    `seasonal_skill`: 1 − the model's mean squared error over the same positions / theirs; above 0 is better.
     """
     lags = {"naive_loss": 1, "skill": 1}
     if season is not None:
@@ -90,11 +90,11 @@ def baselines(season: int | None) -> dict[str, Measure]:
     return {name: partial(_skill if name.endswith("skill") else _naive_loss, lag) for name, lag in lags.items()}
 
 
-def _naive_loss(lag: int, rows: Values) -> Tensor:
+def _naive_loss(lag: int, rows: ValueSums) -> Tensor:
     return mean(rows.lagged[lag].naive, rows.lagged[lag].counts)
 
 
-def _skill(lag: int, rows: Values) -> Tensor:
+def _skill(lag: int, rows: ValueSums) -> Tensor:
     return 1 - mean(rows.lagged[lag].own, rows.lagged[lag].naive)
 
 
@@ -134,23 +134,23 @@ class ValueMetric(Metric):
     def compute(self) -> Tensor:
         return self.measure(self._values()).to(device=self.device, dtype=torch.float32)
 
-    def _values(self) -> Values:
-        rows = joined(self.rows, torch.empty(0, 5 + 3 * len(self.lags), self.size))
+    def _values(self) -> ValueSums:
+        rows = joined_state(self.rows, torch.empty(0, 5 + 3 * len(self.lags), self.size))
         rows = rows[rows[:, 2].sum(1) > 0]
-        lagged = {lag: Lagged(*rows[:, 5 + 3 * n : 8 + 3 * n].unbind(1)) for n, lag in enumerate(self.lags)}
+        lagged = {lag: LaggedErrors(*rows[:, 5 + 3 * n : 8 + 3 * n].unbind(1)) for n, lag in enumerate(self.lags)}
         squared, absolute, counts, totals, squares = rows[:, :5].unbind(1)
-        return Values(squared, absolute, counts, totals, squares, lagged)
+        return ValueSums(squared, absolute, counts, totals, squares, lagged)
 
 
 def value_metrics(size: int) -> MetricCollection:
-    """All MEASURES of answers of `size` values as one collection that goes through each batch once."""
-    return _collection(MEASURES, size, ())
+    """All VALUE_MEASURES of answers of `size` values as one collection that goes through each batch once."""
+    return _collection(VALUE_MEASURES, size, ())
 
 
 def forecast_metrics(size: int, season: int | None) -> MetricCollection:
-    """All MEASURES of forecasts of `size` values beside the `baselines`."""
+    """All VALUE_MEASURES of forecasts of `size` values beside the `baselines`."""
     lags = {1} if season is None else {1, season}
-    return _collection(MEASURES | baselines(season), size, sorted(lags))
+    return _collection(VALUE_MEASURES | baselines(season), size, sorted(lags))
 
 
 def _collection(measures: Mapping[str, Measure], size: int, lags: Sequence[int]) -> MetricCollection:

@@ -1,1 +1,1 @@
-"""Commands that look at parts and configurations without training: check, show, cost."""
+"""The commands of `swapformer` beside train, study, report and list: a module or package for each."""

@@ -1,4 +1,4 @@
-"""`swapformer baseline`: what counting tokens and their neighbours achieves on a task on a text."""
+"""`swapformer baseline`: measures predictors that only count tokens and their neighbours, on a task on a text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from swapformer.errors import UsageError
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
 from swapformer.task import TextTask
-from swapformer.task.baselines import measure
+from swapformer.task.ngram_baselines import measure
+from swapformer.tools.command_line import add_common
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the task's metrics of each baseline; returns the exit status."""
-    options = _parser().parse_intermixed_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     with explained(options.overrides):
         config = compose(options.overrides)
     task = task_of(config)
@@ -27,11 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     if not task.evaluation(options.split):
         raise UsageError(f"the {options.split} split must have text, but it has none; use another --split")
     found = measure(task, options.split, config["eval"]["final_batches"])
-    print(json.dumps(found, indent=1) if options.json else _text(found, options.split))
+    print(json.dumps(found, indent=1) if options.json else _table(found, options.split))
     return 0
 
 
-def _text(found: Mapping[str, Mapping[str, float]], split: str) -> str:
+def _table(found: Mapping[str, Mapping[str, float]], split: str) -> str:
     names = [name for name in next(iter(found.values())) if not name.endswith("_se")]
     lines = [" ".join([f"{split:10}", *(f"{name:>14}" for name in names)])]
     for kind, values in found.items():
@@ -39,19 +40,18 @@ def _text(found: Mapping[str, Mapping[str, float]], split: str) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer baseline",
         description="What counting alone achieves: the commonest token, the one after the last, the one between two. "
         "Measured on the batches that a trial with these overrides is evaluated on after training.",
     )
-    parser.add_argument(
+    made.add_argument(
         "overrides",
         nargs="*",
         metavar="OVERRIDE",
         help="the task, as for `swapformer train`: task=masked task.block=128",
     )
-    parser.add_argument("--split", choices=("val", "test"), default="val")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("--split", choices=("val", "test"), default="val")
+    return add_common(made)

@@ -1,4 +1,4 @@
-"""`swapformer check`: hold a part to the laws, one of ours or one of the user's own; `check pairs`: parts by twos."""
+"""`swapformer check`: tests a part, ours or the user's own, against the laws; `check pairs`: every two options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from swapformer.conformance import FIRST, LAWS, Verdict, examine
+from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
 from swapformer.options import filled
 from swapformer.study.config.compose import compose
 from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
+from swapformer.tools.command_line import add_common
 from swapformer.training.assemble import SLOTS
 
 SMALL = ["task=copy", "model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         from swapformer.tools.pairs.command import main as pairs
 
         return pairs(arguments[1:])
-    options = _parser().parse_intermixed_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     with trusting(options.part.partition(".")[0]) if "=" not in options.part else nullcontext():
         slot, config = _subject(options.part, options.slot, options.overrides)
         verdicts = examine(config, slot)
@@ -43,30 +44,29 @@ def main(arguments: Sequence[str]) -> int:
     return int(any(verdict.holds is False for verdict in verdicts))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer check",
         description="Hold a part to the laws that all parts obey; `swapformer check pairs` judges parts two by two.",
     )
-    parser.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
-    parser.add_argument(
+    made.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
+    made.add_argument(
         "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train; settings of your class: base=10.0"
     )
-    parser.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
+    return add_common(made)
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
-    """All command lines by their first word."""
+    """The command lines, by their first word."""
     from swapformer.tools.pairs.command import parser as pairs
 
-    return {"": _parser(), "pairs": pairs()}
+    return {"": parser(), "pairs": pairs()}
 
 
 def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """The slot in question and a small configuration that holds the part."""
+    """The slot of the part, and a small configuration that contains it."""
     if "=" in part:
         group, _, _ = part.partition("=")
         name = group.removeprefix("model/")
@@ -123,21 +123,21 @@ def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> di
 
 
 def _node(slot: str, name: str) -> Any:
-    """The settings of an option, for a part that is made of others of its slot: first=alibi."""
+    """The settings of an option, for a part that combines others of its slot: first=alibi."""
     override = f"model/{slot}={name}"
     with explained([override]):
         return compose([*SMALL, override])["model"][slot]
 
 
-def _lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """A line for each law; those behind a broken one that comes first need none."""
+def _lines(verdicts: Sequence[LawVerdict]) -> list[str]:
+    """A line for each law, up to a broken one without which the others mean nothing."""
     stop = next(
-        (place for place, verdict in enumerate(verdicts, 1) if not verdict.holds and verdict.law in FIRST), None
+        (count for count, verdict in enumerate(verdicts, 1) if not verdict.holds and verdict.law in FIRST), None
     )
     width = max(map(len, LAWS))
     return [f"{_SIGNS[v.holds]} {v.law:{width}}  {v.message}".rstrip() for v in verdicts[:stop]]
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[LawVerdict]) -> str:
     counts = Counter(verdict.holds for verdict in verdicts)
     return f"laws: {counts[True]} hold, {counts[False]} broken, {counts[None]} not asked"

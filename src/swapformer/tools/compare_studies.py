@@ -1,4 +1,4 @@
-"""`swapformer report A B`: two studies, or two scales of one, side by side."""
+"""`swapformer report A B`: compares two studies, or two scales of one, side by side."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from swapformer.report.page.versus_page import print_versus, render, versus_dict
 from swapformer.report.versus import Versus, compare, judge_study
 from swapformer.results.config import differences, read_config
 from swapformer.results.manifest import Manifest, manifest_path
-from swapformer.tools.lookup import store_of, study_folder
+from swapformer.tools.command_line import store_of, study_folder
 
 NOT_COMPARED = ("runs_dir", "logger", "seed")
-"""Keys of a config that say where a trial is kept and shown, or which of several it is, not what it is."""
-FOLLOWING = "the seed"
-"""What `data_seed` is where it is not set: each trial draws its batches by its own seed."""
+"""Keys of a config that say where a trial is stored and shown, or name its seed, not what it is."""
+TRIAL_SEED = "the seed"
+"""The value of `data_seed` where it is not set: each trial draws its batches by its own seed."""
 
 
 def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
-    """Write the page into the first study's report folder, and print."""
+    """Write a page into the first study's report folder, and print the comparison."""
     folders = [_folder(name, overrides) for name in names]
     if folders[0] == folders[1]:
         raise UsageError(f"two different studies are compared, but both names mean {folders[0]}")
@@ -38,7 +38,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
 
 
 def _folder(name: str, overrides: Sequence[str]) -> Path:
-    """The study that a name means, or the folder of one in another store."""
+    """The folder of the study of this name, or the folder that the name is a path of."""
     path = Path(name)
     if manifest_path(path).is_file():
         return path.resolve()
@@ -46,15 +46,15 @@ def _folder(name: str, overrides: Sequence[str]) -> Path:
 
 
 def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
-    """The baseline's settings as far as they are compared."""
+    """The baseline's settings without those that are not compared."""
     config = {key: value for key, value in manifest.shared_config.items() if key not in NOT_COMPARED}
-    if "data_seed" in config and _follows(manifest, folder.parents[1]):
-        config["data_seed"] = FOLLOWING
+    if "data_seed" in config and _data_seed_is_seed(manifest, folder.parents[1]):
+        config["data_seed"] = TRIAL_SEED
     return config
 
 
-def _follows(manifest: Manifest, runs_dir: Path) -> bool:
-    """Whether trials draw their batches by their own seed, by the configs of the baseline's first and last trial."""
+def _data_seed_is_seed(manifest: Manifest, runs_dir: Path) -> bool:
+    """Whether trials draw their batches by their own seed, in the configs of the baseline's first and last trial."""
     trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
     last = read_config(runs_dir / "trials" / trials[-1]) if trials else {}
     return all(each.get("data_seed") == each.get("seed") for each in (manifest.shared_config, last))

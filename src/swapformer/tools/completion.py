@@ -1,151 +1,97 @@
-"""`swapformer completion`: a script that lets a shell complete verbs, options, groups, their options, and keys."""
+"""Writes the shell script of `swapformer completion`: it completes verbs, options, groups, their options, and keys.
+
+The script is ours, since what others offer was measured to be worse. Hydra's own completion starts Python and torch at
+every press of the key, which takes seconds. The library shtab writes verbs, options and choices; but it offers no verbs
+below `trials` and `check`, which take other words too, and nothing behind an equals sign, at which bash cuts words. For
+overrides, studies and trials it would still need functions of ours, in bash and in zsh.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Iterable, Mapping
 
 from swapformer.catalogue import catalogue, spelled, train_keys
 from swapformer.paths import conf_dir
 
 SOURCES = {
-    "NAME": "echo \"$_swapformer_studies\"",
+    "NAME": 'echo "$_swapformer_studies"',
     "STUDY": 'ls "$runs/studies" 2>/dev/null',
     "TRIAL": 'ls "$runs/trials" 2>/dev/null',
     "OVERRIDE": 'echo "$_swapformer_keys"',
     "PART": 'echo "$_swapformer_keys"',
     "GROUP": 'echo "$_swapformer_groups"',
     "runs_dir": "echo runs_dir=",
-}  # fmt: skip
-"""What an argument's metavar (or its name in capitals) stands for → the shell command that lists it."""
+}
+"""The metavar of an argument, or its name in capitals → the shell command that lists its values.
 
+Among the words of a command line, a key of this table stands behind an @."""
 
 UNKNOWN = "@"
-"""Stands for a number, a file, a text: nothing of ours is offered, and the shell offers files."""
+"""A number, a path or a text: the script offers nothing, so that the shell offers files."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """What may stand on one command line: options, words behind it, and words behind the options that take a value.
+def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
+    """The script for bash or zsh. Only studies and trials of a store are looked up when it runs.
 
-    `words` hold what is offered as it is, and the keys of `SOURCES` behind an @.
+    Args:
+        shell: bash or zsh.
+        parsers: every command line by its words, such as `trials prune`.
     """
-
-    flags: tuple[str, ...]
-    words: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print the script; returns the exit status."""
-    options = parser().parse_args(arguments)
-    print(script(options.shell), end="")
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(
-        prog="swapformer completion",
-        description="A script for your shell. bash: swapformer completion bash > "
-        "~/.local/share/bash-completion/completions/swapformer. zsh: source it from ~/.zshrc, behind compinit.",
-    )
-    made.add_argument("shell", choices=("bash", "zsh"))
-    made.add_argument("--debug", action="store_true", help="show tracebacks")
-    return made
-
-
-def script(shell: str) -> str:
-    """All words stand in it, so that completing starts no Python; studies and trials of a store are looked up."""
+    verbs = dict.fromkeys(name.partition(" ")[0] for name in parsers)
+    flags: dict[str, Iterable[str]] = {"": ("--help", "--version")}
+    words: dict[str, Iterable[str]] = {"": verbs}
+    values: dict[str, Iterable[str]] = {}
+    for name, parser in parsers.items():
+        own = [action for action in parser._actions if action.option_strings]
+        flags[name] = [flag for action in own for flag in action.option_strings if flag.startswith("--")]
+        values |= {
+            f"{name} {flag}": _values(action) or [UNKNOWN]
+            for action in own
+            for flag in action.option_strings
+            if action.nargs != 0
+        }
+        below = [other.partition(" ")[2] for other in parsers if other.startswith(f"{name} ")]
+        arguments = [word for action in parser._actions if action not in own for word in _values(action)]
+        words[name] = dict.fromkeys([*below, *arguments])
     found = catalogue()
-    groups = {spelled(group): list(options) for group, options in found.items() if group != "studies"} | _plugins()
-    lines = command_lines()
-    values = {f"{name} {flag}": words for name, line in lines.items() for flag, words in line.values.items()}
-    parts = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []
-    parts += [
+    options: dict[str, Iterable[str]] = {spelled(group): each for group, each in found.items() if group != "studies"}
+    for path in sorted((conf_dir() / "hydra").rglob("*.yaml")):
+        group = path.parent.relative_to(conf_dir()).as_posix()
+        options[group] = [*options.get(group, ()), path.stem]
+    sources = [f"    @{key}) {command} ;;" for key, command in SOURCES.items()] + [f"    {UNKNOWN}) ;;"]
+    lines = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []
+    lines += [
         "# Made by `swapformer completion`; make it again after an update.",
-        *_cases("_swapformer_flags", {name: line.flags for name, line in lines.items()}),
-        *_cases("_swapformer_words", {name: line.words for name, line in lines.items()}),
-        *_cases("_swapformer_values", values),
-        *_cases("_swapformer_options", groups),
-        *_source_cases(),
-        f"_swapformer_keys='{' '.join(f'{key}=' for key in [*groups, *train_keys()])}'",
+        *_function("_swapformer_flags", flags),
+        *_function("_swapformer_words", words),
+        *_function("_swapformer_values", values),
+        *_function("_swapformer_options", options),
+        *["_swapformer_source() {", '  case "$1" in', *sources, '    *) echo "$1" ;;', "  esac", "}"],
+        f"_swapformer_keys='{' '.join(f'{key}=' for key in [*options, *train_keys()])}'",
         f"_swapformer_groups='{' '.join(found)}'",
         f"_swapformer_studies='{' '.join(found['studies'])}'",
-        _FUNCTION,
+        _COMPLETE,
     ]
-    return "\n".join(parts)
+    return "\n".join(lines)
 
 
-def command_lines() -> dict[str, Line]:
-    """The words that begin a command, such as `trials prune` → what may follow them; of none, the verbs."""
-    from swapformer.cli import TOOLS, verb_parsers
-    from swapformer.train import FLAGS
-
-    verbs = verb_parsers()
-    found = {"": Line(("--help", "--version"), tuple(verbs))}
-    for verb, own in verbs.items():
-        tool = import_module(TOOLS[verb][0]) if verb in TOOLS else None
-        several = getattr(tool, "parsers", None)
-        one = getattr(tool, "parser", None) or getattr(tool, "_parser", None)
-        below = several() if several else {"": one() if one else own}
-        for first, made in below.items():
-            found |= _lines(f"{verb} {first}".strip(), made)
-        found[verb] = Line(found[verb].flags, (*filter(None, below), *found[verb].words), found[verb].values)
-    found["train"] = Line(tuple(flag for flag in FLAGS if flag.startswith("--")), ("@OVERRIDE",))
-    return found
-
-
-def _lines(name: str, made: argparse.ArgumentParser) -> Iterator[tuple[str, Line]]:
-    """The command line of a parser, and those of the parsers below it."""
-    flags: list[str] = []
-    words: list[str] = []
-    values: dict[str, tuple[str, ...]] = {}
-    for action in made._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            words += list(action.choices)
-            for word, below in action.choices.items():
-                yield from _lines(f"{name} {word}", below)
-        elif not action.option_strings:
-            words += _meant(action)
-        else:
-            flags += [flag for flag in action.option_strings if flag.startswith("--")]
-            values |= {flag: _meant(action) or (UNKNOWN,) for flag in action.option_strings if action.nargs != 0}
-    yield name, Line(tuple(flags), tuple(dict.fromkeys(words)), values)
-
-
-def _meant(action: argparse.Action) -> tuple[str, ...]:
-    """What may stand for an argument: its choices, the words that its type takes, or what its name stands for."""
+def _values(action: argparse.Action) -> list[str]:
+    """The values of an argument: its choices, the words of its type, or the source that its name stands for."""
     if words := action.choices or getattr(action.type, "words", ()):
-        return tuple(map(str, words))
+        return list(map(str, words))
     name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    return tuple(f"@{word}" for word in re.findall(r"\w+", name) if word in SOURCES)
+    return [f"@{word}" for word in re.findall(r"\w+", name) if word in SOURCES]
 
 
-def _plugins() -> dict[str, list[str]]:
-    """The groups of ours that configure Hydra itself."""
-    found: dict[str, list[str]] = {}
-    for path in sorted((conf_dir() / "hydra").rglob("*.yaml")):
-        found.setdefault(path.parent.relative_to(conf_dir()).as_posix(), []).append(path.stem)
-    return found
-
-
-def _cases(name: str, words: Mapping[str, Sequence[str]]) -> list[str]:
+def _function(name: str, words: Mapping[str, Iterable[str]]) -> list[str]:
     """A shell function that prints the words of its first argument."""
     cases = [f"    '{key}') echo '{' '.join(found)}' ;;" for key, found in words.items() if found]
     return [f"{name}() {{", '  case "$1" in', *cases, "  esac", "}"]
 
 
-def _source_cases() -> list[str]:
-    """A shell function that lists what a key of `SOURCES` stands for, or the word itself."""
-    cases = [f"    @{key}) {command} ;;" for key, command in SOURCES.items()] + [f"    {UNKNOWN}) ;;"]
-    return ["_swapformer_source() {", '  case "$1" in', *cases, '    *) echo "$1" ;;', "  esac", "}"]
-
-
-_FUNCTION = r"""
+_COMPLETE = r"""
 _swapformer() {
   local line="${COMP_LINE:0:COMP_POINT}" runs=runs words=() word name='' inside=1 cur='' before='' choices='' key
   read -r -a words <<< "$line"

@@ -1,4 +1,4 @@
-"""`swapformer dashboard`: a W&B workspace of a study."""
+"""`swapformer dashboard`: builds a W&B workspace of a study."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from swapformer.errors import UsageError
 from swapformer.mirror.dashboard import dashboard
 from swapformer.mirror.workspace import build, logged_in, require, save, to_json
 from swapformer.results.files import write_atomic
-from swapformer.tools.lookup import apart, store_of, study_folder
+from swapformer.tools.command_line import add_common, names_and_overrides, store_of, study_folder
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the workspace as JSON, and save it when logged in; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
-    names, overrides = apart(options.arguments)
+    names, overrides = names_and_overrides(options.arguments)
     if len(names) != 1:
         raise UsageError(f"one study has to be named, but {len(names)} were")
     store = store_of(overrides)
@@ -48,5 +48,4 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--project", help="W&B project (default: the one that the study was mirrored to)")
     made.add_argument("--entity", help="W&B entity (default: the study's, or yours)")
     made.add_argument("--offline", action="store_true", help="only write the file")
-    made.add_argument("--debug", action="store_true", help="show tracebacks")
-    return made
+    return add_common(made, json=False)

@@ -1,4 +1,4 @@
-"""What each slot's parts look like: figures of one panel or two."""
+"""Figures of parts: a position's logits, a pattern's mask, an activation, a normaliser's weights, an init's scales."""
 
 from __future__ import annotations
 
@@ -15,12 +15,65 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.tokens import Tokens
 from swapformer.random import stream
-from swapformer.tools.figure_panels import Panel, by_head, curves, figure, image
+from swapformer.report.figures.style import arm_styles
+from swapformer.report.figures.svg import add_panel, label, new_figure, title
 from swapformer.training.assemble import build_model, build_plan
 
-VOCABULARY, LENGTH, PLACES = 64, 128, 64
+VOCABULARY, LENGTH, SHORT = 64, 128, 64
 
 Config = Mapping[str, Any]
+
+
+Curves = dict[str, tuple[Tensor, Tensor]]
+Panel = Callable[[Figure, float, float], None]
+"""Draws into a figure between two margins, in inches from its left and right edge."""
+
+
+def figure_of(*panels: Panel) -> Figure:
+    """A figure of panels side by side."""
+    width = 5.0 * len(panels)
+    drawn = new_figure(3.6, width)
+    for index, draw in enumerate(panels):
+        draw(drawn, 5.0 * index + 0.75, width - 5.0 * (index + 1) + 0.35)
+    return drawn
+
+
+def curves(lines: Curves, name: str, x: str, y: str) -> Panel:
+    """A panel of curves, with a legend if there are several."""
+
+    def draw(figure: Figure, left: float, right: float) -> None:
+        axes = add_panel(figure, left, 0.6, right, 0.75)
+        looks = arm_styles(list(lines), next(iter(lines)), ordered=len(lines) > 3)
+        for key, (xs, ys) in lines.items():
+            look = looks[key]
+            axes.plot(xs.numpy(), ys.numpy(), color=look.color, linestyle=look.dash, linewidth=1.6, label=key)
+        if len(lines) > 1:
+            axes.legend(fontsize=7.5, frameon=False, ncols=2 if len(lines) > 4 else 1)
+        label(axes, x, y)
+        title(axes, name)
+
+    return draw
+
+
+def image(matrix: Tensor, name: str, x: str, y: str) -> Panel:
+    """A panel that shows a matrix as colours, with their scale."""
+
+    def draw(figure: Figure, left: float, right: float) -> None:
+        axes = add_panel(figure, left, 0.6, right + 0.45, 0.75)
+        axes.grid(False)
+        shown = axes.imshow(matrix.numpy(), cmap="viridis", interpolation="nearest", aspect="equal")
+        figure.colorbar(shown, ax=axes, fraction=0.046).ax.tick_params(labelsize=8)
+        label(axes, x, y)
+        title(axes, name)
+
+    return draw
+
+
+def by_head(x: Tensor, y_HT: Tensor) -> Curves:
+    """A curve for each head, or one for all where they agree."""
+    if torch.allclose(y_HT, y_HT[:1].expand_as(y_HT), atol=1e-5):
+        return {"every head": (x, y_HT[0])}
+    return {f"head {head + 1}": (x, line) for head, line in enumerate(y_HT)}
 
 
 def _layer(config: Config) -> LayerPlan:
@@ -29,7 +82,7 @@ def _layer(config: Config) -> LayerPlan:
 
 @torch.no_grad()
 def position(config: Config) -> Figure:
-    """Logits of equal queries and keys against distance, and how alike two places are after `embed`."""
+    """Logits of equal queries and keys against distance, and the cosine of what `embed` adds at two positions."""
     part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))
     dims = _layer(config).position_dims
     tokens = Tokens.of(LENGTH)
@@ -42,35 +95,35 @@ def position(config: Config) -> Figure:
     panels: list[Panel] = []
     if not part.embeds or float(last_HT.abs().max()) > 1e-4:
         lines = by_head(torch.arange(LENGTH), last_HT)
-        panels += [curves(lines, "logit of the last query, equal content", "distance to the key, places", "logit")]
+        panels += [curves(lines, "logit of the last query, equal content", "distance to the key, positions", "logit")]
     if part.embeds:
         added = nn.functional.normalize(part.embed(torch.zeros(1, LENGTH, dims.d_model), tokens)[0], dim=-1)
-        panels += [image(added @ added.T, "cosine of what is added to two places", "place", "place")]
-    return figure(*panels)
+        panels += [image(added @ added.T, "cosine of what is added at two positions", "position", "position")]
+    return figure_of(*panels)
 
 
 def pattern(config: Config) -> Figure:
-    """What each place may attend to, and how many places that is; tags change every eight places, from 0 to 2."""
+    """The keys that each query may attend to, and their number; tags change every eight tokens, from 0 to 2."""
     part = _layer(config).pattern()
-    tag = (torch.arange(PLACES) // 8 % 3)[None]
-    tokens = Tokens.of(PLACES, tags=dict.fromkeys(part.tags, tag))
+    tag = (torch.arange(SHORT) // 8 % 3)[None]
+    tokens = Tokens.of(SHORT, tags=dict.fromkeys(part.tags, tag))
     allowed = part.allowed(tokens, tokens)
-    dense = torch.ones(1, 1, PLACES, PLACES) if allowed is None else allowed.float()
+    dense = torch.ones(1, 1, SHORT, SHORT) if allowed is None else allowed.float()
     share = f"{'mean over heads; ' if dense.shape[1] > 1 else ''}{dense.mean():.0%} of all pairs"
-    counts = by_head(torch.arange(PLACES), dense[0].sum(-1))
-    return figure(
+    counts = by_head(torch.arange(SHORT), dense[0].sum(-1))
+    return figure_of(
         image(dense[0].mean(0), share, "key", "query"),
         curves(counts, "keys that a query sees", "query", "keys"),
     )
 
 
 def activation(config: Config) -> Figure:
-    """The function and its derivative."""
+    """An activation function and its derivative."""
     x = torch.linspace(-4, 4, 801, requires_grad=True)
     y = _layer(config).part("activation")(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
     x, y = x.detach(), y.detach()
-    return figure(
+    return figure_of(
         curves({"f": (x, y)}, "function", "x", "f(x)"),
         curves({"f′": (x, slope)}, "derivative", "x", "f′(x)"),
     )
@@ -78,7 +131,7 @@ def activation(config: Config) -> Figure:
 
 @torch.no_grad()
 def normaliser(config: Config) -> Figure:
-    """Weights of sixteen random logits, sharpened and flattened; and the weight of one logit against three zeros."""
+    """Weights of sixteen random logits at three scales, and the weight of one logit against three zeros."""
     layer = _layer(config)
     part, heads = layer.part("normaliser"), (1, layer.dims.num_heads, -1, -1)
     logits = torch.randn(16, generator=stream("show", "normaliser")).sort(descending=True).values
@@ -86,7 +139,7 @@ def normaliser(config: Config) -> Figure:
     lines = {f"logits × {scale:g}": (torch.arange(16), line) for scale, line in weights.items()}
     x = torch.linspace(-6, 6, 241)
     against = part(torch.stack([x, *torch.zeros(3, 241)], dim=-1).expand(heads))[0, 0, :, 0]
-    return figure(
+    return figure_of(
         curves(lines, "weights of sixteen logits, sorted", "key", "weight"),
         curves({"w": (x, against)}, "weight of one logit against three zeros", "logit", "weight"),
     )
@@ -94,7 +147,7 @@ def normaliser(config: Config) -> Figure:
 
 @torch.no_grad()
 def init(config: Config) -> Figure:
-    """Deviation of the weights by role and layer, and of the stream by layer for random tokens."""
+    """Standard deviation of the weights by role and layer, and of the stream by layer for random tokens."""
     model = build_model(config, VOCABULARY).eval()
     found: dict[str, list[float]] = {}
     for name, parameter in model.named_parameters():
@@ -103,18 +156,18 @@ def init(config: Config) -> Figure:
             found.setdefault(str(role), []).append(float(parameter.std()))
     lines = {name: (torch.arange(1, len(values) + 1), torch.tensor(values)) for name, values in found.items()}
     deviations: list[float] = []
-    hook = partial(_note, deviations)
+    hook = partial(_append_deviation, deviations)
     for layer in model.stack.layers:
         layer.register_forward_hook(hook)
     model(torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init")))
     depth = torch.arange(1, len(deviations) + 1)
-    return figure(
+    return figure_of(
         curves(lines, "deviation of the weights", "layer", "standard deviation"),
         curves({"": (depth, torch.tensor(deviations))}, "deviation of the stream", "layer", "standard deviation"),
     )
 
 
-def _note(found: list[float], _module: nn.Module, _given: Any, out: Tensor) -> None:
+def _append_deviation(found: list[float], _module: nn.Module, _given: Any, out: Tensor) -> None:
     found.append(float(out.std()))
 
 

@@ -1,4 +1,4 @@
-"""`swapformer export`: a trained model leaves as a Hugging Face checkpoint."""
+"""`swapformer export`: writes a trained model as a Hugging Face checkpoint."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
 from swapformer.results.config import read_config
 from swapformer.results.record import FINISHED
-from swapformer.results.store import Store
-from swapformer.study.config import overrides as texts
 from swapformer.task.tokeniser import VOCABULARY_FILE
-from swapformer.training.weights import weights_of
+from swapformer.tools.command_line import add_common, store_of
+from swapformer.training.weights import read_weights
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the trial's final weights and their configuration, and print where."""
-    options = _parser().parse_intermixed_args(arguments)
-    for override in options.overrides:
-        if texts.key(override) != "runs_dir":
-            raise UsageError(f"only runs_dir=… can be given here, not {override!r}")
-    store = Store(texts.value(options.overrides, "runs_dir") or default_runs_dir())
+    options = parser().parse_intermixed_args(arguments)
+    store = store_of(options.overrides)
     record = store.find(options.trial)
     if record.status != FINISHED:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
     config = read_config(folder)
-    notes = [*save(config, weights_of(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
+    notes = [*save(config, read_weights(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))
@@ -43,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _with_tokeniser(source: Path, directory: Path) -> str:
-    """Write the trial's tokeniser beside its weights, and what its user should know."""
+    """Write the trial's tokeniser beside its weights; returns a note for its user."""
     spec = their_tokeniser(source.read_text(encoding="utf-8")) if source.is_file() else None
     if spec is None:
         return "its tokeniser is not among those of the library tokenizers: symbols are numbered as in the trial's task"
@@ -53,15 +48,14 @@ def _with_tokeniser(source: Path, directory: Path) -> str:
     return f"its tokeniser is in {FILE}; special tokens around a text are for you to add"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer export",
         description="Write a trained model as a checkpoint of Hugging Face transformers (config.json, safetensors).",
     )
-    parser.add_argument("trial", help="the beginning of a trial's id")
-    parser.add_argument("directory", type=Path, help="where to; made if it is not there")
-    parser.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="the store")
-    parser.add_argument("--format", required=True, choices=FORMATS, help="the family of models")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("trial", help="the beginning of a trial's id")
+    made.add_argument("directory", type=Path, help="where to; made if it is not there")
+    made.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="the store")
+    made.add_argument("--format", required=True, choices=FORMATS, help="the family of models")
+    return add_common(made)

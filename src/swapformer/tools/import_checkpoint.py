@@ -1,4 +1,4 @@
-"""`swapformer import`: a Hugging Face checkpoint becomes a file that trials start from."""
+"""`swapformer import`: makes a Hugging Face checkpoint a file that trials start from."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, load
 from swapformer.interop.tokeniser import FILE, read_tokeniser
-from swapformer.training.weights import write
+from swapformer.tools.command_line import add_common
+from swapformer.training.weights import write_weights
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read the checkpoint, write its weights under our names, and print what makes its model here."""
-    options = _parser().parse_args(arguments)
+    """Read the checkpoint, write its weights under our names, and print the overrides of its model."""
+    options = parser().parse_args(arguments)
     out = options.out or Path(f"{options.directory.absolute().name}.safetensors")
     if out.suffix != ".safetensors":
         raise UsageError(f"`--out` must end in .safetensors, but it is {out}")
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             beside, tokens, weights = out.with_suffix(".json"), vocabulary.tokens, vocabulary.numbered(weights)
             write_text(beside, vocabulary.text)
             overrides += ["task/tokeniser=trained", f"task.tokeniser.path={beside}"]
-    write(out, weights, found.readout, tokens)
+    write_weights(out, weights, found.readout, tokens)
     if options.json:
         summary = {
             "file": str(out),
@@ -62,14 +63,13 @@ def write_text(path: Path, text: str) -> None:
         raise UsageError(f"{path} must be a new file that can be written, but: {error.strerror}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer import",
         description="Make a checkpoint of Hugging Face transformers a file that trials start from, and print the "
         f"overrides of its model. Families: {', '.join(FORMATS)}.",
     )
-    parser.add_argument("directory", type=Path, help="holds config.json and model.safetensors, or shards with an index")
-    parser.add_argument("--out", type=Path, help="file to write; default: the directory's name, here")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("directory", type=Path, help="holds config.json and model.safetensors, or shards with an index")
+    made.add_argument("--out", type=Path, help="file to write; default: the directory's name, here")
+    return add_common(made)

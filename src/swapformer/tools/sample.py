@@ -1,4 +1,4 @@
-"""`swapformer sample`: a trained model writes."""
+"""`swapformer sample`: generates text with a trained model."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import torch
 
 from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError
-from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, greedy, write
+from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import read_config
 from swapformer.results.store import Store
 from swapformer.task.base import Task
-from swapformer.training.data import draw_positions, positions_drawn_from
-from swapformer.training.restore import restore
+from swapformer.tools.command_line import add_common
+from swapformer.training.data import draw_positions, drawn_position_range
+from swapformer.training.weights import restore
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write what follows the prompt, symbol by symbol as it is chosen."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     store = Store(options.runs_dir or default_runs_dir())
     record = store.find(options.trial)
     directory = store.directory(record.id)
@@ -46,21 +47,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="swapformer sample", description="A trained model writes.")
-    parser.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
-    parser.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
-    parser.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the most probable symbol (default 1)")
-    parser.add_argument("--top-k", type=int, help="draw among the k most probable symbols")
-    parser.add_argument("--top-p", type=float, default=1.0, help="draw among the fewest symbols that reach p together")
-    parser.add_argument("--beams", type=int, help="search with so many beams for the most probable answer instead")
-    parser.add_argument("--length-penalty", type=float, default=0.0, help="of the beams' scores (default 0)")
-    parser.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
-    parser.add_argument("--no-cache", action="store_true", help="compute all places anew for each symbol")
-    parser.add_argument("--runs-dir", type=Path, help="where the trial is kept")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="swapformer sample", description="A trained model writes.")
+    made.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
+    made.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
+    made.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
+    made.add_argument("--temperature", type=float, default=1.0, help="0 takes the most probable symbol (default 1)")
+    made.add_argument("--top-k", type=int, help="draw among the k most probable symbols")
+    made.add_argument("--top-p", type=float, default=1.0, help="draw among the fewest symbols that reach p together")
+    made.add_argument("--beams", type=int, help="search with so many beams for the most probable answer instead")
+    made.add_argument("--length-penalty", type=float, default=0.0, help="of the beams' scores (default 0)")
+    made.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
+    made.add_argument("--no-cache", action="store_true", help="compute all positions anew for each symbol")
+    made.add_argument("--runs-dir", type=Path, help="where the trial is kept")
+    return add_common(made, json=False)
 
 
 def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Namespace) -> Iterator[int]:
@@ -77,7 +78,7 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
         choose: Choose = greedy
         if options.temperature:
             choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
-        steps = write(model, prompt, options.tokens, choose, cache=not options.no_cache)
+        steps = generate(model, prompt, options.tokens, choose, cache=not options.no_cache)
         symbols = (int(step[0]) for step in steps)
     return takewhile(lambda symbol: symbol != task.end_token, symbols)
 
@@ -92,13 +93,13 @@ def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
     if model.reads_source:
         assert task.start_token is not None, "a task with a source has a token that answers begin with"
         source, ids = ids, torch.tensor([[task.start_token]])
-    drawn_from, length = positions_drawn_from(model), ids.shape[1] + options.tokens
+    drawn_from, length = drawn_position_range(model), ids.shape[1] + options.tokens
     positions = None if drawn_from is None else draw_positions(length, drawn_from, "sample", options.seed)
     return Prompt(ids, source=source, positions=positions)
 
 
 def _show(task: Task, symbols: Iterator[int], before: list[int]) -> None:
-    """Print what is written while it is written, behind what was there before.
+    """Print the text as it is generated, behind the symbols `before`.
 
     A character may take several symbols: what is not whole yet waits.
     """

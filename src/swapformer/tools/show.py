@@ -1,4 +1,4 @@
-"""`swapformer show`: a part draws itself, to a file, without a screen; a task shows some of its items."""
+"""`swapformer show`: draws a part to a file, or prints some items of a task."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.report.figures.svg import settings
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
+from swapformer.tools.command_line import add_common
 from swapformer.tools.drawings import DRAWINGS
 from swapformer.tools.task_items import describe
 
@@ -17,8 +18,8 @@ SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the part and print the file's path, or print what a task consists of."""
-    options = _parser().parse_intermixed_args(arguments)
+    """Draw the part and print the file's path, or describe a task."""
+    options = parser().parse_intermixed_args(arguments)
     if options.part.startswith("task="):
         return _show_task([options.part, *options.overrides], options.out)
     slot = options.part.partition("=")[0].removeprefix("model/")
@@ -57,14 +58,14 @@ def _show_task(overrides: Sequence[str], out: str | None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
     )
-    parser.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
-    parser.add_argument(
+    made.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
+    made.add_argument(
         "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train, such as model.position.decay=4"
     )
-    parser.add_argument("--out", help="file.svg or file.png; default: the part's name, here")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("--out", help="file.svg or file.png; default: the part's name, here")
+    return add_common(made, json=False)

@@ -1,4 +1,4 @@
-"""`swapformer status`: where a study stands, also while it runs."""
+"""`swapformer status`: prints the progress of a study, also while it runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from swapformer.errors import UsageError
 from swapformer.results.record import MISSING, STATUSES
 from swapformer.study.launch.progress import human
 from swapformer.study.status import StudyStatus, study_status
-from swapformer.tools.lookup import apart, store_of, studies, study_folder
+from swapformer.tools.command_line import add_common, names_and_overrides, store_of, studies, study_folder
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the state of one study, or of all that were run here; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
-    names, overrides = apart(options.arguments)
+    names, overrides = names_and_overrides(options.arguments)
     store = store_of(overrides)
     if len(names) > 1:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
@@ -46,9 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "that was run here.",
     )
     made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
-    made.add_argument("--json", action="store_true", help="print JSON for scripts")
-    made.add_argument("--debug", action="store_true", help="show tracebacks")
-    return made
+    return add_common(made)
 
 
 def _summary(state: StudyStatus) -> str:
@@ -84,7 +82,7 @@ def _details(state: StudyStatus) -> Iterator[str]:
 
 
 def _order(state: StudyStatus) -> list[str]:
-    """The statuses that occur, those that are asked about most always among them."""
+    """The statuses to show: finished, running and missing always, others where they occur."""
     always = ("finished", "running", MISSING)
     order = dict.fromkeys(("finished", *STATUSES, MISSING))
     return [status for status in order if status in always or state.counts[status]]

@@ -1,4 +1,4 @@
-"""A task in words: what it consists of, some of its items with what is answered for, and the measured overlap."""
+"""Describes a task in words: its sizes and metrics, some items with their targets, and the overlap of its splits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Literal
 from torch import Tensor
 
 from swapformer.interface import MAIN
-from swapformer.task.base import Batch, Places, Task, scored
+from swapformer.task.base import Batch, Sequences, Task, target_mask
 from swapformer.task.overlap import overlap
 
 SHOWN = 5
-"""Items of the training that are shown."""
+"""Training items that are shown."""
 
 Evaluated = Literal["val", "test"]
 SPLITS: Sequence[Evaluated] = ("val", "test")
 
 
 def describe(task: Task) -> Iterator[str]:
-    """Lines about a task; what is answered for stands in «»."""
+    """Lines about a task; targets stand in «»."""
     tokens, asked = task.tokens, task.interface.readouts[MAIN]
     some = " ".join(repr(token) if token.isspace() else token for token in tokens[:40])
     yield f"{type(task).__name__}: asks for {asked.kind} of {asked.size}, one for each {asked.per}"
     yield f"vocabulary of {task.vocab_size}: {some}{' …' if len(tokens) > 40 else ''}"
     names = [one.name or "as trained" for one in task.evaluation("val")]
-    yield f"training sequences of {task.train_length} places, at most {task.max_length}; evaluated {', '.join(names)}"
+    yield f"training sequences of {task.train_length} tokens, at most {task.max_length}; evaluated {', '.join(names)}"
     yield f"metrics: {', '.join([*task.directions, *task.summaries])}"
     yield ""
     batch = task.train_batch(0, 0)
@@ -41,29 +41,29 @@ def describe(task: Task) -> Iterator[str]:
 
 def _item(task: Task, batch: Batch, row: int) -> Iterator[str]:
     if batch.source is not None:
-        yield f"  source: {_written(task, batch.source, row)}"
+        yield f"  source: {_inputs_text(task, batch.source, row)}"
     targets = batch.targets[row]
-    answered = scored(targets)
+    targeted = target_mask(targets)
     if task.predicts_next and targets.dim() == 1 and not targets.is_floating_point():
         inputs = _present(batch, row)
-        marks = [False, *answered[: len(inputs)].tolist()]
+        marks = [False, *targeted[: len(inputs)].tolist()]
         sequence = [*inputs.tolist(), *([int(targets[len(inputs) - 1])] if marks[-1] else [])]
         yield f"  {_marked(task, sequence, marks)}"
     else:
-        found = targets[answered].flatten().tolist() if targets.dim() else [targets.item()]
+        found = targets[targeted].flatten().tolist() if targets.dim() else [targets.item()]
         words = task.decode(map(int, found)) if task.interface.readouts[MAIN].kind == "symbols" else found
-        yield f"  {_written(task, batch, row)}  «{words}»"
+        yield f"  {_inputs_text(task, batch, row)}  «{words}»"
     for name, tag in batch.tags.items():
         yield f"    {name}: {' '.join(map(str, tag[row][: len(_present(batch, row))].tolist()))}"
 
 
-def _present(places: Places, row: int) -> Tensor:
-    """The inputs of a row, padding aside."""
-    return places.inputs[row] if places.padding is None else places.inputs[row][~places.padding[row]]
+def _present(given: Sequences, row: int) -> Tensor:
+    """The inputs of a row without padding."""
+    return given.inputs[row] if given.padding is None else given.inputs[row][~given.padding[row]]
 
 
-def _written(task: Task, places: Places, row: int) -> str:
-    inputs = _present(places, row)
+def _inputs_text(task: Task, given: Sequences, row: int) -> str:
+    inputs = _present(given, row)
     return (
         str([round(value, 3) for value in inputs.flatten().tolist()])
         if inputs.is_floating_point()
@@ -71,14 +71,14 @@ def _written(task: Task, places: Places, row: int) -> str:
     )
 
 
-def _marked(task: Task, sequence: Sequence[int], answered: Sequence[bool]) -> str:
-    """The sequence with « » around every run of tokens that are answered for."""
+def _marked(task: Task, sequence: Sequence[int], targeted: Sequence[bool]) -> str:
+    """The sequence with « » around every run of target tokens."""
     pieces: list[str] = []
     run: list[int] = []
     for index, token in enumerate(sequence):
         run.append(token)
-        if index + 1 == len(sequence) or answered[index + 1] != answered[index]:
+        if index + 1 == len(sequence) or targeted[index + 1] != targeted[index]:
             text = task.decode(run)
-            pieces.append(f"«{text}»" if answered[index] else text)
+            pieces.append(f"«{text}»" if targeted[index] else text)
             run = []
     return task.separator.join(pieces)

@@ -1,0 +1,1 @@
+"""Training of one trial: the LightningModule, optimisers and schedules, exact resume, several devices."""

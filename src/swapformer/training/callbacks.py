@@ -1,4 +1,4 @@
-"""What happens around a trial's steps: history, checkpoints, divergence, interruption, progress."""
+"""Callbacks of a trial's training: history, checkpoints, divergence, interruption, progress."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch.optim import Optimizer
 
 from swapformer.results.files import move
 from swapformer.results.history import HistoryWriter
-from swapformer.training.heartbeat import Pulse
+from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 
 class Diverged(Exception):
-    """The loss is not finite, or has exploded: a result, not a failure."""
+    """Raised when the loss is not finite or has exploded: a result, not a failure."""
 
 
 class Interrupted(Exception):
-    """The trial was asked to stop; it can be resumed."""
+    """Raised when the trial was asked to stop; it can be resumed."""
 
 
-class Watch(Callback):
+class TrainingMonitor(Callback):
     """Writes the history and ends a trial that diverges.
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
@@ -91,7 +91,7 @@ class Watch(Callback):
 
 
 class Checkpoints(Callback):
-    """Keeps the newest state in `last.ckpt`, replaced whole, and stops at a safe place when asked to.
+    """Keeps the newest state in `last.ckpt`, replaced whole, and stops the trial after a whole step when asked to.
 
     A checkpoint that falls on a step with an evaluation is written after it, so that a resumed trial misses none.
 
@@ -100,10 +100,10 @@ class Checkpoints(Callback):
         every: steps between checkpoints; the last step always has one.
         evaluate_every: steps between evaluations.
         stop: whether the trial was asked to stop.
-        ranks: the processes that train together; they stop at the same place, and rank 0 keeps the file.
+        ranks: the processes that train together; they stop after the same batch, and rank 0 keeps the file.
     """
 
-    def __init__(self, path: Path, every: int, evaluate_every: int, stop: Stop, ranks: Ranks) -> None:
+    def __init__(self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:
         self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
         self.ranks = ranks
 
@@ -146,23 +146,23 @@ class Checkpoints(Callback):
             move(draft, self.path)
 
 
-class Batches(Callback):
+class BatchCounter(Callback):
     """Counts the batches that have been trained on or evaluated, as a sign of life."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self.pulse = pulse
+    def __init__(self, heartbeat: RankHeartbeat) -> None:
+        self.heartbeat = heartbeat
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.pulse.batches += 1
+        self.heartbeat.batches += 1
 
     def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.pulse.batches += 1
+        self.heartbeat.batches += 1
 
 
-class Progress(TQDMProgressBar):
+class ProgressBar(TQDMProgressBar):
     """Lightning's progress bar with the newest losses."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: TrainingMonitor) -> None:
         super().__init__(refresh_rate=10)
         self.watch = watch
 

@@ -1,4 +1,4 @@
-"""The task's batches as Lightning's dataloaders: pure functions of (seed, step), so a resumed run sees the same."""
+"""Dataloaders of a task's batches: pure functions of (seed, step), so that a resumed run sees the same."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Places, Task, scored
+from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.ranks import Ranks
 
-PlacesType = TypeVar("PlacesType", bound=Places)
+SequencesType = TypeVar("SequencesType", bound=Sequences)
 
 
-class Share(NamedTuple):
-    """A part of a step's batch.
+class BatchShare(NamedTuple):
+    """One device's part of a step's batch.
 
     Attributes:
         batch: the sequences of this part.
         targets: for each answer, how many targets the whole batch of the step has, whose mean is the step's loss.
-        places: those of the parts that all ranks have at the same time.
+        num_positions: those of the parts that all ranks have at the same time.
     """
 
     batch: Batch
     targets: Mapping[str, int]
-    places: int
+    num_positions: int
 
 
-def split(batch: Batch, parts: int) -> Iterator[Batch]:
+def split_batch(batch: Batch, parts: int) -> Iterator[Batch]:
     """Cut a batch into at most `parts` of nearly equal numbers of sequences."""
     rows = batch.inputs.shape[0]
     bounds = [rows * i // parts for i in range(parts + 1)]
@@ -46,12 +46,12 @@ def _cut(value: Any, rows: int, low: int, high: int) -> Any:
         return value[low:high] if value.shape[0] == rows else value
     if isinstance(value, Mapping):
         return {name: _cut(channel, rows, low, high) for name, channel in value.items()}
-    if isinstance(value, Places):
+    if isinstance(value, Sequences):
         return replace(value, **{f.name: _cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
     return value
 
 
-def positions_drawn_from(model: nn.Module) -> int | None:
+def drawn_position_range(model: nn.Module) -> int | None:
     """The range from which the positions of a model's batches are drawn; None where they are not."""
     drawn = (getattr(module, "drawn_from", None) for module in model.modules())
     return next((size for size in drawn if size is not None), None)
@@ -65,32 +65,32 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
     """
     if length > drawn_from:
         raise ValueError(
-            f"positions are drawn without repetition, but {length} places cannot have different ones of {drawn_from}; "
+            f"positions are drawn without repetition, but {length} tokens cannot have different ones of {drawn_from}; "
             "raise `drawn_from` of the position."
         )
     return torch.randperm(drawn_from, generator=stream("positions", *key))[:length].sort().values
 
 
-def placed(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
-    """The batch on positions drawn by `key`, one draw for all its sequences, in which equal positions stay equal.
+def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
+    """The batch with positions drawn by `key`: one draw for all its sequences, in which equal positions stay equal.
 
     A source has a draw of its own. Nothing changes where positions are not drawn.
     """
     if drawn_from is None:
         return batch
     if batch.source is not None:
-        batch = replace(batch, source=_placed(batch.source, drawn_from, "source", *key))
-    return _placed(batch, drawn_from, *key)
+        batch = replace(batch, source=_draw(batch.source, drawn_from, "source", *key))
+    return _draw(batch, drawn_from, *key)
 
 
-def _placed(places: PlacesType, drawn_from: int, *key: object) -> PlacesType:
-    if places.position is None:
-        return replace(places, position=draw_positions(places.inputs.shape[1], drawn_from, *key)[None])
-    drawn = draw_positions(int(places.position.max()) + 1, drawn_from, *key)
-    return replace(places, position=drawn[places.position])
+def _draw(sequences: SequencesType, drawn_from: int, *key: object) -> SequencesType:
+    if sequences.position is None:
+        return replace(sequences, position=draw_positions(sequences.inputs.shape[1], drawn_from, *key)[None])
+    drawn = draw_positions(int(sequences.position.max()) + 1, drawn_from, *key)
+    return replace(sequences, position=drawn[sequences.position])
 
 
-class TrainingStream(IterableDataset[Share]):
+class TrainingStream(IterableDataset[BatchShare]):
     """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked.
 
     Several ranks cut the same batch into so many times more parts and take turns: between them they see all of it.
@@ -115,16 +115,16 @@ class TrainingStream(IterableDataset[Share]):
     def __len__(self) -> int:
         return self.steps * self.accumulate
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[BatchShare]:
         for step in range(self.start, self.steps):
-            batch = placed(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
-            targets = {name: int(scored(target).sum()) for name, target in batch.answers.items()}
+            batch = with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
+            targets = {name: int(target_mask(target).sum()) for name, target in batch.answers.items()}
             if self.accumulate * self.ranks.count == 1:
-                yield Share(batch, targets, batch.places)
+                yield BatchShare(batch, targets, batch.num_positions)
             else:
                 yield from self._parts(batch, targets)
 
-    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[Share]:
+    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
         """This rank's parts of a batch."""
         count = self.ranks.count
         if batch.inputs.shape[0] < self.accumulate * count:
@@ -133,10 +133,10 @@ class TrainingStream(IterableDataset[Share]):
                 f"{batch.inputs.shape[0]}; raise task.batch_size, or lower trainer.devices or "
                 "trainer.accumulate_grad_batches."
             )
-        parts = list(split(batch, self.accumulate * count))
+        parts = list(split_batch(batch, self.accumulate * count))
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
-            yield Share(together[self.ranks.rank], targets, sum(part.places for part in together))
+            yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
 
 
 class EvaluationStream(IterableDataset[Batch]):
@@ -151,9 +151,11 @@ class EvaluationStream(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         name, drawn_from = self.source.name, self.drawn_from
-        return (placed(self.source.batch(index), drawn_from, name, index) for index in range(self.batches))
+        return (
+            with_drawn_positions(self.source.batch(index), drawn_from, name, index) for index in range(self.batches)
+        )
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:
-    """A dataloader that passes whole batches through and leaves the global random state alone."""
+    """A dataloader that passes whole batches on and leaves the global random state as it is."""
     return DataLoader(dataset, batch_size=None, generator=stream("loader"))

@@ -1,4 +1,4 @@
-"""Train one trial: in this process, or in one for each of its devices."""
+"""Trains one trial, in this process or in one for each of its devices."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from swapformer.task.base import Task
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.training.assemble import Config, build_model, build_task, count_parameters
 from swapformer.training.callbacks import Diverged, Interrupted
-from swapformer.training.module import Trial
+from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
 from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
-from swapformer.training.trainer import make_trainer, quiet
-from swapformer.training.warm_start import begin
+from swapformer.training.trainer import make_trainer, suppress_advice
+from swapformer.training.warm_start import load_initial_weights
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that cannot be read; set it aside and begin anew."""
+    """Raised for a checkpoint that cannot be read; delete it and start again."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Outcome:
         standard_errors: of those metrics that are means over evaluation sequences.
         directions: which way each metric is better.
         steps: optimiser steps taken.
-        tokens: places of training sequences seen.
+        tokens: positions of training sequences seen.
         parameters: counts by kind.
         notes: what the record should say besides.
     """
@@ -84,10 +84,10 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         return train(config, directory, callbacks, final)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
-    said = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
-    if "outcome" in said:
-        return Outcome(**{**said["outcome"], "notes": tuple(said["outcome"]["notes"])})
-    raise _ERRORS[said["error"]](said["reason"])
+    report = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
+    if "outcome" in report:
+        return Outcome(**{**report["outcome"], "notes": tuple(report["outcome"]["notes"])})
+    raise _ERRORS[report["error"]](report["reason"])
 
 
 _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCheckpoint, "failed": RuntimeError}
@@ -103,9 +103,9 @@ def _require_devices(trainer: Config) -> None:
 
 
 def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
-    """What `fit` does, in this process: the whole trial, or one rank's part of it under torchrun."""
+    """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
-    ranks = Ranks.here(config["trainer"])
+    ranks = Ranks.from_environment(config["trainer"])
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")
@@ -116,19 +116,19 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
-    module = Trial(model, task, config, ranks)
+    module = TrialModule(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
-        module.notes = (f"init_from={config['init_from']['source']}: {begin(model, task, config).text}",)
+        module.notes = (f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if ranks.first and (vocabulary := task.vocabulary()) is not None:
         (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
     status: Status = "finished"
     reason = None
-    with stop_on_signals() as stop, quiet():
+    with stop_on_signals() as stop, suppress_advice():
         trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
-            resume = _readable(checkpoint, config) if checkpoint.exists() else None
+            resume = _checked(checkpoint, config) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if final:
                 module.final = True
@@ -145,23 +145,23 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=parameters,
-        notes=(*module.notes, *(_infinite(module.results) if status == "finished" else ())),
+        notes=(*module.notes, *(_infinite_metrics(module.results) if status == "finished" else ())),
         **_measured(module, task) if status == "finished" else {},
     )
 
 
-def _measured(module: Trial, task: Task) -> dict[str, Any]:
+def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
     """The final evaluation's metrics, their standard errors, and which way each is better."""
     results, directions = module.results, {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return {
         "metrics": {name: value for name, value in results.items() if name not in errors},
-        "standard_errors": {_meant(name): value for name, value in errors.items()},
+        "standard_errors": {_metric_of_error(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
     }
 
 
-def _infinite(results: Mapping[str, float]) -> Iterator[str]:
+def _infinite_metrics(results: Mapping[str, float]) -> Iterator[str]:
     """What a record leaves out, in words."""
     for name, value in results.items():
         if not math.isfinite(value):
@@ -173,13 +173,13 @@ def _base(name: str) -> str:
     return name.split("/")[-1].split("@")[0]
 
 
-def _meant(name: str) -> str:
+def _metric_of_error(name: str) -> str:
     """The metric that a standard error belongs to: `val/next_sentence_loss_se@64` → `val/next_sentence_loss@64`."""
     metric, at, length = name.partition("@")
     return metric.removesuffix("_se") + at + length
 
 
-def _readable(checkpoint: Path, config: Config) -> Path:
+def _checked(checkpoint: Path, config: Config) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
     try:
         held = torch.load(checkpoint, map_location="cpu", weights_only=True)

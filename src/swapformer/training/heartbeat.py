@@ -1,7 +1,7 @@
-"""Signs of life that the ranks of a trial give to the process that started them.
+"""Heartbeats that the ranks of a trial give to the process that started them.
 
-Everything lies in one folder that is gone when they have ended: the trial's configuration, a sign of life of each rank,
-what each has come to, and a pipe that the starting process holds open.
+Everything lies in one folder that is deleted when they have ended: the trial's configuration, the heartbeat and the
+report of each rank, and a pipe that the starting process holds open.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 CONFIG, PIPE = "config", "alive"
 
-SIGN, SAID = 128, 64 * 1024
-"""Bytes that are kept for a sign of life, and for what a rank says in the end."""
+HEARTBEAT_SIZE, REPORT_SIZE = 128, 64 * 1024
+"""Bytes that are reserved for a heartbeat, and for the report of a rank."""
 
 
-def signs(place: Path, rank: int) -> Path:
-    """The file of a rank's signs of life."""
-    return place / f"rank-{rank}"
+def heartbeat_file(folder: Path, rank: int) -> Path:
+    """The file of a rank's heartbeat."""
+    return folder / f"rank-{rank}"
 
 
-def report(place: Path, rank: int) -> Path:
-    """The file that says what a rank has come to."""
-    return place / f"report-{rank}"
+def report_file(folder: Path, rank: int) -> Path:
+    """The file of a rank's report: its outcome or its error."""
+    return folder / f"report-{rank}"
 
 
 def read(path: Path) -> Any:
-    """What was written to a file; None where nothing whole is there."""
+    """The values that were written to a file; None where they are missing or incomplete."""
     try:
         check, _, text = path.read_bytes().partition(b"\n")[0].partition(b" ")
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def read(path: Path) -> Any:
 
 def write(path: Path, values: Any) -> None:
     """Put `values` into a file, instead of what was there."""
-    sheet = Sheet(path)
+    sheet = FixedFile(path)
     sheet.write(values)
     sheet.close()
 
@@ -55,8 +55,8 @@ def _check(text: bytes) -> bytes:
     return f"{zlib.crc32(text):08x}".encode()
 
 
-class Sheet:
-    """A file that is written in place: a disk that fills up later still has the room that was asked for.
+class FixedFile:
+    """A file of fixed size that is overwritten: a disk that fills up later still has room for it.
 
     A reader may find a new beginning with an old end: the checksum tells, and its next look will do.
     """
@@ -81,22 +81,22 @@ class Sheet:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def end_with_parent(place: Path) -> None:
-    """End this process when the one that made `place` has ended, or already has; the folder goes too."""
-    pipe = os.open(place / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+def end_with_parent(folder: Path) -> None:
+    """End this process when the one that made `folder` has ended, or already has; the folder goes too."""
+    pipe = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(pipe, True)
-    threading.Thread(target=_follow, args=(place, pipe), name="parent", daemon=True).start()
+    threading.Thread(target=_follow, args=(folder, pipe), name="parent", daemon=True).start()
 
 
-def _follow(place: Path, pipe: int) -> None:
+def _follow(folder: Path, pipe: int) -> None:
     os.read(pipe, 1)  # nothing is ever written: it returns when the last writer is gone
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 @dataclass
-class Pulse:
-    """A rank's signs of life, which a thread of its own writes: that it runs, and how many batches it has been through.
+class RankHeartbeat:
+    """Writes a rank's heartbeat in a thread: that it runs, and how many batches it has been through.
 
     Counts are written, not times: nobody's clock matters.
 
@@ -104,21 +104,21 @@ class Pulse:
         batches: that this process has trained on or evaluated; the training counts.
     """
 
-    place: Path
+    folder: Path
     rank: int
     batches: int = 0
 
     def start(self) -> None:
         """Begin, and end this process when the one that started it has ended."""
-        self._sign = Sheet(signs(self.place, self.rank), SIGN)
-        self._report = Sheet(report(self.place, self.rank), SAID)
+        self._beat_file = FixedFile(heartbeat_file(self.folder, self.rank), HEARTBEAT_SIZE)
+        self._report_file = FixedFile(report_file(self.folder, self.rank), REPORT_SIZE)
         self._write(0)
-        end_with_parent(self.place)
+        end_with_parent(self.folder)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
-    def say(self, values: Any) -> None:
-        """Report what the rank has come to."""
-        self._report.write(values)
+    def report(self, values: Any) -> None:
+        """Report the rank's outcome or error."""
+        self._report_file.write(values)
 
     def _beat(self) -> None:
         beats, waiting = 0, threading.Event()
@@ -130,4 +130,4 @@ class Pulse:
                 continue  # a fault of the disk must not end the training
 
     def _write(self, beats: int) -> None:
-        self._sign.write({"pid": os.getpid(), "beats": beats, "batches": self.batches})
+        self._beat_file.write({"pid": os.getpid(), "beats": beats, "batches": self.batches})

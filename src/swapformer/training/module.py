@@ -1,8 +1,8 @@
-"""The LightningModule: one model on one task."""
+"""The LightningModule that trains one model on one task, and the loss that it minimises."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -11,51 +11,51 @@ import lightning
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
-from swapformer.model.auxiliary import take_auxiliary_loss
+from swapformer.errors import UsageError
+from swapformer.interface import Readout
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import Batch, EvaluationSet, Places, Task
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.assemble import Config
-from swapformer.training.compilation import compiled
-from swapformer.training.data import EvaluationStream, Share, TrainingStream, loader, positions_drawn_from
-from swapformer.training.objective import at_least_float32, total_loss
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range, loader
 from swapformer.training.optimiser import make_optimiser, parameter_groups
-from swapformer.training.parallel import data_mesh, shard
-from swapformer.training.parameter_selection import readout
+from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
+from swapformer.training.trainer import data_mesh, shard
 from swapformer.training.weights import vocabulary_of
 
 
-def tokens_of(places: Places) -> Tokens:
-    """What the model needs to know about places."""
+def tokens_of(sequences: Sequences) -> Tokens:
+    """Tokens: what a model needs to know of sequences besides their inputs."""
     return Tokens.of(
-        places.inputs.shape[1],
-        device=places.inputs.device,
-        position=places.position,
-        document=places.document,
-        padding=places.padding,
-        tags=places.tags,
+        sequences.inputs.shape[1],
+        device=sequences.inputs.device,
+        position=sequences.position,
+        document=sequences.document,
+        padding=sequences.padding,
+        tags=sequences.tags,
     )
 
 
-def given(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
-    """What a model takes of a batch."""
+def model_inputs(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+    """The arguments of a model's forward for a batch."""
     source = batch.source
     here = batch.inputs, tokens_of(batch)
     return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
-def _alone(metrics: MetricCollection) -> MetricCollection:
-    """Metrics that are not summed over ranks, each of which has seen everything."""
+def _unsynchronised(metrics: MetricCollection) -> MetricCollection:
+    """Metrics that are not summed over ranks, since each rank evaluates everything."""
     for metric in metrics.values():
         metric.distributed_available_fn = _not_distributed
     return metrics
@@ -65,7 +65,7 @@ def _not_distributed() -> bool:
     return False
 
 
-class Trial(lightning.LightningModule):
+class TrialModule(lightning.LightningModule):
     """Trains `model` on `task` and evaluates it on the task's fixed sets.
 
     The loss of a step is the mean over all targets of its batch, however the batch is cut among parts and devices, plus
@@ -84,9 +84,9 @@ class Trial(lightning.LightningModule):
     def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
         super().__init__()
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
-        self.compiled = compiled(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
+        self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
         self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
-        self.readout = list(readout(model))
+        self.readout = list(readout_parameters(model))
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
@@ -95,17 +95,17 @@ class Trial(lightning.LightningModule):
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return self.model.answers(*given(batch))
+        return self.model.answers(*model_inputs(batch))
 
     def configure_model(self) -> None:
         if self.config["trainer"]["strategy"] == "fsdp":
             shard(self.model, data_mesh(self.device_mesh))
 
-    def training_step(self, share: Share, batch_idx: int) -> Tensor:
+    def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
-        answers = (self.compiled or self.model.answers)(*given(share.batch))
-        self.tokens_seen += share.places
+        answers = (self.compiled or self.model.answers)(*model_inputs(share.batch))
+        self.tokens_seen += share.num_positions
         loss = self._loss(answers, share)
         self.loss_share = self.ranks.sum(loss.detach())
         for early in self.model.take_early_answers():
@@ -115,7 +115,7 @@ class Trial(lightning.LightningModule):
         auxiliary = take_auxiliary_loss(self.model)
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
-    def _loss(self, answers: Mapping[str, Tensor], share: Share) -> Tensor:
+    def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""
         losses = [
             total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]
@@ -135,7 +135,7 @@ class Trial(lightning.LightningModule):
 
     def on_validation_start(self) -> None:
         self.collections: Sequence[Mapping[str, MetricCollection]] = [
-            {name: _alone(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
+            {name: _unsynchronised(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
             for _ in self.current_evaluations
         ]
 
@@ -160,13 +160,13 @@ class Trial(lightning.LightningModule):
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config
         start, steps = self.trainer.global_step, config["budget"]["steps"]
-        drawn_from = positions_drawn_from(self.model)
+        drawn_from = drawn_position_range(self.model)
         seed, parts = config["data_seed"], self.accumulate
         return loader(TrainingStream(self.task, seed, start, steps, parts, drawn_from, self.ranks))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
-        drawn_from = positions_drawn_from(self.model)
+        drawn_from = drawn_position_range(self.model)
         return [loader(EvaluationStream(item, batches, drawn_from)) for _, item in self.current_evaluations]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -198,3 +198,44 @@ class Trial(lightning.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tokens_seen = checkpoint["tokens_seen"]
         self.notes = tuple(checkpoint.get("notes", ()))
+
+
+def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
+    """The same function, compiled by torch at its first call; weights keep their names.
+
+    Raises:
+        UsageError: on the CPU without a C++ compiler.
+    """
+    from torch._inductor import config, cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    if trainer["accelerator"] == "cpu":
+        try:
+            cpp_builder.get_cpp_compiler()
+        except InvalidCxxCompiler as error:
+            raise UsageError(
+                "trainer.compile=true needs a C++ compiler on the CPU, but there is none; install g++ or clang, name "
+                "one in the environment variable CXX, or use trainer.compile=false."
+            ) from error
+    config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
+    return torch.compile(function)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Logits widened from half precision to float32; float64 stays."""
+    return logits.float() if logits.element_size() < 4 else logits
+
+
+def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
+    """The loss summed over all targets: cross-entropy in nats of symbols and classes, squared error of values.
+
+    Args:
+        readout: what was asked for.
+        answer: logits or values, [B, T, size] or [B, size].
+        targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
+    """
+    answer = at_least_float32(answer)
+    if readout.kind == "values":
+        there = target_mask(targets)
+        return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
+    return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

@@ -1,4 +1,4 @@
-"""Muon for the matrices of the layers, AdamW for all else."""
+"""The optimiser Muon for the matrices of the layers, with AdamW for all else."""
 
 from __future__ import annotations
 

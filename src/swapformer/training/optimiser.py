@@ -1,4 +1,4 @@
-"""Which parameters are trained, which decay, and at which share of the learning rate."""
+"""Optimisers: which parameters are trained, which decay, and at which share of the learning rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
 from swapformer.targets import make
-from swapformer.training.parameter_selection import readout, select, stacks
+from swapformer.training.parameter_selection import readout_parameters, select_parameters, stacks
 
 OURS = ("freeze", "layer_decay")
 """Settings of `optim` that are the training's, whatever the optimiser."""
@@ -33,7 +33,7 @@ def freeze(model: nn.Module, optim: Mapping[str, Any]) -> None:
     Raises:
         UsageError: if an entry means nothing, or nothing would be trained.
     """
-    frozen = select(model, optim["freeze"], "optim.freeze")
+    frozen = select_parameters(model, optim["freeze"], "optim.freeze")
     parameters = dict(model.named_parameters())
     if not parameters.keys() - frozen:
         raise UsageError("`optim.freeze` must leave some parameters to train, but it means all of them.")
@@ -63,7 +63,7 @@ def parameter_groups(model: nn.Module, optim: Mapping[str, Any]) -> list[dict[st
 
 def layers_below(model: nn.Module) -> dict[str, int]:
     """For each parameter, how many layers below the readout of its stack it lies: 1 for a stack's last layer."""
-    found = dict.fromkeys(readout(model), 0)
+    found = dict.fromkeys(readout_parameters(model), 0)
     counts = {name: len(stack.layers) for name, stack in stacks(model).items()}
     for name, _ in model.named_parameters():
         if name in found:

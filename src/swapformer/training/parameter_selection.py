@@ -1,4 +1,4 @@
-"""Parameters by what they are for: the words with which a configuration freezes some or lets them start fresh."""
+"""Selection of parameters by the words with which a configuration freezes some or lets them start fresh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_OWNERS = ("block", "placement")
 """Slots that hold other slots' parameters, and none of their own."""
 
 
-def select(model: nn.Module, entries: Sequence[object], key: str) -> set[str]:
+def select_parameters(model: nn.Module, entries: Sequence[object], key: str) -> set[str]:
     """The names of the parameters that any of `entries` means.
 
     An entry is a word: a role (`token_embedding`, `ffn_out`; a bias belongs to its matrix), a slot (`attention`,
@@ -60,7 +60,7 @@ def _meant(model: nn.Module, words: Mapping[str, set[str]], entry: object, key: 
 
 def _words(model: nn.Module) -> dict[str, set[str]]:
     """Word → names of parameters, for every word that means some."""
-    behind = set(readout(model))
+    behind = set(readout_parameters(model))
     found = {READOUT: behind, BODY: {name for name, _ in model.named_parameters()} - behind}
     sides = {origin_of(name, parameter).side for name, parameter in model.named_parameters()}
     for name, parameter in model.named_parameters():
@@ -84,9 +84,9 @@ def _slots(model: nn.Module, name: str) -> Iterator[str]:
     for depth in range(1, len(steps) + 1):
         module = model.get_submodule(".".join(steps[:depth]))
         for base in type(module).__mro__:
-            place = base.__module__.split(".")
-            if place[:2] == ["swapformer", "model"] and place[2] in LAYER_SLOTS and place[2] not in _NOT_OWNERS:
-                yield place[2]
+            path = base.__module__.split(".")
+            if path[:2] == ["swapformer", "model"] and path[2] in LAYER_SLOTS and path[2] not in _NOT_OWNERS:
+                yield path[2]
 
 
 def stacks(model: nn.Module) -> dict[str, Stack]:
@@ -94,8 +94,8 @@ def stacks(model: nn.Module) -> dict[str, Stack]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
 
 
-def readout(model: nn.Module) -> Iterator[str]:
-    """Parameters behind the layers: those of no stack and no embedding."""
+def readout_parameters(model: nn.Module) -> Iterator[str]:
+    """Names of the parameters behind the layers: those of no stack and no embedding."""
     within = tuple(f"{name}." for name in stacks(model))
     for name, parameter in model.named_parameters():
         roles = [origin_of(name, parameter).role, *roles_of_leaf(model, name)]

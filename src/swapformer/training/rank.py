@@ -1,4 +1,4 @@
-"""One rank of a trial on several devices: `python -m swapformer.training.rank PLACE DIRECTORY`, started by torchrun."""
+"""Trains one rank of a trial on several devices: `python -m swapformer.training.rank FOLDER DIRECTORY`, by torchrun."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from typing import Any
 from swapformer.training import heartbeat
 
 
-def main(place: Path, directory: Path) -> None:
-    """Train this rank's part of the trial in `directory`, and leave in `place` what came of it.
+def main(folder: Path, directory: Path) -> None:
+    """Train this rank's part of the trial in `directory`, and leave its report in `folder`.
 
     Nothing heavy is imported before the first sign of life.
     """
     rank = int(os.environ["RANK"])
-    life = heartbeat.Pulse(place, rank)
+    life = heartbeat.RankHeartbeat(folder, rank)
     life.start()
-    task = heartbeat.read(place / heartbeat.CONFIG)
+    task = heartbeat.read(folder / heartbeat.CONFIG)
     assert task is not None, "the starting process writes it first"
-    said = _trained(task, directory, life)
-    life.say({**said, "at": time.monotonic()})
+    life.report({**_train(task, directory, life), "at": time.monotonic()})
 
 
-def _trained(task: dict[str, Any], directory: Path, life: heartbeat.Pulse) -> dict[str, Any]:
+def _train(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat) -> dict[str, Any]:
     from swapformer.errors import UsageError
-    from swapformer.training.callbacks import Batches
+    from swapformer.training.callbacks import BatchCounter
     from swapformer.training.fit import CorruptCheckpoint, train
 
     try:
-        return {"outcome": asdict(train(task["config"], directory, [Batches(life)], task["final"]))}
+        return {"outcome": asdict(train(task["config"], directory, [BatchCounter(life)], task["final"]))}
     except UsageError as error:
         return {"error": "usage", "reason": str(error)}
     except CorruptCheckpoint as error:

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 @dataclass
 class Ranks:
-    """This process among those of its trial.
+    """The rank of this process among those that train its trial.
 
     Attributes:
         rank: which one it is, from 0; rank 0 writes the files.
@@ -25,8 +25,8 @@ class Ranks:
     _group: Any = None
 
     @classmethod
-    def here(cls, trainer: Mapping[str, Any]) -> Ranks:
-        """As torchrun has told this process; alone for a trial on one device."""
+    def from_environment(cls, trainer: Mapping[str, Any]) -> Ranks:
+        """The rank that torchrun has given this process; a single one for a trial on one device."""
         if trainer["devices"] == 1:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 
 
 class Schedule(ABC):
-    """Linear warm-up to 1 over `warmup_steps`, then `after(progress)`; progress would be 1 one step after the last.
+    """Base of schedules: linear warm-up to 1 over `warmup_steps`, then `after(progress)`.
+
+    Progress would be 1 one step after the last.
 
     Args:
         warmup_steps: optimiser steps of the warm-up; the first has factor 1/(warmup_steps + 1).
@@ -34,21 +36,15 @@ class Schedule(ABC):
         """The factor after the warm-up."""
 
 
-def _share(final: float) -> float:
-    if not 0 <= final <= 1:
-        raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
-    return final
-
-
-class Constant(Schedule):
-    """1 after the warm-up."""
+class ConstantSchedule(Schedule):
+    """A constant factor of 1 after the warm-up."""
 
     def after(self, progress: float) -> float:
         return 1.0
 
 
-class Linear(Schedule):
-    """1 − (1 − final) · progress.
+class DecaySchedule(Schedule):
+    """Base of schedules that decay after the warm-up.
 
     Args:
         final: the factor at the end, from 0 to 1.
@@ -59,25 +55,23 @@ class Linear(Schedule):
 
     def __init__(self, *, warmup_steps: int, final: float) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        self.final = _share(final)
+        if not 0 <= final <= 1:
+            raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
+        self.final = final
+
+
+class LinearSchedule(DecaySchedule):
+    """Linear decay after the warm-up: 1 − (1 − final) · progress."""
 
     def after(self, progress: float) -> float:
         return 1 - (1 - self.final) * progress
 
 
-class Cosine(Schedule):
-    """final + (1 − final) · ½(1 + cos(π · progress)) (Loshchilov & Hutter 2016, arXiv:1608.03983).
+class CosineSchedule(DecaySchedule):
+    """Cosine decay after the warm-up (Loshchilov & Hutter 2016, arXiv:1608.03983).
 
-    Args:
-        final: the factor at the end, from 0 to 1.
-
-    Raises:
-        ValueError: if it lies outside.
+    factor = final + (1 − final) · ½(1 + cos(π · progress)).
     """
-
-    def __init__(self, *, warmup_steps: int, final: float) -> None:
-        super().__init__(warmup_steps=warmup_steps)
-        self.final = _share(final)
 
     def after(self, progress: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))

@@ -1,4 +1,4 @@
-"""Being asked to stop."""
+"""Signals that ask a process to stop (SIGINT, SIGTERM), noted instead of obeyed at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Stop:
-    """Whether the process was asked to stop: the signal's name, or None."""
+class StopRequest:
+    """Remembers whether the process was asked to stop: the signal's name, or None."""
 
     requested: str | None = None
 
@@ -27,12 +27,12 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Stop]:
+def stop_on_signals() -> Iterator[StopRequest]:
     """Note SIGINT and SIGTERM instead of dying of them; a second SIGINT ends the process the usual way.
 
     Only the main thread can do so; in another one nothing is noted.
     """
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

@@ -1,4 +1,4 @@
-"""A trial on several devices: one torchrun for it, and a watch over its ranks."""
+"""Trains a trial on several devices: starts torchrun for it, and watches its ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from swapformer.paths import python_environment
 from swapformer.training import heartbeat
-from swapformer.training.signals import Stop, stop_on_signals
+from swapformer.training.signals import StopRequest, stop_on_signals
 
 POLL = 0.1
 """Seconds between looks at the ranks."""
@@ -27,39 +27,39 @@ SILENT = 45.0
 LAST = 10.0
 """Seconds that the other ranks have once the first has come to an end, or to an error."""
 
-Said = dict[str, Any]
+Report = dict[str, Any]
 
 
-def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Said:
-    """Train with one process for each device and return what rank 0 says: an `outcome`, or an `error` and its `reason`.
+def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Report:
+    """Train with one process for each device; return rank 0's report: an `outcome`, or an `error` and its `reason`.
 
     A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
     them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
-    ranks; before all of them have started it ends them, since they have come to nothing yet. No process and no file
+    ranks; before all of them have started it ends them, since they have no outcome yet. No process and no file
     but the trial's own is left behind.
     """
     with (
         tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
         stop_on_signals() as stop,
-        _started(task, Path(name), directory, trainer) as process,
+        _launch(task, Path(name), directory, trainer) as process,
     ):
         ranks = [_Rank(Path(name), number) for number in range(trainer["devices"])]
-        return _watched(process, ranks, stop, trainer)
+        return _watch(process, ranks, stop, trainer)
 
 
 @contextmanager
-def _started(
-    task: Mapping[str, Any], place: Path, directory: Path, trainer: Mapping[str, Any]
+def _launch(
+    task: Mapping[str, Any], folder: Path, directory: Path, trainer: Mapping[str, Any]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """torchrun, with its ranks; all of them are gone afterwards."""
-    heartbeat.write(place / heartbeat.CONFIG, task)
-    os.mkfifo(place / heartbeat.PIPE)
-    pipe = os.open(place / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
+    """Start torchrun and its ranks; all of them are ended afterwards."""
+    heartbeat.write(folder / heartbeat.CONFIG, task)
+    os.mkfifo(folder / heartbeat.PIPE)
+    pipe = os.open(folder / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
     command = [
-        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(place)),
+        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(folder)),
         *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={trainer['devices']}"),
-        *("--max-restarts=0", f"--log-dir={place / 'log'}"),
-        *("-m", "swapformer.training.rank", str(place), str(directory.absolute())),
+        *("--max-restarts=0", f"--log-dir={folder / 'log'}"),
+        *("-m", "swapformer.training.rank", str(folder), str(directory.absolute())),
     ]
     try:
         # In a session of its own: a Ctrl-C reaches this process alone, which hands it on.
@@ -67,13 +67,13 @@ def _started(
             try:
                 yield process
             finally:
-                _kill(process, place, trainer["devices"])
+                _kill(process, folder, trainer["devices"])
     finally:
         os.close(pipe)  # what still starts will find it closed, and end
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Of the ranks: where this process finds its modules, so many threads, and talk within this machine.
+    """The environment of the ranks: this process's modules, so many threads, and talk within this machine.
 
     What the user has set for a torchrun of their own is not for this one.
     """
@@ -85,46 +85,46 @@ def _environment(threads: int) -> dict[str, str]:
     return found
 
 
-def _kill(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
+def _kill(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
     """End torchrun and then its ranks, which have sessions of their own."""
     process.kill()
     for number in range(count):
-        if (found := heartbeat.read(heartbeat.signs(place, number))) is not None:
+        if (found := heartbeat.read(heartbeat.heartbeat_file(folder, number))) is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(found["pid"], signal.SIGKILL)
 
 
 @dataclass
 class _Rank:
-    """What is known of a rank.
+    """The state of a rank, as its files tell.
 
     Attributes:
         pid: of its process; None before its first sign of life.
-        said: what it has come to; None while it runs.
-        beaten, moved: when it last gave a sign of life, and when it had last been through a batch.
+        report: its outcome or its error; None while it runs.
+        last_beat, last_batch: when it last gave a sign of life, and when it had last been through a batch.
     """
 
-    place: Path
+    folder: Path
     number: int
     pid: int | None = None
-    said: Said | None = None
+    report: Report | None = None
     beats: int = -1
     batches: int = 0
-    beaten: float = field(default_factory=time.monotonic)
-    moved: float = field(default_factory=time.monotonic)
+    last_beat: float = field(default_factory=time.monotonic)
+    last_batch: float = field(default_factory=time.monotonic)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
-        found = heartbeat.read(heartbeat.signs(self.place, self.number))
+        found = heartbeat.read(heartbeat.heartbeat_file(self.folder, self.number))
         if found is not None:
             self.pid, now = found["pid"], time.monotonic()
             if found["beats"] != self.beats:
-                self.beats, self.beaten = found["beats"], now
+                self.beats, self.last_beat = found["beats"], now
             if found["batches"] != self.batches:
-                self.batches, self.moved = found["batches"], now
+                self.batches, self.last_batch = found["batches"], now
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its process is there; not known before its first sign of life."""
         if self.pid is None:
             return False
@@ -134,57 +134,61 @@ class _Rank:
             return False
         return True
 
-    def complaint(self, limit: float, compiles: bool = False, begun: bool = False) -> str | None:
+    def failure(self, limit: float, compiles: bool = False, begun: bool = False) -> str | None:
         """Why it is taken for dead or hung by a limit in seconds; None if it is not.
 
         `begun` says that some rank has been through a batch, and so all have.
         """
-        if self.said is not None:
+        if self.report is not None:
             return None
-        gone = self.pid is not None and not self.lives
-        self.said = heartbeat.read(heartbeat.report(self.place, self.number))
-        if self.said is not None:
+        gone = self.pid is not None and not self.is_alive
+        self.report = heartbeat.read(heartbeat.report_file(self.folder, self.number))
+        if self.report is not None:
             return None
         now = time.monotonic()
         if gone:
             return f"rank {self.number} (process {self.pid}) died without a word"
         silent = limit if self.batches or begun else max(limit, SILENT)
-        if self.pid is not None and now - self.beaten > silent:
+        if self.pid is not None and now - self.last_beat > silent:
             return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
         patience = limit if self.batches and not compiles else max(limit, START)
         if (
-            now - self.moved > patience + 2 * heartbeat.PERIOD
+            now - self.last_batch > patience + 2 * heartbeat.PERIOD
         ):  # a rank that stopped stops the others: it is named first
-            return f"rank {self.number} was through no batch for {now - self.moved:.0f} seconds"
+            return f"rank {self.number} was through no batch for {now - self.last_batch:.0f} seconds"
         return None
 
 
-def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Stop, trainer: Mapping[str, Any]) -> Said:
-    """What rank 0 says in the end, or that one of them had to be given up."""
+def _watch(
+    process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: StopRequest, trainer: Mapping[str, Any]
+) -> Report:
+    """Wait for the ranks; return their joint report, or the outcome after one of them had to be ended."""
     limit, compiles = trainer["heartbeat"], trainer["compile"]
     handed_on = False
     ending: float | None = None
     while True:
         ended = process.poll()
         for rank in ranks:
-            rank.look()
-        alive = [rank for rank in ranks if rank.lives]
+            rank.update()
+        alive = [rank for rank in ranks if rank.is_alive]
         begun = any(rank.batches for rank in ranks)
-        found = [rank.complaint(limit, compiles, begun) for rank in ranks]
-        complaints = [complaint for complaint in found if complaint is not None]
-        said = [rank.said for rank in ranks if rank.said is not None]
-        if complaints or (ended is not None and len(said) < len(ranks)):
-            return _given_up(stop, "; ".join(complaints) or f"torchrun ended with exit status {ended}")
-        if len(said) == len(ranks) and not alive:
-            return _agreed(said)
-        if said:
+        found = [rank.failure(limit, compiles, begun) for rank in ranks]
+        failures = [failure for failure in found if failure is not None]
+        reports = [rank.report for rank in ranks if rank.report is not None]
+        if failures or (ended is not None and len(reports) < len(ranks)):
+            return _abandon(stop, "; ".join(failures) or f"torchrun ended with exit status {ended}")
+        if len(reports) == len(ranks) and not alive:
+            return _joint_report(reports)
+        if reports:
             ending = time.monotonic() if ending is None else ending
-            if time.monotonic() - ending > LAST and (ranks[0].said is not None or any("error" in one for one in said)):
-                return _agreed(said)  # rank 0 alone writes files: while it may still do so, its limits decide
+            if time.monotonic() - ending > LAST and (
+                ranks[0].report is not None or any("error" in one for one in reports)
+            ):
+                return _joint_report(reports)  # rank 0 alone writes files: while it may still do so, its limits decide
         if stop.requested and not handed_on:
             started = [rank.pid for rank in ranks if rank.pid is not None]
             if len(started) < len(ranks):
-                return _given_up(stop, "some rank had not started")
+                return _abandon(stop, "some rank had not started")
             handed_on = True
             for pid in started:
                 with suppress(ProcessLookupError):
@@ -192,8 +196,8 @@ def _watched(process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: Sto
         time.sleep(POLL)
 
 
-def _given_up(stop: Stop, why: str) -> Said:
-    """The outcome of a training whose ranks were ended; one that was asked to stop has stopped."""
+def _abandon(stop: StopRequest, why: str) -> Report:
+    """The outcome of a training whose ranks were ended: interrupted if it was asked to stop."""
     stopped = stop.requested is not None
     status, reason = (
         ("interrupted", f"stopped by {stop.requested}") if stopped else ("killed", f"{why}; all were ended")
@@ -201,7 +205,7 @@ def _given_up(stop: Stop, why: str) -> Said:
     return {"outcome": {"status": status, "reason": reason, "notes": []}}
 
 
-def _agreed(said: Sequence[Said]) -> Said:
-    """The first error of any rank, which the others' may follow from; else what rank 0 has come to."""
-    errors = [one for one in said if "error" in one]
-    return min(errors, key=lambda one: (one["error"] == "failed", one["at"])) if errors else said[0]
+def _joint_report(reports: Sequence[Report]) -> Report:
+    """The first error of any rank, which the others' may follow from; else rank 0's report."""
+    errors = [one for one in reports if "error" in one]
+    return min(errors, key=lambda one: (one["error"] == "failed", one["at"])) if errors else reports[0]

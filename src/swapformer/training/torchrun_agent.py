@@ -1,4 +1,4 @@
-"""Runs torchrun for one trial, and ends with its parent: `python -m swapformer.training.torchrun_agent PLACE ARGS`."""
+"""Runs torchrun for one trial, and ends with its parent: `python -m swapformer.training.torchrun_agent FOLDER ARGS`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from swapformer.training import heartbeat
 
 
-def main(place: Path, arguments: Sequence[str]) -> None:
-    """Run torchrun as long as the process that made `place` lives: before its ranks do, nobody else would look."""
-    heartbeat.end_with_parent(place)
+def main(folder: Path, arguments: Sequence[str]) -> None:
+    """Run torchrun as long as the process that made `folder` lives: before its ranks do, nobody else would look."""
+    heartbeat.end_with_parent(folder)
     from torch.distributed.run import main as torchrun
 
     torchrun(list(arguments))

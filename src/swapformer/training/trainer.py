@@ -1,4 +1,4 @@
-"""Lightning's trainer for one trial, as its configuration asks."""
+"""Lightning's trainer for one trial, and how the devices of a trial share its weights (ddp, fsdp)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.plugins import DoublePrecision, TorchCheckpointIO
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from swapformer.training.assemble import Config
-from swapformer.training.callbacks import Checkpoints, Progress, Watch
-from swapformer.training.parallel import strategy
+from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
+from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
-from swapformer.training.signals import Stop
+from swapformer.training.signals import StopRequest
 
 
-class InPlace(TorchCheckpointIO):
-    """Writes a checkpoint into the folder that it is for.
+class DirectCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint directly into its folder.
 
     Lightning's own way leads through the folder for temporary files, which may be small, or full, or on another disk,
     and where a process that is killed leaves it behind. A draft may be cut: `results.files.move` makes it count.
@@ -39,12 +43,12 @@ class InPlace(TorchCheckpointIO):
 
 
 def make_trainer(
-    config: Config, directory: Path, checkpoint: Path, stop: Stop, ranks: Ranks, more: Sequence[Callback]
+    config: Config, directory: Path, checkpoint: Path, stop: StopRequest, ranks: Ranks, more: Sequence[Callback]
 ) -> Trainer:
     """The trainer of this process, whose files rank 0 writes."""
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
-    watch = Watch(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
+    watch = TrainingMonitor(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
     callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
     bar = ranks.first and sys.stderr.isatty()
     return Trainer(
@@ -66,7 +70,7 @@ def make_trainer(
         enable_progress_bar=bar,
         use_distributed_sampler=False,
         default_root_dir=directory,
-        callbacks=[*callbacks, Progress(watch)] if bar else callbacks,
+        callbacks=[*callbacks, ProgressBar(watch)] if bar else callbacks,
     )
 
 
@@ -76,8 +80,8 @@ def _precision(settings: Config, environment: ClusterEnvironment) -> dict[str, A
     Lightning refuses the name of float64 under fsdp, but not what it stands for.
     """
     if settings["precision"] == "64-true":
-        return {"plugins": [environment, InPlace(), DoublePrecision()]}
-    return {"plugins": [environment, InPlace()], "precision": settings["precision"]}
+        return {"plugins": [environment, DirectCheckpointIO(), DoublePrecision()]}
+    return {"plugins": [environment, DirectCheckpointIO()], "precision": settings["precision"]}
 
 
 _UNFIT_ADVICE = (
@@ -90,11 +94,50 @@ _UNFIT_ADVICE = (
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's advice that does not fit."""
+def suppress_advice() -> Iterator[None]:
+    """Silence those of Lightning's warnings that do not apply."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         for message in _UNFIT_ADVICE:
             warnings.filterwarnings("ignore", message=message)
         yield
+
+
+STRATEGIES = ("ddp", "fsdp")
+
+
+def strategy(config: Config, ranks: Ranks) -> Strategy | str:
+    """Lightning's strategy of a trial.
+
+    Both average gradients over the ranks. Under ddp parameters that a step does not use count as zero. Under fsdp a
+    checkpoint holds the whole state in one file.
+    """
+    name = config["trainer"]["strategy"]
+    if name is None:
+        return "auto"
+    if name == "ddp":
+        return DDPStrategy(find_unused_parameters=True)
+    if name == "fsdp":
+        return ModelParallelStrategy(ranks.count, 1, save_distributed_checkpoint=False)
+    raise ValueError(f"`trainer.strategy` must be null or one of {', '.join(STRATEGIES)}, but it is {name!r}.")
+
+
+def shard(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Leave on each rank its part of every weight; layers are gathered one at a time when they compute (ZeRO-3).
+
+    Weights keep their names, but not what was noted on them. Nothing happens to a model that is sharded already.
+    """
+    if isinstance(model, FSDPModule):
+        return
+    for stack in stacks(model).values():
+        for layer in stack.layers:
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "answers")
+
+
+def data_mesh(meshes: Any) -> DeviceMesh:
+    """The ranks that share the weights, of what Lightning has set up."""
+    mesh: DeviceMesh = meshes["data_parallel"]
+    return mesh

@@ -1,4 +1,4 @@
-"""What a trial that starts from other weights takes of them, and what it refuses."""
+"""Starting a trial from the weights of another: which of them it takes, and which mismatches it refuses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import nn
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Task
-from swapformer.training.parameter_selection import readout, select
-from swapformer.training.weights import Source, source, vocabulary_of, weights_of
+from swapformer.training.parameter_selection import readout_parameters, select_parameters
+from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
 
 _SHOWN = 5
 """How many tensors an error names."""
@@ -22,13 +22,13 @@ _SEGMENTS = "segments.weight"
 
 
 @dataclass(frozen=True)
-class Match:
-    """What becomes of a source's weights in a model.
+class WeightMatch:
+    """Which weights of a source a model takes.
 
     Attributes:
         loaded: tensors that both have.
         fresh: tensors of the model that start as without a source.
-        left: tensors of the source that the model has no place for.
+        left: tensors of the source that the model does not have.
     """
 
     loaded: Sequence[str]
@@ -40,12 +40,12 @@ class Match:
         """In words."""
         parts = [f"{len(self.loaded)} tensors were loaded"]
         parts += [f"{_names(self.fresh)} started fresh"] if self.fresh else []
-        parts += [f"{_names(self.left)} had no place here"] if self.left else []
+        parts += [f"{_names(self.left)} were left out"] if self.left else []
         return ", ".join(parts)
 
 
-def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any]) -> Match:
-    """What a model takes from a source: every tensor by its name.
+def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Mapping[str, Any]) -> WeightMatch:
+    """Match the tensors of a source with those of a model by their names.
 
     What stands behind the layers may be new, or left out: an answer to another question is read there. All else must
     have the same shape on both sides, unless `init_fresh` says that it starts fresh.
@@ -53,20 +53,20 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
     Raises:
         UsageError: if a tensor is missing, of another shape or left over, or the symbols are not the same.
     """
-    chosen = select(model, config["init_fresh"], "init_fresh")
+    chosen = select_parameters(model, config["init_fresh"], "init_fresh")
     shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     fits = {name for name, shape in shapes.items() if held.shapes.get(name) == shape and name not in chosen}
     fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
-    problems = list(_misfits(sorted(fresh - chosen - set(readout(model))), held.shapes, shapes))
-    if (unplaced := left - held.readout) and "leftovers" not in config["allow"]:
+    problems = list(_misfits(sorted(fresh - chosen - set(readout_parameters(model))), held.shapes, shapes))
+    if (unexpected := left - held.readout) and "leftovers" not in config["allow"]:
         known = (
-            " (task.segments=true embeds segments)" if _SEGMENTS in unplaced and "segments" in config["task"] else ""
+            " (task.segments=true embeds segments)" if _SEGMENTS in unexpected and "segments" in config["task"] else ""
         )
         problems.append(
-            f"the model has no place for {_names(unplaced)}; choose the parts and sizes that the weights were trained "
-            f"with{known}, or add allow=[leftovers]"
+            f"the model has no weights called {_names(unexpected)}; choose the parts and sizes that the weights were "
+            f"trained with{known}, or add allow=[leftovers]"
         )
-    read = select(model, ["token_embedding"], "init_fresh") - chosen
+    read = select_parameters(model, ["token_embedding"], "init_fresh") - chosen
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "
@@ -76,22 +76,22 @@ def match(model: nn.Module, held: Source, task: Task, config: Mapping[str, Any])
         problems.append("nothing would be loaded")
     if problems:
         raise UsageError(f"init_from={config['init_from']['source']}: {'; '.join(problems)}.")
-    return Match(sorted(fits), sorted(fresh), sorted(left))
+    return WeightMatch(sorted(fits), sorted(fresh), sorted(left))
 
 
-def begin(model: nn.Module, task: Task, config: Mapping[str, Any]) -> Match:
+def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]) -> WeightMatch:
     """Give a model the weights that its trial starts from.
 
     Raises:
         UsageError: if they do not fit, or are no longer those that the trial was named by.
     """
     path = Path(config["init_from"]["path"])
-    held = source(path)
+    held = summarise_weights(path)
     if held.weights != config["init_from"]["weights"]:
         raise UsageError(
             f"the weights in {path} have changed since this trial was named by them; start the command again."
         )
-    found, weights = match(model, held, task, config), weights_of(path)
+    found, weights = match_weights(model, held, task, config), read_weights(path)
     model.load_state_dict({name: weights[name] for name in found.loaded}, strict=False)
     return found
 

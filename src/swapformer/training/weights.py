@@ -1,4 +1,4 @@
-"""Weights on disk: files that trials can start from, checkpoints of trials, and what they are known by."""
+"""Weights on disk: files that trials can start from, checkpoints of trials, and their fingerprints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.model.topology import Topology
 from swapformer.task.base import Task
+from swapformer.training.assemble import Config, build_model, build_task
 
 
 @dataclass(frozen=True)
-class Source:
-    """Weights on disk, without their numbers.
+class WeightsSummary:
+    """A summary of weights on disk, without their numbers.
 
     Attributes:
         shapes: of each tensor by name.
@@ -38,8 +40,8 @@ class Source:
     weights: str
 
 
-def source(path: Path) -> Source:
-    """What a file holds; read again when it has changed.
+def summarise_weights(path: Path) -> WeightsSummary:
+    """The summary of a file of weights; read again when it has changed.
 
     Raises:
         UsageError: if it cannot be read.
@@ -52,9 +54,9 @@ def source(path: Path) -> Source:
 
 
 @lru_cache(maxsize=32)
-def _source(path: Path, changed: int, size: int) -> Source:
+def _source(path: Path, changed: int, size: int) -> WeightsSummary:
     weights, extra = _read(path)
-    return Source(
+    return WeightsSummary(
         {name: weight.shape for name, weight in weights.items()},
         frozenset(extra["readout"]),
         extra["vocabulary"],
@@ -83,7 +85,7 @@ def _hash(tokens: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
-def write(
+def write_weights(
     path: Path, weights: Mapping[str, Tensor], behind: Iterable[str], tokens: Sequence[str] | None = None
 ) -> None:
     """Write weights as a file that trials can start from.
@@ -104,7 +106,7 @@ def write(
         raise UsageError(f"{path} must be a file that can be written, but it cannot: {error}") from error
 
 
-def weights_of(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """The weights of a file or a trial's checkpoint, by our names. Raises UsageError if it cannot be read."""
     return _read(path)[0]
 
@@ -122,3 +124,20 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError,
             zipfile.BadZipFile) as error:  # fmt: skip
         raise UsageError(f"the weights to start from cannot be read: {path}: {error}") from error
+
+
+def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
+    """The task of a trial and its model as the last checkpoint has it, in evaluation mode on the CPU.
+
+    Args:
+        config: the trial's resolved configuration.
+        directory: the trial's folder.
+
+    Raises:
+        OSError: if there is no checkpoint.
+    """
+    task = build_task(config)
+    model = build_model(config, task.interface)
+    checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
+    model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
+    return task, model.eval()

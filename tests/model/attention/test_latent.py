@@ -125,7 +125,7 @@ def test_a_window_of_places_is_all_that_is_kept() -> None:
         new = Tokens.of(1, start=place)
         context = Context(new, cache.extend(new), torch.float64, cache)
         outs.append(part(x[:, place : place + 1], context, ROPE))
-    kept = cache.kept(part)
+    kept = cache.get(part)
     assert (torch.cat(outs, dim=1) - whole).abs().max() <= 1e-12
     assert kept is not None and [tuple(each.shape) for each in kept] == [(2, 3, 5), (2, 3, TURNING)]
 

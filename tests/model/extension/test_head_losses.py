@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from swapformer.model.attention import MultiHead
-from swapformer.model.auxiliary import take_auxiliary_loss
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension, Guidance, Orthogonality
@@ -21,6 +20,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 4, 3, 10, 9

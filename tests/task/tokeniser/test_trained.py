@@ -118,7 +118,10 @@ def test_a_file_cannot_have_code_run_that_was_not_allowed(tmp_path: Path, monkey
         ("subprocess.Popen", "has subprocess.Popen; if you trust it: SWAPFORMER_PACKAGES=subprocess"),
         ("swapformer.task.tokeniser.Morse", "of a class that can be had: .*'Morse'"),
         ("swapformer.nowhere.Mine", "of a class that can be had: .* swapformer.nowhere.Mine$"),
-        ("swapformer.task.tokeniser.Learned", "must be a Tokeniser, but 'swapformer.task.tokeniser.Learned' is none"),
+        (
+            "swapformer.task.tokeniser.LearnedTokens",
+            "must be a Tokeniser, but 'swapformer.task.tokeniser.LearnedTokens' is none",
+        ),
         ("Mine", "if you trust it"),
         (None, "if you trust it"),
     ],

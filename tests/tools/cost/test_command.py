@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.model.generate import Prompt, Writer
+from swapformer.model.generate import Generation, Prompt
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
@@ -149,12 +149,12 @@ def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -
 
 def kept_while_writing(model: Topology, length: int) -> int:
     """Elements that lie in the cache of a model that has read `length` places, one after the other."""
-    writer = Writer(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
+    generation = Generation(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
     for _ in range(length):
-        writer.logits()
-        writer.take(torch.zeros(1, dtype=torch.int64))
-    assert writer._cache is not None
-    return sum(value.numel() for values in writer._cache._kept.values() for value in values)
+        generation.logits()
+        generation.append(torch.zeros(1, dtype=torch.int64))
+    assert generation._cache is not None
+    return sum(value.numel() for values in generation._cache._entries.values() for value in values)
 
 
 @pytest.mark.parametrize("option", ["mha", "gqa", "mqa", "mla", "linear", "performer", "gated_delta", "mamba2"])

@@ -15,8 +15,8 @@ from swapformer.results.manifest import read_manifest
 from swapformer.study.config.compose import compose
 from swapformer.study.launch import machine
 from swapformer.study.launch.machine import alone
-from swapformer.tools.cost import ratio
-from swapformer.tools.cost.cost_pass import Pass, cost_key
+from swapformer.tools.cost import cost_pass
+from swapformer.tools.cost.cost_pass import CostPass, cost_key
 from swapformer.tools.cost.step_timer import measure
 
 TINY = [
@@ -47,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def study(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The study's folder in a store of this test; the machine is called quiet, and its lock is this test's too."""
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
-    monkeypatch.setattr(ratio.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(cost_pass.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs" / "studies" / "bias"
 
@@ -56,7 +56,7 @@ def cost(study: Path, *options: str) -> int:
     return main(["cost", "bias", f"runs_dir={study.parents[1]}", *options])
 
 
-def pretend(self: Pass, key: str) -> None:
+def pretend(self: CostPass, key: str) -> None:
     """A round that takes no time."""
     said = {"step_seconds": 0.5, "peak_bytes": 9, "start_bytes": 4, "device_bytes": None, "tokens_per_step": 10}
     self.found.setdefault(key, []).append(said)
@@ -80,8 +80,8 @@ def test_a_round_times_whole_steps_of_the_trial(capsys: pytest.CaptureFixture[st
 
 def test_arms_are_measured_in_turn_and_each_round_begins_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    monkeypatch.setattr(Pass, "_measure", lambda self, key: order.append(key))
-    Pass({"a": {}, "b": {}, "c": {}}, 2, 1, 1, False, lambda line: None).run()
+    monkeypatch.setattr(CostPass, "_measure", lambda self, key: order.append(key))
+    CostPass({"a": {}, "b": {}, "c": {}}, 2, 1, 1, False, lambda line: None).run()
     assert order == ["a", "b", "c", "b", "c", "a"]
 
 
@@ -90,7 +90,7 @@ def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
     pretended: bool, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if pretended:
-        monkeypatch.setattr(Pass, "_measure", pretend)
+        monkeypatch.setattr(CostPass, "_measure", pretend)
     capsys.readouterr()
     assert cost(study, "--json") == 0  # counted alone
     counted = json.loads(capsys.readouterr().out)["arms"]
@@ -111,16 +111,16 @@ def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("what was measured is not measured again")
 
-    monkeypatch.setattr(Pass, "_measure", never)
+    monkeypatch.setattr(CostPass, "_measure", never)
     assert cost(study, "--measure") == 0
 
 
 def test_on_a_loaded_machine_only_force_measures_and_it_is_recorded(
     study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ratio.os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    monkeypatch.setattr(cost_pass.os, "getloadavg", lambda: (99.0, 99.0, 99.0))
     assert cost(study, "--measure") == 2 and "needs a quiet machine" in capsys.readouterr().err
-    monkeypatch.setattr(Pass, "_measure", pretend)
+    monkeypatch.setattr(CostPass, "_measure", pretend)
     assert cost(study, "--measure", "--force") == 0
     costs = read_costs(read_manifest(study), study, study.parents[1], [])
     (hardware,) = costs.measured
@@ -136,7 +136,7 @@ def test_while_trials_run_nothing_is_measured(study: Path, capsys: pytest.Captur
 
 
 def test_a_process_that_fails_says_why_and_is_not_begun_again() -> None:
-    measuring = Pass({"a": {}}, 2, 1, 1, False, lambda line: None)
+    measuring = CostPass({"a": {}}, 2, 1, 1, False, lambda line: None)
     measuring.run()
     assert measuring.found == {} and measuring.wrong == {"a": "KeyError: 'trainer'"}
 
@@ -144,7 +144,7 @@ def test_a_process_that_fails_says_why_and_is_not_begun_again() -> None:
 def test_an_arm_that_cannot_be_measured_is_named_and_the_others_are_kept(
     study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pass, "_measure", pretend)
+    monkeypatch.setattr(CostPass, "_measure", pretend)
     manifest = json.loads((study / "manifest.json").read_text())
     trial = next(cell["trial"] for cell in manifest["cells"] if cell["arm"] == "without")
     path = study.parents[1] / "trials" / trial / "config.yaml"

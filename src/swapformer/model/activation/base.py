@@ -11,7 +11,7 @@ from swapformer.model.dims import Dims
 
 
 class Activation(nn.Module, ABC):
-    """Base of the slot: elementwise, any shape.
+    """Base of the slot: an elementwise function of a tensor of any shape.
 
     Facts:
         combines: names of the settings that are activations themselves.

@@ -16,7 +16,7 @@ class Attention(nn.Module, ABC):
     """Mixes tokens: x [B, Q, D] → [B, Q, D]; keys and values come from x, or from another sequence `memory` [B, K, D].
 
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings. An attention with a
-    loss of its own leaves it in `auxiliary_loss` after a forward in training (see `model.auxiliary`).
+    loss of its own leaves it in `auxiliary_loss` after a forward in training (see `take_auxiliary_loss`).
 
     Facts:
         sees_order: it tells tokens by their order itself (a convolution, a recurrence), beside position and pattern.

@@ -48,7 +48,7 @@ class LinearAttention(Attention):
         return refusal_of_terms(position, "linear")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        context = context if context.cache is None or memory is not None else context.here
+        context = context if context.cache is None or memory is not None else context.among_queries
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         mixed = weighted_mean(*self._features(x, context, position, memory), v, context, self.pattern, self)
         return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))

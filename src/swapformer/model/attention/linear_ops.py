@@ -31,9 +31,9 @@ def weighted_mean(
     """
     ones = torch.ones_like(v[..., :1])
     if context.cache is not None and pattern.plain_causal and context.key.document is None:
-        before = context.cache.kept(key) or (None, None)
+        before = context.cache.get(key) or (None, None)
         (total, sum_v), (count, sum_1) = _continued(*rotated, v, before[0]), _continued(*features, ones, before[1])
-        context.cache.keep(key, sum_v, sum_1)
+        context.cache.put(key, sum_v, sum_1)
     elif context.query is not context.key or context.key.document is not None:
         mask = context.mask(pattern)
         total, count = _masked(*rotated, v, mask), _masked(*features, ones, mask)

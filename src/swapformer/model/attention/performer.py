@@ -60,7 +60,7 @@ class Performer(Attention):
         return refusal_of_terms(position, "performer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        context = context if context.cache is None or memory is not None else context.here
+        context = context if context.cache is None or memory is not None else context.among_queries
         v = split_heads(self.value(x if memory is None else memory), self.head_dim)
         features = self._features(x, context, position, memory)
         mixed = weighted_mean(features, features, v, context, self.pattern, self)

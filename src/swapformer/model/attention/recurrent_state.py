@@ -92,6 +92,6 @@ def continue_from_cache(owner: object, advance: Advance, x: Tensor, context: Con
     if context.cache is None:
         assert context.query is context.key, "a recurrent attention stores a state, not keys, and so needs a cache"
         return advance(x, context, position, None)[0]
-    out, after = advance(x, context.here, position, RecurrentState.of(context.cache.kept(owner)))
-    context.cache.keep(owner, *after.tensors())
+    out, after = advance(x, context.among_queries, position, RecurrentState.of(context.cache.get(owner)))
+    context.cache.put(owner, *after.tensors())
     return out

@@ -1,4 +1,4 @@
-"""Feed-forward layers: what is computed at each place alone."""
+"""Feed-forward layers: functions of each token alone."""
 
 from swapformer.model.ffn.base import FFN, Nothing
 from swapformer.model.ffn.dense import GLU, MLP

@@ -11,12 +11,13 @@ from swapformer.model.dims import Dims
 
 
 class FFN(nn.Module, ABC):
-    """Base of the slot: x [B, T, D] → [B, T, D]. `uses` names the slots whose parts the constructor takes.
+    """Base of the slot: x [B, T, D] → update [B, T, D].
 
-    A layer that wants something beside the task's loss leaves it in `auxiliary_loss` (see `model.auxiliary`).
+    A layer with a loss beside the task's leaves it in `auxiliary_loss` (see `take_auxiliary_loss`).
 
     Facts:
-        present: whether there is such a layer at all; if not, a block has one branch less.
+        uses: the slots whose parts the constructor takes as keywords.
+        present: whether there is a feed-forward layer; if not, a block has one branch less.
         has_auxiliary_loss: whether a forward in training leaves one.
     """
 
@@ -26,7 +27,7 @@ class FFN(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """The update; `padding` [B|1, T] is True where a place is padding, None where no place is."""
+        """The update; `padding` [B|1, T] is True where a token is padding, None if no token is."""
 
 
 class Nothing(FFN):

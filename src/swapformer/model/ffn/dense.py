@@ -1,11 +1,11 @@
-"""Feed-forward layers whose weights all take part in every place."""
+"""Dense feed-forward layers: the two-matrix MLP and gated linear units."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_positive
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role
 
@@ -36,8 +36,8 @@ class MLP(FFN):
         drop_output: bool = True,
     ) -> None:
         super().__init__()
-        if clip is not None and clip <= 0:
-            raise ValueError(f"`clip` of a feed-forward layer must be positive or null, but it is {clip}.")
+        if clip is not None:
+            require_positive(clip=clip)
         width = hidden_width(dims, width, expansion)
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)

@@ -1,4 +1,4 @@
-"""Mixtures of experts."""
+"""Mixtures of experts: feed-forward layers of which each token uses a few."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class MoE(FFN):
     p = softmax(xW_r) over S experts, in float32 or wider; g_e = p_e divided by the sum of the k chosen ones for k > 1
     (Shazeer et al. 2017, arXiv:1701.06538, without its noise; Mixtral, Jiang et al. 2024, arXiv:2401.04088), and p_e
     itself for k = 1, where the quotient would teach the router nothing (Switch, Fedus et al. 2021, arXiv:2101.03961).
-    Each expert is an MLP; no token is dropped, so no place depends on another.
+    Each expert is an MLP; no token is dropped, so no token depends on another.
 
     In training `auxiliary_loss` = balance · S · Σ_e f_e P_e, with f_e the share of the choices that fell on expert e
-    and P_e the mean of p_e, over the places that are not padding: 1 · balance when the load is even (Switch, eq. 4).
+    and P_e the mean of p_e, over the tokens that are not padding: 1 · balance when the load is even (Switch, eq. 4).
 
     Args:
         experts: S.
@@ -73,14 +73,14 @@ class MoE(FFN):
     def _mix(self, x_ND: Tensor, gates_NK: Tensor, chosen_NK: Tensor) -> Tensor:
         out = torch.zeros_like(x_ND)
         for index in range(self.experts):
-            places, rank = (chosen_NK == index).nonzero(as_tuple=True)
-            hidden = self.activation(self.up.one(index, x_ND[places]))
-            update = self.down.one(index, hidden) * gates_NK[places, rank, None]
-            out = out.index_add(0, places, update.to(out.dtype))
+            rows, rank = (chosen_NK == index).nonzero(as_tuple=True)
+            hidden = self.activation(self.up.one(index, x_ND[rows]))
+            update = self.down.one(index, hidden) * gates_NK[rows, rank, None]
+            out = out.index_add(0, rows, update.to(out.dtype))
         return out
 
     def imbalance(self, probabilities: Tensor, chosen: Tensor, padding: Tensor | None) -> Tensor:
-        """S · Σ_e f_e P_e over the places that are not padding: 1 when even, S when one expert takes all."""
+        """S · Σ_e f_e P_e over the tokens that are not padding: 1 when even, S when one expert takes all."""
         weights = torch.ones_like(probabilities[..., :1])
         if padding is not None:
             weights = weights * (~padding)[..., None]

@@ -1,11 +1,11 @@
-"""Feed-forward layers with fewer weights, or fewer active ones."""
+"""Feed-forward layers with low-rank or block-sparse matrices, or with few active hidden units."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_between, require_counts
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
 
@@ -30,8 +30,7 @@ class LowRank(FFN):
         self, dims: Dims, *, activation: Activation, rank: int, expansion: float | None = None, width: int | None = None
     ) -> None:
         super().__init__()
-        if rank < 1:
-            raise ValueError(f"`rank` of a low-rank feed-forward layer must be at least 1, but it is {rank}.")
+        require_counts(rank=rank)
         width = hidden_width(dims, width, expansion)
         self.up = nn.Sequential(
             Linear(dims.d_model, rank, Role.FFN_IN, bias=False), Linear(rank, width, Role.FFN_IN, bias=dims.bias)
@@ -91,7 +90,7 @@ class BlockSparse(FFN):
 
 
 class TopK(FFN):
-    """dropout(top(act(xW₁ + b₁))W₂ + b₂), where top keeps the k largest activations of each place and zeroes the rest.
+    """dropout(top(act(xW₁ + b₁))W₂ + b₂), where top keeps the k largest activations of each token and zeroes the rest.
 
     k = max(1, round(fraction · F)); ties with the k-th are kept (Li et al. 2023, arXiv:2210.06313, section 4).
 
@@ -114,10 +113,9 @@ class TopK(FFN):
         width: int | None = None,
     ) -> None:
         super().__init__()
-        if not 0 < fraction <= 1:
-            raise ValueError(f"`fraction` of a top-k feed-forward layer must lie in (0, 1], but it is {fraction}.")
+        require_between("(0, 1]", fraction=fraction)
         width = hidden_width(dims, width, expansion)
-        self.kept = max(1, round(fraction * width))
+        self.active = max(1, round(fraction * width))
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)
         self.activation = activation
@@ -125,5 +123,5 @@ class TopK(FFN):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         hidden = self.activation(self.up(x))
-        least = hidden.topk(self.kept, dim=-1).values[..., -1:]
+        least = hidden.topk(self.active, dim=-1).values[..., -1:]
         return self.dropout(self.down(hidden.masked_fill(hidden < least, 0.0)))

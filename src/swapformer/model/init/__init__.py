@@ -1,9 +1,8 @@
-"""Initialisations: the deviation of each weight, by its declared role."""
+"""Initialisations: the standard deviation of each weight, by its declared role."""
 
 from swapformer.model.init.base import Init, initialise
 from swapformer.model.init.depth import GPT2, DeepNorm, Fixup, TFixup, ZeroBranch
-from swapformer.model.init.fan import Kaiming, Natural, Orthogonal, Xavier
-from swapformer.model.init.fixed import Normal, Small, Torch
+from swapformer.model.init.fan import Kaiming, Natural, Normal, Orthogonal, Small, Torch, Xavier
 
 __all__ = [
     "GPT2",

@@ -1,4 +1,4 @@
-"""The init slot's base, and how a model's weights are drawn."""
+"""The init slot's base, and the function that draws a model's weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Init(ABC):
     scheme and proportional under two. Matrices that are stacked have a z of their own each.
 
     Facts:
-        without_norm: the scheme holds the stream's size by itself and is meant for models without any norm.
+        without_norm: the scheme bounds the stream's size by itself and is meant for models without any norm.
         zero_head: the output matrix starts at zero, so it cannot be the embedding table.
     """
 
@@ -38,13 +38,13 @@ class Init(ABC):
         return 0.0
 
     def shape(self, origin: Origin, noise: Tensor) -> Tensor:
-        """A matrix or table made of standard normal noise of its size; `std · noise` unless a scheme says otherwise."""
+        """A matrix or table from standard normal noise of its shape; `std · noise` unless a scheme says otherwise."""
         return self.std(origin) * noise
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int) -> None:
-    """Give every parameter its start, each from a random stream of its own keyed by (seed, name).
+    """Set every parameter to its starting value, from a random stream of its own keyed by (seed, name).
 
     Raises:
         ValueError: if a parameter declares no role.
@@ -63,7 +63,7 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
 
 
 def deviation(init: Init, origin: Origin) -> float:
-    """The standard deviation that a scheme gives a parameter, whatever its kind."""
+    """The standard deviation that a scheme gives a parameter: a weight, a bias, or a gain, which has none."""
     if origin.role is Role.GAIN:
         return 0.0
     return init.bias_std(origin) if origin.role is Role.BIAS else init.std(origin)

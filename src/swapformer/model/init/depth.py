@@ -1,19 +1,18 @@
-"""Schemes that go by where a weight stands in a residual branch, and most by the depth of the stack."""
+"""Initialisations that treat the weights at the end of a residual branch apart, most of them by the stack's depth."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-from swapformer.model.deepnorm import deepnorm_factors
-from swapformer.model.dims import Dims, Side, require_positive
+from swapformer.model.dims import Dims, Side, deepnorm_factors, require_counts, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 
 _ATTENTION = (Role.QUERY, Role.KEY, Role.VALUE, Role.SCORE)
 _FFN = (Role.FFN_IN, Role.FFN_GATE)
 _VALUE_PATH = (Role.VALUE, Role.ATTENTION_OUT, Role.FFN_IN, Role.FFN_GATE, Role.FFN_OUT)
-"""The weights whose product is a branch's update; query and key only steer it."""
+"""The weights whose product is a branch's update; query and key only set the mixing weights."""
 
 
 def _xavier(origin: Origin) -> float:
@@ -98,11 +97,7 @@ class Fixup(Init):
 
     def __init__(self, dims: Dims, *, attention_matrices: int, ffn_matrices: int) -> None:
         super().__init__(dims)
-        if min(attention_matrices, ffn_matrices) < 2:
-            raise ValueError(
-                "`attention_matrices` and `ffn_matrices` of fixup must be at least 2, but they are "
-                f"{attention_matrices} and {ffn_matrices}."
-            )
+        require_counts(2, attention_matrices=attention_matrices, ffn_matrices=ffn_matrices)
         self.matrices = {**dict.fromkeys(_ATTENTION, attention_matrices), **dict.fromkeys(_FFN, ffn_matrices)}
 
     def std(self, origin: Origin) -> float:

@@ -16,7 +16,7 @@ from swapformer.model.score import Score
 
 @dataclass(frozen=True, eq=False)
 class AttentionPlan:
-    """What an attention asks of a kernel, tensors aside."""
+    """The parts of an attention that a kernel computes: score, normaliser and pattern."""
 
     score: Score
     normaliser: Normaliser
@@ -24,10 +24,11 @@ class AttentionPlan:
 
 
 class Kernel(ABC):
-    """Base of the slot.
+    """Base of the slot: computes attention from queries, keys and values.
 
     Facts:
         accelerator: the kind of device that it needs, cpu or gpu as in trainer.accelerator; None for any.
+        choices: the words that each setting may be that is a word, by its name; not stated by a part without words.
     """
 
     accelerator: str | None = None
@@ -40,11 +41,11 @@ class Kernel(ABC):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
-        """out [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], rotated already."""
+        """The output [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], which are rotated already."""
 
 
 def beyond_fused(name: str, plan: AttentionPlan, position: Position) -> str | None:
-    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, does not suffice."""
+    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, cannot compute an attention."""
     if not plan.normaliser.is_softmax:
         return f"kernel {name} computes softmax only, not {type(plan.normaliser).__name__}"
     if not plan.score.is_dot:

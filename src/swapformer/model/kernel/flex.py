@@ -1,4 +1,4 @@
-"""torch's FlexAttention: patterns as block masks, biases in the fused kernel."""
+"""The kernel of torch's FlexAttention, with patterns as block masks and biases inside the fused kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Lookup = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 class Flex(Kernel):
     """softmax(scale · q·k + bias) · v on a GPU, without the blocks that the pattern leaves empty (arXiv:2412.05496).
 
-    Where pairs differ in distance alone, mask and bias are tables by distance, [H|1, 2T − 1]; otherwise they are read
+    If pairs differ in distance alone, mask and bias are tables by distance, [H|1, 2T − 1]; otherwise they are read
     from the whole [B|1, H|1, Q, K], which costs memory but forms no logits. The gradient of a learned bias is summed in
     no fixed order. Compiled at first use, anew for each length; on a CPU torch has the forward alone, not fused.
     """
@@ -63,15 +63,15 @@ def _adding(bias: Lookup | None) -> Callable[..., Tensor] | None:
 
 
 def _block_mask(pattern: Pattern, context: Context) -> BlockMask | None:
-    """The pairs that a pattern and the places allow; None for all."""
+    """The pairs that pattern, padding and documents allow; None for all."""
     queries, keys = len(context.query), len(context.key)
     by_distance = context.uniform and not pattern.anchored and not pattern.tags
     mask = _distances(context).mask(pattern) if by_distance else context.mask(pattern)
     if mask is None:
         return None
-    seen = _by_distance(mask, queries) if by_distance else _by_pair(mask.expand(-1, -1, queries, keys))
+    allowed = _by_distance(mask, queries) if by_distance else _by_pair(mask.expand(-1, -1, queries, keys))
     rows = 1 if by_distance else mask.shape[0]
-    return create_block_mask(seen, rows, mask.shape[1], queries, keys, device=mask.device)
+    return create_block_mask(allowed, rows, mask.shape[1], queries, keys, device=mask.device)
 
 
 def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | None:
@@ -85,7 +85,7 @@ def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | 
 
 
 def _distances(context: Context) -> Context:
-    """One query, the last of T places, and keys from T − 1 before it to T − 1 after: every distance there is, once."""
+    """One query, the last of T tokens, and keys from T − 1 before it to T − 1 after: every distance once."""
     length, device = len(context.key), context.key.order.device
     query = Tokens.of(1, start=length - 1, device=device)
     return context.once("distances", lambda: Context(query, Tokens.of(2 * length - 1, device=device), context.dtype))

@@ -1,8 +1,7 @@
-"""Norms of the stream."""
+"""Norms of the residual stream."""
 
 from swapformer.model.norm.base import Identity, Norm
 from swapformer.model.norm.batch import BatchNorm
-from swapformer.model.norm.shift import Shift
-from swapformer.model.norm.width import DyT, LayerNorm, RMSNorm, ScaleNorm
+from swapformer.model.norm.per_token import DyT, LayerNorm, RMSNorm, ScaleNorm, Shift
 
 __all__ = ["BatchNorm", "DyT", "Identity", "LayerNorm", "Norm", "RMSNorm", "ScaleNorm", "Shift"]

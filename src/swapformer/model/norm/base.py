@@ -13,18 +13,18 @@ class Norm(nn.Module, ABC):
     """Base of the slot: x [B, T, D] → [B, T, D].
 
     Facts:
-        normalises: it does something to x; only the absence of a norm does not.
-        rescales: what it gives does not grow with x, so that it holds the stream's size.
-        crosses_places: in training its statistics mix places, so that the future leaks into a causal model.
+        normalises: its output is not x; false for the absence of a norm alone.
+        rescales: its output does not grow with x, so that it bounds the stream's size.
+        crosses_positions: in training its statistics mix tokens, so that the future leaks into a causal model.
     """
 
     normalises: bool = True
     rescales: bool = True
-    crosses_places: bool = False
+    crosses_positions: bool = False
 
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """x normed; `padding` [B|1, T] is True where a place is padding, None where no place is."""
+        """x normed; `padding` [B|1, T] is True where a token is padding, None if no token is."""
 
 
 class Identity(Norm):

@@ -1,11 +1,11 @@
-"""Batch norm over the places of a batch that are not padding."""
+"""Batch norm over the tokens of a batch that are not padding."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_positive, require_presence
+from swapformer.model.dims import Dims, require_between, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 
@@ -13,10 +13,10 @@ from swapformer.model.norm.base import Norm
 class BatchNorm(Norm):
     """γ · (x − μ) / √(σ² + ε) + β for each of the D features (Ioffe & Szegedy 2015, arXiv:1502.03167).
 
-    In training μ and σ² are mean and population variance over the N places of the batch that are not padding; in
+    In training μ and σ² are mean and population variance over the N tokens of the batch that are not padding; in
     evaluation they are running averages, r ← (1 − momentum) · r + momentum · statistic, the variance with N − 1.
-    Statistics are taken in float32 or wider, over what one forward sees: a batch cut in parts has those of each part.
-    β exists where the model has biases. In training every place sees the statistics of all, the future's too.
+    Statistics are taken in float32 or wider, over the batch of one forward: a batch in parts has those of each part.
+    β exists where the model has biases. In training the output of a token depends on all tokens, later ones included.
 
     Args:
         eps: ε, in squared units of x.
@@ -27,14 +27,13 @@ class BatchNorm(Norm):
         ValueError: if `momentum` lies outside (0, 1].
     """
 
-    crosses_places = True
+    crosses_positions = True
     running_mean: Tensor
     running_var: Tensor
 
     def __init__(self, dims: Dims, *, eps: float, momentum: float, affine: bool) -> None:
         super().__init__()
-        if not 0 < momentum <= 1:
-            raise ValueError(f"`momentum` of batchnorm must lie in (0, 1], but it is {momentum}.")
+        require_between("(0, 1]", momentum=momentum)
         require_positive(eps=eps)
         require_presence(affine=affine)
         self.eps, self.momentum = eps, momentum
@@ -51,7 +50,7 @@ class BatchNorm(Norm):
         return scaled if self.bias is None else scaled + self.bias
 
     def _statistics(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and population variance [D] of the places that count, noted in the running averages."""
+        """Mean and population variance [D] over the tokens that are not padding; updates the running averages."""
         if padding is None:
             weights = x.new_ones(*x.shape[:-1], 1)
         else:

@@ -10,11 +10,11 @@ from swapformer.model.dims import Dims
 
 
 class Normaliser(nn.Module, ABC):
-    """Base of the slot.
+    """Base of the slot: masked logits [B, H, Q, K] → attention weights [B, H, Q, K].
 
     Facts:
         is_softmax: exactly softmax over the keys, which fused kernels compute.
-        sums_to_one: the weights of a query that sees a key sum to 1.
+        sums_to_one: the weights of a query that may attend to some key sum to 1.
     """
 
     is_softmax: bool = False
@@ -25,7 +25,7 @@ class Normaliser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        """Weights [B, H, Q, K]; −∞ marks a forbidden key, and a row of nothing else gets zero weights."""
+        """Weights [B, H, Q, K]; −∞ marks a forbidden key, and a query without allowed keys gets zero weights."""
 
 
 def softmax(logits: Tensor) -> Tensor:

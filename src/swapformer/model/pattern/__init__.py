@@ -1,30 +1,29 @@
-"""Patterns: which places a place may attend to.
+"""Patterns: which keys a query may attend to.
 
-A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows what both allow, `a | b` what either allows.
-Padding and documents are not a pattern's business: the context adds them to every pattern.
+A pattern is `allowed(query, key) → bool [B|1, H|1, Q, K]`; `a & b` allows the pairs of both,
+`a | b` those of either.
+The context combines every pattern with padding and documents.
 """
 
-from swapformer.model.pattern.base import Both, Either, Pattern, Reach
+from swapformer.model.pattern.base import Intersection, Pattern, Reach, Union
+from swapformer.model.pattern.by_distance import Causal, Dilated, Distant, Exponential, Fixed, Full, Strided, Window
+from swapformer.model.pattern.by_tag import TaggedKeys, TagWindow
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
-from swapformer.model.pattern.distant import Distant
 from swapformer.model.pattern.function import Function, states
-from swapformer.model.pattern.landmarks import BigBird, Longformer
-from swapformer.model.pattern.regular import Causal, Dilated, Exponential, Fixed, Full, Strided, Window
-from swapformer.model.pattern.tagged import TaggedKeys, TagWindow
+from swapformer.model.pattern.global_tokens import BigBird, Longformer
 
 __all__ = [
     "AllOf",
     "AnyOf",
     "BigBird",
-    "Both",
     "Causal",
     "Dilated",
     "Distant",
-    "Either",
     "Exponential",
     "Fixed",
     "Full",
     "Function",
+    "Intersection",
     "Longformer",
     "Pattern",
     "PerHead",
@@ -32,6 +31,7 @@ __all__ = [
     "Strided",
     "TagWindow",
     "TaggedKeys",
+    "Union",
     "Window",
     "states",
 ]

@@ -1,4 +1,4 @@
-"""The pattern slot's base, and what two patterns make together."""
+"""The pattern slot's base, and the intersection and union of two patterns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from swapformer.model.tokens import Tokens
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a pattern sees at most: step | j − i and −before ≤ j − i ≤ after, or i or j is a landmark.
+    """A bound on the pairs of a pattern: step | j − i and −before ≤ j − i ≤ after, or i or j is a landmark.
 
-    A bound and not the pattern itself: kernels leave out the pairs (i, j) outside it and mask those inside.
+    Kernels leave out the pairs of query i and key j outside the bound and mask those inside.
 
     Attributes:
-        before, after: places that are seen on either side; infinite where there is no bound.
-        step: what divides every distance.
-        landmarks: places that may see or be seen from anywhere, counted from the first of the sequence.
+        before, after: the largest distance to earlier and later keys; infinite for no bound.
+        step: a divisor of every distance.
+        landmarks: positions of tokens that may attend to or be attended to by all, counted from the first token.
     """
 
     before: float = math.inf
@@ -30,7 +30,7 @@ class Reach:
 
     @property
     def bounded(self) -> bool:
-        """Whether places see a band of fixed width, so that work can grow linearly with the length."""
+        """Whether the pattern is a band of fixed width, so that work can grow linearly with the length."""
         return self.before + self.after < math.inf
 
     def __and__(self, other: Reach) -> Reach:
@@ -46,15 +46,15 @@ class Reach:
 
 
 class Pattern(ABC):
-    """Base of the slot. Every place sees at least itself; places are told by `order`, their true place.
+    """Base of the slot: which keys a query may attend to, at least itself, by the tokens' `order`.
 
     Facts:
-        full: every place sees every place.
-        causal: no place sees a later one.
-        plain_causal: exactly “every earlier place and itself”, for which kernels have a fast path.
-        anchored: what is allowed depends on how far places are from the beginning, not only from each other.
+        full: every query may attend to every key.
+        causal: no query may attend to a later key.
+        plain_causal: exactly “every earlier token and itself”, for which kernels have a fast path.
+        anchored: the allowed keys depend on how far tokens are from the beginning, not only from each other.
         tags: names of the channels of Tokens that it reads, which the task must supply.
-        reach: a bound on the pairs that it allows, from which kernels know what they may leave out.
+        reach: a bound on the pairs that it allows, outside of which kernels compute nothing.
     """
 
     full: bool = False
@@ -69,19 +69,19 @@ class Pattern(ABC):
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""
 
     def __and__(self, other: Pattern) -> Pattern:
-        return Both(self, other)
+        return Intersection(self, other)
 
     def __or__(self, other: Pattern) -> Pattern:
-        return Either(self, other)
+        return Union(self, other)
 
 
 def steps_ahead(query: Tokens, key: Tokens) -> Tensor:
-    """Key's place minus query's place, int64 [B|1, 1, Q, K]."""
+    """True position of the key minus that of the query, int64 [B|1, 1, Q, K]."""
     return (key.order[:, None, :] - query.order[:, :, None])[:, None]
 
 
-class Both(Pattern):
-    """What two patterns both allow."""
+class Intersection(Pattern):
+    """The pairs that two patterns both allow."""
 
     def __init__(self, first: Pattern, second: Pattern) -> None:
         self.first, self.second = first, second
@@ -97,8 +97,8 @@ class Both(Pattern):
         return first & second
 
 
-class Either(Pattern):
-    """What at least one of two patterns allows."""
+class Union(Pattern):
+    """The pairs that at least one of two patterns allows."""
 
     def __init__(self, first: Pattern, second: Pattern) -> None:
         self.first, self.second = first, second

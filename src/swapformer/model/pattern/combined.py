@@ -1,4 +1,4 @@
-"""Patterns made of patterns."""
+"""Patterns made of other patterns: all of them, any of them, or another one for each group of heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _build(patterns: Patterns, dims: Dims) -> list[Pattern]:
 
 
 class AllOf(Pattern):
-    """What all of several patterns allow; causal if one of them is.
+    """The pairs that all of several patterns allow; causal if one of them is.
 
     Args:
         patterns: a factory by name; the names are for overrides alone.
@@ -42,7 +42,7 @@ class AllOf(Pattern):
 
 
 class AnyOf(Pattern):
-    """What at least one of several patterns allows; causal if all of them are.
+    """The pairs that at least one of several patterns allows; causal if all of them are.
 
     Args:
         patterns: a factory by name; the names are for overrides alone.

@@ -1,4 +1,4 @@
-"""A pattern that is a function of the user's."""
+"""A pattern by any function of the tokens that a user writes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from swapformer.model.pattern.base import Pattern, steps_ahead
 from swapformer.model.tokens import Tokens
 
 Rule = Callable[..., Tensor]
-"""rule(query, key, its own keywords) → bool [B|1, H|1, Q, K]."""
+"""A user's pattern: rule(query, key, its own keywords) → bool [B|1, H|1, Q, K]."""
 
 
 def states(*, causal: bool = False, anchored: bool = False) -> Callable[[Rule], Rule]:
-    """A decorator by which a rule states the facts of `Pattern`, which the laws then hold it to."""
+    """Decorate a rule with facts of `Pattern`: whether it is causal, and whether it is anchored."""
 
     def note(rule: Rule) -> Rule:
         rule.causal, rule.anchored = causal, anchored  # type: ignore[attr-defined]
@@ -27,12 +27,11 @@ def states(*, causal: bool = False, anchored: bool = False) -> Callable[[Rule], 
 class Function(Pattern):
     """Any importable rule(query, key) → bool [B|1, H|1, Q, K], named in a YAML by its dotted name.
 
-    A rule that states nothing with `@states(…)` counts as anchored and not causal: combine it with Causal where the
-    future must stay hidden, as the preset `function` does. What it needs beyond the two Tokens are its keywords, set
-    beside its name.
+    A rule that states nothing with `@states(…)` counts as anchored and not causal: combine it with Causal for a causal
+    model, as the preset `function` does. Settings of the rule are keywords, set next to its name.
 
     Args:
-        rule: the function; every place must see at least one.
+        rule: the function; every query must be allowed at least one key.
     """
 
     def __init__(self, dims: Dims, *, rule: Rule) -> None:
@@ -46,5 +45,5 @@ class Function(Pattern):
 
 @states(anchored=False)
 def same_remainder(query: Tokens, key: Tokens, *, period: int) -> Tensor:
-    """An example of a rule: places whose distance is a multiple of `period`."""
+    """An example of a rule: tokens whose distance is a multiple of `period`."""
     return steps_ahead(query, key) % period == 0

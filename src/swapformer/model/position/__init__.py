@@ -1,4 +1,4 @@
-"""Position encodings: how a place tells the model where it stands."""
+"""Position encodings: absolute, rotary, and by terms that are added to the attention logits."""
 
 from swapformer.model.position.absolute import Learned, LearnedInterpolated, Sinusoidal
 from swapformer.model.position.base import Position, shared_bias
@@ -6,12 +6,9 @@ from swapformer.model.position.bias import T5, ALiBi
 from swapformer.model.position.combined import Randomized, Sum
 from swapformer.model.position.contextual import CoPE, TransformerXL
 from swapformer.model.position.decay import FIRE, KerpleLog, KerplePower
-from swapformer.model.position.llama3 import Llama3Rotary
 from swapformer.model.position.relative import RelativeBias, RelativeKey, RelativeKeyQuery
-from swapformer.model.position.rotary import Rotary
-from swapformer.model.position.stretched import DynamicNTKRotary, LinearRotary, NTKRotary
-from swapformer.model.position.xpos import XPos
-from swapformer.model.position.yarn import YaRN
+from swapformer.model.position.rotary import Rotary, XPos
+from swapformer.model.position.stretched import DynamicNTKRotary, LinearRotary, Llama3Rotary, NTKRotary, YaRN
 
 __all__ = [
     "FIRE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
@@ -94,15 +94,14 @@ class LearnedInterpolated(Position):
 
     def __init__(self, dims: Dims, *, rows: int) -> None:
         super().__init__(dims)
-        if rows < 2:
-            raise ValueError(f"a table can be interpolated between at least 2 `rows`, but it has {rows}.")
+        require_counts(2, rows=rows)
         self.table = Embedding(rows, dims.d_model, Role.POSITION_EMBEDDING)
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         last = self.table.weight.shape[0] - 1
         if tokens.extent - 1 <= last:
             return x + self.table(tokens.position)
-        place_BT = tokens.position.to(wide(x.dtype)) * (last / (tokens.extent - 1))
-        below = place_BT.floor().long().clamp(max=last - 1)
-        share = (place_BT - below)[..., None].to(x.dtype)
+        row_BT = tokens.position.to(wide(x.dtype)) * (last / (tokens.extent - 1))
+        below = row_BT.floor().long().clamp(max=last - 1)
+        share = (row_BT - below)[..., None].to(x.dtype)
         return x + torch.lerp(self.table(below), self.table(below + 1), share)

@@ -15,7 +15,7 @@ from swapformer.model.tokens import Tokens
 class Position(nn.Module):
     """No position encoding, NoPE (Haviv et al. 2022, arXiv:2203.16634; Kazemnejad et al. 2023, arXiv:2305.19466).
 
-    Every encoding overrides one of the hooks and leaves the others alone:
+    Base of the slot. Every encoding overrides one of the hooks and leaves the others alone:
     weights = normaliser(mask(scale · (raw(q, k) + scores) + bias)), with q and k rotated and x embedded before.
 
     Facts:
@@ -24,14 +24,14 @@ class Position(nn.Module):
         has_scores: `scores` adds a content-dependent term.
         has_bias: `bias` adds a content-free term.
         limit: positions it can encode, counted from 0; None for no limit.
-        drawn_from: the positions of a batch are drawn, in order, from 0 … drawn_from − 1; None for those they have.
-        sees_positions: what it computes depends on the positions of places; false for one that counts contents.
-        depends_on_length: what it makes of a place depends on how many places there are, so that nothing can be kept
-            of a sequence that grows.
-        crosses: whether it acts in cross-attention too, between places of two sequences.
-        reads: the sizes it depends on; layers that agree in them share one instance. What it adds to the embeddings
-            may depend on none, for otherwise layers with different heads would add it more than once.
-        pairwise: what it adds to a pair depends on that pair alone, so that it can be asked for any block of queries
+        drawn_from: the positions of a batch are drawn, in order, from 0 … drawn_from − 1; None if they are not drawn.
+        sees_positions: its terms depend on the tokens' positions; false for one that counts contents.
+        depends_on_length: its terms for a token depend on how many tokens there are, so that generation cannot cache
+            them.
+        crosses: whether it acts in cross-attention too, between tokens of two sequences.
+        reads: the sizes it depends on; layers that agree in them share one instance. One that `embeds` reads none
+            (`reads = ()`), for otherwise layers with different heads would add it more than once.
+        pairwise: its term for a pair depends on that pair alone, so that it can be computed for any block of queries
             and keys; false for one that counts what lies between.
         combines: names of the settings that are encodings themselves.
     """

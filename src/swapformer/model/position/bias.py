@@ -1,4 +1,4 @@
-"""Encodings that add a content-free bias to the attention logits."""
+"""Position encodings that add a fixed or tabulated bias to the attention logits: ALiBi and T5."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class T5(Position):
     Args:
         buckets: rows of the table.
         max_distance: distance from which all share the last bucket, in positions.
-        bidirectional: whether later keys have buckets of their own; None for what the stack is: an encoder's is
+        bidirectional: whether later keys have buckets of their own; None for the stack's kind: an encoder's is
             bidirectional, a decoder's is not.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Encodings made of other encodings."""
+"""Position encodings made of other encodings: their sum, and an encoding of positions drawn at random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from swapformer.model.tokens import Tokens
 
 
 class Sum(Position):
-    """Two encodings at once, such as an absolute and a relative one: what both add is added, both turn q and k.
+    """Two encodings at once, such as an absolute and a relative one: their terms are added, and both rotate q and k.
 
     Choose them with `model/position@model.position.first=learned` and `…second=t5`; their settings are
     `model.position.first.…`. An absolute beside a relative encoding: Ke et al. 2021 (TUPE), arXiv:2006.15595.
@@ -69,15 +69,15 @@ def _total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 class Randomized(Position):
-    """Another encoding that meets positions drawn at random, in order and without repetition, from a larger range.
+    """Another encoding of positions that are drawn at random, in order and without repetition, from a larger range.
 
-    A batch of T places gets T sorted numbers of 0 … drawn_from − 1, so that the encoding has met the distances of
-    longer sequences when they come. Ruoss et al. 2023, arXiv:2305.16843. Training and evaluation draw alike; the draw
+    A batch of T tokens gets T sorted numbers of 0 … drawn_from − 1, so that training includes the distances of longer
+    sequences. Ruoss et al. 2023, arXiv:2305.16843. Training and evaluation draw alike; the draw
     belongs to the batch, whose step and data seed alone decide it. Choose the encoding with
     `model/position@model.position.encoding=alibi`.
 
     Args:
-        encoding: what encodes the positions.
+        encoding: the encoding of the drawn positions.
         drawn_from: size of the range; more than the longest sequence.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Encodings whose term depends on the contents of queries and keys."""
+"""Position encodings whose term depends on the contents of queries and keys: Transformer-XL and CoPE."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.pattern import Causal
 from swapformer.model.position.base import Position, wide
-from swapformer.model.position.relative import met
+from swapformer.model.position.relative import query_table
 
 
 class TransformerXL(Position):
@@ -40,10 +40,10 @@ class TransformerXL(Position):
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         table_HNE, row = context.once(("rows", self), lambda: self._rows(context))
         by_content = k @ self.content_bias.weight[:, :, None]
-        return by_content.mT + met(q + self.distance_bias.weight[:, None], table_HNE, row)
+        return by_content.mT + query_table(q + self.distance_bias.weight[:, None], table_HNE, row)
 
     def _rows(self, context: Context) -> tuple[Tensor, Tensor]:
-        """The rows of the table that these places need, and the row of each pair in them."""
+        """The rows of the table for these tokens, and the row of each pair among them."""
         table_HNE = context.whole.once(("distances", self), lambda: self._table(context))
         (q_low, q_high), (k_low, k_high), last = context.query.bounds, context.key.bounds, context.key.extent - 1
         first = last - (k_high - q_low)
@@ -66,9 +66,9 @@ class TransformerXL(Position):
 class CoPE(Position):
     """scores(i, j) = q_i · e(p_ij) inside the scaling, where p_ij = Σ_{t=j}^{i} σ(E^gate_exponent · q_i·k_t) counts.
 
-    Each query decides which places between a key and itself count. e is a learned table [rows, E], read linearly
+    Each query decides which tokens between a key and itself count. e is a learned table [rows, E], read linearly
     between its rows; beyond the last row all share it. Golovneva et al. 2024, arXiv:2405.18719. Padding and other
-    documents never count, and keys later than the query are at 0. Assumes that keys stand in their true order. Heads
+    documents never count, and keys later than the query are at 0. Assumes that keys are in their true order. Heads
     share the table, as in the paper; so do the layers here.
 
     Args:
@@ -87,8 +87,7 @@ class CoPE(Position):
 
     def __init__(self, dims: Dims, *, rows: int, gate_exponent: float) -> None:
         super().__init__(dims)
-        if rows < 2:
-            raise ValueError(f"cope interpolates between at least 2 `rows`, but it has {rows}.")
+        require_counts(2, rows=rows)
         self.past = Causal(dims)
         self.gate_scale = float(dims.head_dim**gate_exponent)
         self.table = Embedding(rows, dims.head_dim, Role.POSITION_KEY)
@@ -98,7 +97,7 @@ class CoPE(Position):
         assert counted is not None, "a causal pattern always forbids something"
         gate = (self.gate_scale * (q @ k.mT)).sigmoid() * counted
         last = self.table.weight.shape[0] - 1
-        place = gate.flip(-1).cumsum(-1).flip(-1).clamp(max=last)
-        below = place.detach().long().clamp(max=last - 1)
+        count = gate.flip(-1).cumsum(-1).flip(-1).clamp(max=last)
+        below = count.detach().long().clamp(max=last - 1)
         by_row = q @ self.table.weight.mT
-        return torch.lerp(by_row.gather(-1, below), by_row.gather(-1, below + 1), (place - below).to(by_row.dtype))
+        return torch.lerp(by_row.gather(-1, below), by_row.gather(-1, below + 1), (count - below).to(by_row.dtype))

@@ -1,4 +1,4 @@
-"""Biases that fall with distance in a way that is learned."""
+"""Position encodings whose bias is a learned function of distance: Kerple and FIRE."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_between, require_positive
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.position.base import Position, wide
-
-
-def _positive(name: str, value: float) -> float:
-    if value <= 0:
-        raise ValueError(f"`{name}` must be above 0, but it is {value}.")
-    return value
 
 
 def _away(context: Context) -> Tensor:
@@ -40,8 +34,9 @@ class KerpleLog(Position):
 
     def __init__(self, dims: Dims, *, scale: float, rate: float) -> None:
         super().__init__(dims)
-        self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(_positive("scale", scale)))
-        self.log_rate = gain(dims.num_heads, 1, 1, start=math.log(_positive("rate", rate)))
+        require_positive(scale=scale, rate=rate)
+        self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(scale))
+        self.log_rate = gain(dims.num_heads, 1, 1, start=math.log(rate))
 
     def bias(self, context: Context) -> Tensor:
         return (-self.log_scale.exp() * torch.log1p(self.log_rate.exp() * _away(context))).to(context.dtype)
@@ -63,9 +58,9 @@ class KerplePower(Position):
 
     def __init__(self, dims: Dims, *, scale: float, power: float) -> None:
         super().__init__(dims)
-        if not 0 < power < 2:
-            raise ValueError(f"`power` of kerple must lie in (0, 2), but it is {power}.")
-        self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(_positive("scale", scale)))
+        require_positive(scale=scale)
+        require_between("(0, 2)", power=power)
+        self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(scale))
         self.logit_power = gain(dims.num_heads, 1, 1, start=math.log(power / (2 - power)))
 
     def bias(self, context: Context) -> Tensor:
@@ -77,8 +72,8 @@ class FIRE(Position):
     """bias_h(i, j) = f_h(ψ(|p_i − p_j|) / ψ(max(L, p_i, p_j))) after the scaling, with ψ(x) = ln(1 + c·x).
 
     f is a network 1 → width → H with one ReLU layer; c > 0 and L > 0 are learned, as exponentials of their parameters.
-    Li et al. 2024, arXiv:2310.04418. The quotient lies in [0, 1] whatever the length, so f meets nothing new in longer
-    sequences. For p_j ≤ p_i it is the paper's causal form. Beyond L it depends on p_i itself.
+    Li et al. 2024, arXiv:2310.04418. The quotient lies in [0, 1] whatever the length, so longer sequences give f no
+    new inputs. For p_j ≤ p_i it is the paper's causal form. Beyond L it depends on p_i itself.
 
     Args:
         width: hidden width of f.
@@ -92,8 +87,9 @@ class FIRE(Position):
 
     def __init__(self, dims: Dims, *, width: int, rate: float, threshold: float) -> None:
         super().__init__(dims)
-        self.log_rate = gain(1, start=math.log(_positive("rate", rate)))
-        self.log_threshold = gain(1, start=math.log(_positive("threshold", threshold)))
+        require_positive(rate=rate, threshold=threshold)
+        self.log_rate = gain(1, start=math.log(rate))
+        self.log_threshold = gain(1, start=math.log(threshold))
         self.up = Linear(1, width, Role.POSITION_MAP, bias=True)
         self.down = Linear(width, dims.num_heads, Role.POSITION_MAP, bias=True)
 

@@ -1,19 +1,13 @@
-"""Encodings that look each distance up in a table."""
+"""Position encodings with a learned table by clipped distance: a bias, or terms with queries and keys."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
-
-
-def _reach(max_distance: int) -> int:
-    if max_distance < 1:
-        raise ValueError(f"`max_distance` must be at least 1, but it is {max_distance}.")
-    return max_distance
 
 
 def _row(context: Context, max_distance: int) -> Tensor:
@@ -21,8 +15,8 @@ def _row(context: Context, max_distance: int) -> Tensor:
     return (-context.distance).clamp(-max_distance, max_distance) + max_distance
 
 
-def met(x_BHTE: Tensor, table_RE: Tensor, row_BTS: Tensor) -> Tensor:
-    """x_t · table[row_ts], [B, H, T, S], without a table for every pair of places."""
+def query_table(x_BHTE: Tensor, table_RE: Tensor, row_BTS: Tensor) -> Tensor:
+    """x_t · table[row_ts], [B, H, T, S], without a table for every pair of tokens."""
     product_BHTR = x_BHTE @ table_RE.mT
     return product_BHTR.gather(-1, row_BTS[:, None].expand(*product_BHTR.shape[:3], -1))
 
@@ -43,7 +37,8 @@ class RelativeBias(Position):
 
     def __init__(self, dims: Dims, *, max_distance: int, symmetric: bool) -> None:
         super().__init__(dims)
-        self.max_distance, self.symmetric = _reach(max_distance), symmetric
+        require_counts(max_distance=max_distance)
+        self.max_distance, self.symmetric = max_distance, symmetric
         rows = max_distance + 1 if symmetric else 2 * max_distance + 1
         self.table = Embedding(rows, dims.num_heads, Role.POSITION_BIAS)
 
@@ -69,12 +64,13 @@ class RelativeKey(Position):
 
     def __init__(self, dims: Dims, *, max_distance: int) -> None:
         super().__init__(dims)
-        self.max_distance = _reach(max_distance)
+        require_counts(max_distance=max_distance)
+        self.max_distance = max_distance
         self.table = Embedding(2 * max_distance + 1, dims.head_dim, Role.POSITION_KEY)
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         row = context.once(("row", self), lambda: _row(context, self.max_distance))
-        return met(q, self.table.weight, row)
+        return query_table(q, self.table.weight, row)
 
 
 class RelativeKeyQuery(Position):
@@ -92,9 +88,10 @@ class RelativeKeyQuery(Position):
 
     def __init__(self, dims: Dims, *, max_distance: int) -> None:
         super().__init__(dims)
-        self.max_distance = _reach(max_distance)
+        require_counts(max_distance=max_distance)
+        self.max_distance = max_distance
         self.table = Embedding(2 * max_distance + 1, dims.head_dim, Role.POSITION_KEY)
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         row = context.once(("row", self), lambda: _row(context, self.max_distance))
-        return met(q, self.table.weight, row) + met(k, self.table.weight, row.mT).mT
+        return query_table(q, self.table.weight, row) + query_table(k, self.table.weight, row.mT).mT

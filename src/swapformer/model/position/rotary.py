@@ -1,14 +1,15 @@
-"""Rotary position encoding, and the turning of pairs that its variants share."""
+"""Rotary position encoding and xPos, and the rotation of pairs that all rotary encodings share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_positive, require_presence
+from swapformer.model.dims import Dims, require_between, require_positive, require_presence
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
 
@@ -32,8 +33,7 @@ class Rotation:
     """
 
     def __init__(self, dims: Dims, *, fraction: float, interleaved: bool) -> None:
-        if not 0 < fraction <= 1:
-            raise ValueError(f"`fraction` of rope must lie in (0, 1], but it is {fraction}.")
+        require_between("(0, 1]", fraction=fraction)
         require_presence(interleaved=interleaved)
         self.width = int(dims.head_dim * fraction + 1e-9)
         if self.width < 2 or self.width % 2:
@@ -48,10 +48,14 @@ class Rotation:
         exponent = torch.arange(0, self.width, 2, device=device, dtype=dtype) / self.width
         return base**-exponent
 
-    def both(
+    def angles(self, base: float, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        """θ_i(p) = p · base^(−2i/R), [B|1, T, R/2]."""
+        return tokens.position[..., None].to(dtype) * self.frequencies(base, tokens.position.device, dtype)
+
+    def rotate(
         self, owner: Position, q: Tensor, k: Tensor, context: Context, angles: Angles, amplitude: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """q and k turned by the angles of their positions; the tables are remembered for `owner`."""
+        """Turn q and k by the angles of their positions, from tables that the context computes once for `owner`."""
 
         def table(tokens: Tokens) -> Table:
             return self.table(angles(tokens, wide(q.dtype)), q.dtype, amplitude)
@@ -109,8 +113,42 @@ class Rotary(Position):
         self.base = base
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        return self.rotation.both(self, q, k, context, self._angles)
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, self.base))
 
-    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
-        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
-        return tokens.position[..., None].to(dtype) * omega_I
+
+class XPos(Position):
+    """Rotary with queries times ζ_i^(p/span) and keys times ζ_i^(−p/span), so that logits fade with distance.
+
+    ζ_i = (2i/E + γ)/(1 + γ) for pair i of a head of E dimensions, so q_m·k_n gets the factor ζ_i^((m−n)/span): fast
+    pairs fade first. Sun et al. 2022, arXiv:2212.10554. Made for causal attention: a key that comes later is amplified.
+
+    Args:
+        base: the longest wavelength is about 2π·base positions.
+        interleaved: pairs are neighbours (2i, 2i+1), as in the paper; otherwise (i, i + E/2).
+        gamma: γ; the larger, the slower the fastest pairs fade.
+        span: positions over which pair i fades to ζ_i.
+
+    Raises:
+        ValueError: if the width of a head is odd, or `gamma` or `span` is not above 0.
+    """
+
+    reads = ("head_dim",)
+
+    def __init__(self, dims: Dims, *, base: float, interleaved: bool, gamma: float, span: float) -> None:
+        super().__init__(dims)
+        require_positive(gamma=gamma, span=span)
+        self.rotation = Rotation(dims, fraction=1.0, interleaved=interleaved)
+        self.base, self.gamma, self.span = base, gamma, span
+
+    def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        of_query = context.once(("xpos", self, "query", q.dtype), lambda: self._table(context.query, q.dtype, 1))
+        of_key = context.once(("xpos", self, "key", q.dtype), lambda: self._table(context.key, q.dtype, -1))
+        return self.rotation.turn(q, of_query), self.rotation.turn(k, of_key)
+
+    def _table(self, tokens: Tokens, dtype: torch.dtype, sign: int) -> Table:
+        precision, width = wide(dtype), self.rotation.width
+        position = tokens.position[..., None].to(precision)
+        omega_I = self.rotation.frequencies(self.base, position.device, precision)
+        pair_I = torch.arange(0, width, 2, device=position.device, dtype=precision)
+        zeta_I = (pair_I / width + self.gamma) / (1 + self.gamma)
+        return self.rotation.table(position * omega_I, dtype, zeta_I ** (sign * position / self.span))

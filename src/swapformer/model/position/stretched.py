@@ -1,29 +1,25 @@
-"""Rotary encodings stretched to sequences that are longer than those of training."""
+"""Rotary encodings stretched to sequences longer than those of training: linear, NTK-aware, YaRN and Llama 3.1."""
 
 from __future__ import annotations
+
+import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.position.base import Position
 from swapformer.model.position.rotary import Rotation
 from swapformer.model.tokens import Tokens
 
 
-def checked_factor(factor: float) -> float:
-    """The factor of a stretch, or ValueError."""
+def _require_stretch(factor: float, original_len: int = 1) -> None:
+    """Raise ValueError unless the factor of a stretch is at least 1, and the length of training too."""
     if factor < 1:
         raise ValueError(f"`factor` says how many times longer sequences become, at least 1, but it is {factor}.")
-    return factor
-
-
-def checked_length(length: int) -> int:
-    """The length of training, or ValueError."""
-    if length < 1:
-        raise ValueError(f"`original_len` is the length of training, at least 1, but it is {length}.")
-    return length
+    require_counts(original_len=original_len)
 
 
 def _raised_base(base: float, stretch: float, width: int) -> float:
@@ -50,11 +46,12 @@ class LinearRotary(Position):
 
     def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float) -> None:
         super().__init__(dims)
+        _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
-        self.base, self.factor = base, checked_factor(factor)
+        self.base, self.factor = base, factor
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        return self.rotation.both(self, q, k, context, self._angles)
+        return self.rotation.rotate(self, q, k, context, self._angles)
 
     def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
         omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
@@ -75,22 +72,19 @@ class NTKRotary(Position):
 
     def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float) -> None:
         super().__init__(dims)
+        _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
-        self.base = _raised_base(base, checked_factor(factor), self.rotation.width)
+        self.base = _raised_base(base, factor, self.rotation.width)
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        return self.rotation.both(self, q, k, context, self._angles)
-
-    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
-        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
-        return tokens.position[..., None].to(dtype) * omega_I
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, self.base))
 
 
 class DynamicNTKRotary(Position):
     """Rotary that changes nothing up to `original_len` keys, and beyond it raises the base with the number of keys K.
 
     stretch = factor · K/original_len − (factor − 1), base · stretch^(R/(R−2)) for base. Dynamic NTK scaling (emozilla
-    2023; Peng et al. 2023, arXiv:2309.00071, section 3.3). Assumes that K keys stand at K neighbouring positions, and
+    2023; Peng et al. 2023, arXiv:2309.00071, section 3.3). Assumes that K keys have K neighbouring positions, and
     that keys are turned anew when there are more of them.
 
     Args:
@@ -106,16 +100,128 @@ class DynamicNTKRotary(Position):
         self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float, original_len: int
     ) -> None:
         super().__init__(dims)
+        _require_stretch(factor, original_len)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         _raised_base(base, 1.0, self.rotation.width)
-        self.base, self.factor, self.original_len = base, checked_factor(factor), checked_length(original_len)
+        self.base, self.factor, self.original_len = base, factor, original_len
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         length = max(len(context.key), self.original_len)
         base = _raised_base(self.base, self.factor * length / self.original_len - self.factor + 1, self.rotation.width)
+        return self.rotation.rotate(self, q, k, context, partial(self.rotation.angles, base))
 
-        def angles(tokens: Tokens, dtype: torch.dtype) -> Tensor:
-            omega_I = self.rotation.frequencies(base, tokens.position.device, dtype)
-            return tokens.position[..., None].to(dtype) * omega_I
 
-        return self.rotation.both(self, q, k, context, angles)
+class YaRN(Position):
+    """Rotary whose slow pairs are stretched by `factor`, whose fast ones are not, and whose logits grow a little.
+
+    ω_i = base^(−2i/R) · (γ_i/factor + 1 − γ_i), with γ rising linearly in i from 0 at the pair that turns `beta_fast`
+    times within `original_len` positions to 1 at the one that turns `beta_slow` times; q and k are multiplied by
+    1 + temperature · ln(factor). Peng et al. 2023, arXiv:2309.00071, with the ramp over pairs of the authors' code
+    (the paper's equation has it over turns).
+
+    Args:
+        base, fraction, interleaved: as in Rotary.
+        factor: how many times longer sequences become.
+        original_len: length of training, in tokens.
+        beta_fast, beta_slow: turns within `original_len` from which pairs stay, and below which they are stretched.
+        temperature: growth of queries and keys with ln(factor).
+        rounded: whether the ends of the ramp are moved outwards to whole pairs, as in the authors' code.
+
+    Raises:
+        ValueError: if `beta_fast` is not above `beta_slow` > 0, or `factor` is below 1.
+    """
+
+    reads = ("head_dim",)
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        base: float,
+        fraction: float,
+        interleaved: bool,
+        factor: float,
+        original_len: int,
+        beta_fast: float,
+        beta_slow: float,
+        temperature: float,
+        rounded: bool,
+    ) -> None:
+        super().__init__(dims)
+        if not beta_fast > beta_slow > 0:
+            raise ValueError(
+                f"yarn needs `beta_fast` above `beta_slow` above 0, but they are {beta_fast} and {beta_slow}."
+            )
+        _require_stretch(factor, original_len)
+        self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
+        self.base, self.factor = base, factor
+        ends = [self._pair(turns, original_len) for turns in (beta_fast, beta_slow)]
+        if rounded:
+            ends = [math.floor(ends[0]), math.ceil(ends[1])]
+        self.first, self.last = max(ends[0], 0), min(ends[1], self.rotation.width - 1)
+        self.amplitude = 1 + temperature * math.log(factor)
+
+    def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        return self.rotation.rotate(self, q, k, context, self._angles, self.amplitude)
+
+    def _pair(self, turns: float, length: int) -> float:
+        """The index i of the pair that turns so many times within `length` positions."""
+        return self.rotation.width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(self.base))
+
+    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
+        pair_I = torch.arange(len(omega_I), device=omega_I.device, dtype=dtype)
+        ramp_I = ((pair_I - self.first) / max(self.last - self.first, 1e-3)).clamp(0, 1)
+        return tokens.position[..., None].to(dtype) * omega_I * (ramp_I / self.factor + 1 - ramp_I)
+
+
+class Llama3Rotary(Position):
+    """Rotary whose slow pairs are stretched by `factor`, and whose fast ones are not.
+
+    ω_i = base^(−2i/R) · (γ_i + (1 − γ_i)/factor), where γ_i rises linearly from 0 for a pair that turns `turns_low`
+    times within `original_len` positions to 1 for one that turns `turns_high` times, and is held at 0 and 1 beyond.
+    Llama 3.1 (2024, arXiv:2407.21783).
+
+    Args:
+        base, fraction, interleaved: as in Rotary.
+        factor: how many times longer sequences become.
+        original_len: length of training, in tokens.
+        turns_low, turns_high: turns within `original_len` below which pairs are stretched, and from which they stay.
+
+    Raises:
+        ValueError: if `turns_high` is not above `turns_low` > 0, or `factor` or `original_len` is below 1.
+    """
+
+    reads = ("head_dim",)
+
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        base: float,
+        fraction: float,
+        interleaved: bool,
+        factor: float,
+        original_len: int,
+        turns_low: float,
+        turns_high: float,
+    ) -> None:
+        super().__init__(dims)
+        require_positive(base=base)
+        if not turns_high > turns_low > 0:
+            raise ValueError(
+                f"llama3 needs `turns_high` above `turns_low` above 0, but they are {turns_high} and {turns_low}."
+            )
+        _require_stretch(factor, original_len)
+        self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
+        self.base, self.factor, self.length = base, factor, original_len
+        self.low, self.high = turns_low, turns_high
+
+    def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        return self.rotation.rotate(self, q, k, context, self._angles)
+
+    def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
+        turns_I = self.length * omega_I / (2 * math.pi)
+        share_I = ((turns_I - self.low) / (self.high - self.low)).clamp(0, 1)
+        return tokens.position[..., None].to(dtype) * omega_I * (share_I + (1 - share_I) / self.factor)

@@ -1,8 +1,7 @@
-"""Residual streams: how a branch reads what came before and adds its update."""
+"""Residual streams: how a branch reads its input from the stream and adds its update."""
 
-from swapformer.model.residual.base import Residual, Walk
-from swapformer.model.residual.concatenated import DenseNet
-from swapformer.model.residual.multi_stream import Dense, HyperConnections, ResiDual
+from swapformer.model.residual.base import ForwardPass, Residual
+from swapformer.model.residual.multi_stream import Dense, DenseNet, HyperConnections, ResiDual
 from swapformer.model.residual.reversible import Reversible
 from swapformer.model.residual.single_stream import (
     Add,
@@ -21,6 +20,7 @@ __all__ = [
     "DeepNorm",
     "Dense",
     "DenseNet",
+    "ForwardPass",
     "Gated",
     "HyperConnections",
     "LayerScale",
@@ -31,6 +31,5 @@ __all__ = [
     "Reversible",
     "Scaled",
     "StochasticDepth",
-    "Walk",
     "Weighted",
 ]

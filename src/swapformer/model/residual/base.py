@@ -12,20 +12,21 @@ from torch import Tensor, nn
 from swapformer.model.dims import Dims
 
 State = Any
-"""What a residual makes of the stream: one tensor [B, T, D], or several."""
+"""The state of a stream: one tensor [B, T, D], or several."""
 
 Update = Callable[[Tensor], Tensor]
+"""A residual branch with its norms, or a norm alone: [B, T, D] → [B, T, D]."""
 
 
 @dataclass(frozen=True)
-class Walk:
-    """The way of a stream through its layers.
+class ForwardPass:
+    """The computation of a stack in one forward pass.
 
     Attributes:
-        layers: state → state, one for each layer.
-        updates: makes, for each residual branch from first to last, what it computes: what it reads → its update.
-            Functions of two calls share nothing that is computed on the way.
-        inputs: gives all tensors with gradients that the updates depend on beside what they read: parameters, a memory.
+        layers: state → state, one function for each layer.
+        updates: makes a function from input to update for each residual branch, first to last. The functions of two
+            calls share no intermediate results.
+        inputs: all other tensors with gradients that the updates depend on: parameters, and the output of an encoder.
     """
 
     layers: Sequence[Callable[[State], State]]
@@ -36,15 +37,15 @@ class Walk:
 class Residual(nn.Module, ABC):
     """Base of the slot: a stream that is opened once, read and written by every branch, and closed once.
 
-    One instance for each branch, which finds in `dims` which one it is; the first opens the stream and takes it through
-    the layers, the last closes it.
+    One instance for each branch, whose number is in `dims`; the first opens the stream and runs it through the layers,
+    the last closes it.
 
     Facts:
-        keeps: what its state is, which all layers of a model must agree on.
-        recomputes: branches run again in the backward pass, so they must give the same again and leave nothing behind,
-            and no norm may stand after a sum.
+        keeps: a name of its state, in which all layers of a model must agree.
+        recomputes: branches run again in the backward pass, so they must give the same result again and store nothing,
+            and the placement may have no norm after a sum.
         counts_updates: its weights are made for the number of updates before it, so all layers must have as many.
-        carries: something of the stream goes past a branch; where it does not, the branch's update is all there is.
+        carries: part of the stream bypasses a branch; false if the stream after a branch is its update alone.
     """
 
     keeps: ClassVar[str] = "one tensor"
@@ -60,7 +61,7 @@ class Residual(nn.Module, ABC):
         return x
 
     def read(self, state: State) -> Tensor:
-        """What a branch sees, [B, T, D]."""
+        """The input of a branch, [B, T, D]."""
         return state
 
     @abstractmethod
@@ -68,15 +69,15 @@ class Residual(nn.Module, ABC):
         """The stream after a branch's update [B, T, D]."""
 
     def normalise(self, state: State, norm: Update) -> State:
-        """The stream after the norm that a placement puts behind a sum."""
+        """The stream after the norm that a placement puts after a sum."""
         return norm(state)
 
     def close(self, state: State, norm: Update) -> Tensor:
-        """The stream's output [B, T, D] after the final norm, which does nothing where the placement has none."""
+        """The stream's output [B, T, D] after the final norm, which is the identity if the placement has none."""
         return norm(state)
 
-    def run(self, state: State, walk: Walk) -> State:
+    def run(self, state: State, forward: ForwardPass) -> State:
         """The stream after all layers."""
-        for layer in walk.layers:
+        for layer in forward.layers:
             state = layer(state)
         return state

@@ -1,4 +1,4 @@
-"""Streams that keep more than one tensor."""
+"""Residual streams of several tensors: ResiDual, DenseFormer, DenseNet and hyper-connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import gain
 from swapformer.model.residual.base import Residual, Update
 
@@ -18,8 +18,8 @@ History = tuple[Tensor, ...]
 class ResiDual(Residual):
     """Two streams: x ← norm(x + F(x)) and d ← d + F(x), closed as x + norm(d) (Xie et al. 2023, arXiv:2304.14802).
 
-    Both start from the embeddings, and branches read x. The norms are those of the placement: `dual` has the norm after
-    the sum, which falls on x alone, and the final one, which falls on d alone.
+    Both start from the embeddings, and branches read x. The norms are those of the placement: `dual` has a norm after
+    the sum, which applies to x alone, and a final one, which applies to d alone.
     """
 
     keeps: ClassVar[str] = "the two streams of ResiDual"
@@ -82,6 +82,49 @@ def _average(history: History, weights: Tensor | None) -> Tensor:
     return last + sum(weight * x for weight, x in zip(weights, history, strict=True))
 
 
+class DenseNet(Residual):
+    """Branch k reads a learned map of the embeddings and all earlier updates, [X_0; …; X_k] (W_k + [I … I])ᵀ.
+
+    X_0 are the embeddings and X_k is the update of branch k − 1 of the model, none of them ever summed: the dense
+    connections of Huang et al. 2017 (arXiv:1608.06993), where the first matrix of a branch maps the concatenation.
+    Here W_k [D, (k+1)·D] maps it before the branch's norm and matrices; the model's output is read by a map of its own
+    from all of them. All W_k start at 0, so the model starts as the plain sum, and have no weight decay. A norm after
+    the sum applies to the newest update. State: X_0 … X_k.
+    """
+
+    keeps: ClassVar[str] = "the embeddings and all updates"
+    counts_updates: ClassVar[bool] = True
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__(dims)
+        width, before = dims.d_model, dims.layer * dims.branches + dims.branch
+        ends = dims.layer == dims.num_layers - 1 and dims.branch == dims.branches - 1
+        self.reading = gain(width, (before + 1) * width, start=0.0)
+        self.closing = gain(width, (before + 2) * width, start=0.0) if ends else None
+
+    def open(self, x: Tensor) -> History:
+        return (x,)
+
+    def read(self, state: History) -> Tensor:
+        return _mapped(state, self.reading)
+
+    def write(self, state: History, update: Tensor) -> History:
+        return *state, update
+
+    def normalise(self, state: History, norm: Update) -> History:
+        return *state[:-1], norm(state[-1])
+
+    def close(self, state: History, norm: Update) -> Tensor:
+        assert self.closing is not None, "the last branch of the model closes its stream"
+        return norm(_mapped(state, self.closing))
+
+
+def _mapped(history: History, weight: Tensor) -> Tensor:
+    """Σ_j X_j (W_j + I)ᵀ, with W = [W_0 … W_k]."""
+    first, *others = history
+    return sum(others, first) + functional.linear(torch.cat(history, dim=-1), weight)
+
+
 class HyperConnections(Residual):
     """n streams H [n, D]: a branch reads A_mᵀH, and H ← BᵀF(A_mᵀH) + A_rᵀH; closed as the sum of the streams.
 
@@ -104,9 +147,8 @@ class HyperConnections(Residual):
 
     def __init__(self, dims: Dims, *, streams: int, dynamic: float | None) -> None:
         super().__init__(dims)
-        if streams < 1:
-            raise ValueError(f"`streams` of hyper-connections must be at least 1, but it is {streams}.")
-        self.streams, self.place = streams, (dims.layer * dims.branches + dims.branch) % streams
+        require_counts(streams=streams)
+        self.streams, self.read_stream = streams, (dims.layer * dims.branches + dims.branch) % streams
         self.spread = gain(streams, start=1.0)
         self.pick, self.mix = gain(streams, start=0.0), gain(streams, streams, start=0.0)
         # W_m, W_r and W_b side by side: [D, 1 + n + 1].
@@ -131,9 +173,9 @@ class HyperConnections(Residual):
         return norm(state.sum(dim=2))
 
     def _connections(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A_m [B, T, n], A_r [B, T, n, n] and B [B, T, n], as far as they depend on places."""
+        """A_m [B, T, n], A_r [B, T, n, n] and B [B, T, n], one of each for every token."""
         one = torch.eye(self.streams, device=state.device, dtype=self.mix.dtype)
-        pick, mix, spread = self.pick + one[self.place], self.mix + one, self.spread
+        pick, mix, spread = self.pick + one[self.read_stream], self.mix + one, self.spread
         if self.follow is None or self.scales is None:
             return pick.expand(*state.shape[:3]), mix.expand(*state.shape[:3], -1), spread.expand(*state.shape[:3])
         moved = torch.tanh(functional.layer_norm(state, state.shape[-1:]) @ self.follow)

@@ -1,4 +1,4 @@
-"""A stream that can be walked backwards, so that no layer's activations are kept."""
+"""A reversible residual stream, whose backward pass recomputes activations in place of storing them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swapformer.model.residual.base import Residual, Update, Walk
+from swapformer.model.residual.base import ForwardPass, Residual, Update
 
 Pair = tuple[Tensor, Tensor]
 
@@ -21,9 +21,9 @@ class Reversible(Residual):
     Two branches in a row are y₁ = x₁ + F(x₂), y₂ = x₂ + G(y₁) of Gomez et al. 2017 (arXiv:1707.04585). Both streams
     start from the embeddings, as in Reformer (Kitaev et al. 2020, arXiv:2001.04451, which concatenates them at the
     end). In training the backward pass recovers each state from the one after it and computes each branch once more, so
-    activation memory does not grow with depth; the state of the random generator is kept for each branch, for dropout.
+    activation memory does not grow with depth; the state of the random generator is stored by branch, for dropout.
 
-    Nothing that is computed on the way may be a loss, and branches must not change between the two computations.
+    A branch may have no auxiliary loss, and must not change between its two computations.
     """
 
     keeps: ClassVar[str] = "the two streams of a reversible network"
@@ -44,16 +44,16 @@ class Reversible(Residual):
     def close(self, state: Pair, norm: Update) -> Tensor:
         return norm((state[0] + state[1]) / 2)
 
-    def run(self, state: Pair, walk: Walk) -> Pair:
+    def run(self, state: Pair, forward: ForwardPass) -> Pair:
         if not torch.is_grad_enabled():
-            return super().run(state, walk)
-        inputs = walk.inputs()
-        ends: Pair = _Backwards.apply(walk.updates, len(inputs), *inputs, *state)  # type: ignore[no-untyped-call]
+            return super().run(state, forward)
+        inputs = forward.inputs()
+        ends: Pair = _Backwards.apply(forward.updates, len(inputs), *inputs, *state)  # type: ignore[no-untyped-call]
         return ends
 
 
 class _Backwards(torch.autograd.Function):
-    """(x₁, x₂) → the state after all branches, keeping only that."""
+    """(x₁, x₂) → the state after all branches, which alone is stored for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, updates: Callable[[], Sequence[Update]], count: int, *tensors: Tensor) -> Pair:
@@ -93,7 +93,7 @@ def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
 
 
 class _Conditions:
-    """The random generators' states and autocast, to compute a branch again as it was."""
+    """The random generators' states and autocast settings, with which a branch is computed again."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -104,7 +104,7 @@ class _Conditions:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """The same conditions; the generators are afterwards as they were before."""
+        """Restore the conditions; the generators have their states of before again afterwards."""
         devices = [] if self.cuda is None else [self.device]
         with (
             torch.random.fork_rng(devices=devices),

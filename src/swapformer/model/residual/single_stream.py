@@ -1,12 +1,11 @@
-"""Streams of one tensor x, and what becomes of it and of a branch's update F(x)."""
+"""Residual streams of one tensor x: sums of x and a branch's update F(x), scaled, gated or dropped."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from swapformer.model.deepnorm import deepnorm_factors
-from swapformer.model.dims import Dims
+from swapformer.model.dims import Dims, deepnorm_factors, require_between
 from swapformer.model.layers import Linear, Role, gain, shift
 from swapformer.model.residual.base import Residual
 
@@ -39,8 +38,7 @@ class Weighted(Residual):
 
     def __init__(self, dims: Dims, *, alpha: float) -> None:
         super().__init__(dims)
-        if not 0 <= alpha < 1:
-            raise ValueError(f"`alpha` must lie in [0, 1), or the branches are never heard, but it is {alpha}.")
+        require_between("[0, 1)", alpha=alpha)  # 1 leaves the branches out
         self.alpha, self.carries = alpha, alpha != 0
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
@@ -133,7 +131,7 @@ class StochasticDepth(Residual):
     2016, arXiv:1603.09382, whose b is drawn for each batch).
 
     Args:
-        survival: p_L, with which the last branch is kept.
+        survival: p_L, the probability that the last branch is added.
 
     Raises:
         ValueError: if p_L is not in (0, 1].
@@ -141,13 +139,12 @@ class StochasticDepth(Residual):
 
     def __init__(self, dims: Dims, *, survival: float) -> None:
         super().__init__(dims)
-        if not 0 < survival <= 1:
-            raise ValueError(f"`survival` must lie in (0, 1], but it is {survival}.")
-        place, count = dims.layer * dims.branches + dims.branch + 1, dims.num_layers * dims.branches
-        self.survival = 1 - place / count * (1 - survival)
+        require_between("(0, 1]", survival=survival)
+        number, count = dims.layer * dims.branches + dims.branch + 1, dims.num_layers * dims.branches
+        self.survival = 1 - number / count * (1 - survival)
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         if not self.training:
             return state + self.survival * update
-        kept = torch.rand(len(update), *[1] * (update.dim() - 1), device=update.device) < self.survival
-        return state + kept * update
+        survives = torch.rand(len(update), *[1] * (update.dim() - 1), device=update.device) < self.survival
+        return state + survives * update

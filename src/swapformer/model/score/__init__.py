@@ -1,7 +1,6 @@
 """Scores: how well a query and a key match, before masking."""
 
 from swapformer.model.score.base import Score
-from swapformer.model.score.learned import Additive, Bilinear, Cosine, LearnedDot
-from swapformer.model.score.product import Dot, Gaussian, Softcap
+from swapformer.model.score.functions import Additive, Bilinear, Cosine, Dot, Gaussian, LearnedDot, Softcap
 
 __all__ = ["Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "LearnedDot", "Score", "Softcap"]

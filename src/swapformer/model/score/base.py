@@ -14,7 +14,8 @@ class Score(nn.Module, ABC):
 
     Facts:
         is_dot: raw is q·k and `scale` a number, which fused kernels compute.
-        isotropic: raw stays when q and k are turned alike, so that of a rotary encoding it sees distances alone.
+        isotropic: rotating q and k alike leaves raw as it is, so that with a rotary encoding it depends on distances
+            alone.
         scale: a number, or a learned factor [H, 1, 1].
     """
 

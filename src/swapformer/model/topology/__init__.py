@@ -1,8 +1,7 @@
-"""Topologies: what stands around the layers."""
+"""Topologies: embeddings, stacks and the layers that read answers, for decoders, encoders and both together."""
 
-from swapformer.model.topology.base import Topology
-from swapformer.model.topology.decoder import Decoder
+from swapformer.model.topology.base import Topology, take_auxiliary_loss
+from swapformer.model.topology.decoder import Decoder, EncoderDecoder
 from swapformer.model.topology.encoder import Encoder
-from swapformer.model.topology.encoder_decoder import EncoderDecoder
 
-__all__ = ["Decoder", "Encoder", "EncoderDecoder", "Topology"]
+__all__ = ["Decoder", "Encoder", "EncoderDecoder", "Topology", "take_auxiliary_loss"]

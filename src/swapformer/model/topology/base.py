@@ -1,8 +1,7 @@
-"""The topology slot's base: from what a task puts in to what it asks for."""
+"""The topology slot's base: from a task's inputs through embeddings and layers to its answers."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn import functional
 
 from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
-from swapformer.model.depth import Journey
+from swapformer.model.depth import ExitTracker
 from swapformer.model.dims import Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
@@ -19,14 +18,14 @@ from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
 
 
-class Topology(nn.Module, ABC):
-    """Base of the slot: inputs [B, T] and what their places are → logits [B, T, V], or whatever a task asks for.
+class Topology(nn.Module):
+    """Base of the slot: inputs [B, T] and their Tokens → logits [B, T, V], or other answers that a task asks for.
 
     Inputs are token ids, which are embedded, or values [B, T, C], which are mapped. Symbols are read by a matrix
     without bias, which may be the embedding table; classes and values by a linear map with one.
 
     Args:
-        plan: how the layers are built, and what goes in and comes out.
+        plan: how the layers are built, and the inputs and answers of the task.
         tie_embeddings: whether symbols are read by the embedding table.
         embedding_scale: factor on the embeddings before positions are added; √d_model in Vaswani et al. 2017.
 
@@ -44,7 +43,7 @@ class Topology(nn.Module, ABC):
     """The layers whose last states are read."""
 
     layers_passed: Tensor | None
-    """Layers that each place went through in the last forward in evaluation, [B, T]; None where none could leave."""
+    """Layers that each token went through in the last forward in evaluation, [B, T]; None if none could leave."""
 
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
         super().__init__()
@@ -54,22 +53,22 @@ class Topology(nn.Module, ABC):
         self._early: list[tuple[Tensor, Tokens]] = []
         self.layers_passed: Tensor | None = None
         self.tie_embeddings, self.embedding_scale = tie_embeddings, embedding_scale
-        self.embedding = self._entrance()
+        self.embedding = self._input_layer()
 
-    def _entrance(self) -> Embedding | Linear:
-        """What makes the stream's first state of inputs."""
+    def _input_layer(self) -> Embedding | Linear:
+        """The layer from inputs to the first state of the stream: a table for symbols, a linear map for values."""
         if self.interface.channels:
             return Linear(self.interface.channels, self.dims.d_model, Role.TOKEN_EMBEDDING, bias=True)
         return Embedding(self.dims.vocab_size, self.dims.d_model, Role.TOKEN_EMBEDDING)
 
     def _add_readouts(self) -> None:
-        """Make what reads the answers; call it last."""
+        """Make the layers that read the answers; called last in a constructor."""
         readouts = {name: self._readout(readout) for name, readout in self.interface.readouts.items()}
         self.head = readouts.pop(MAIN)
         self.readouts = nn.ModuleDict({name: module for name, module in readouts.items() if module is not None})
 
     def _readout(self, readout: Readout) -> Linear | None:
-        """What reads an answer from the stream; None where the embedding table does."""
+        """The layer that reads an answer from the stream; None if the embedding table does."""
         symbols = readout.kind == "symbols"
         if symbols and self.tie_embeddings and not self.interface.channels:
             return None
@@ -80,7 +79,6 @@ class Topology(nn.Module, ABC):
         x: Tensor = self.embedding(inputs)
         return x if self.embedding_scale == 1 else self.embedding_scale * x
 
-    @abstractmethod
     def states(
         self,
         inputs: Tensor,
@@ -88,9 +86,10 @@ class Topology(nn.Module, ABC):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
-        journey: Journey | None = None,
+        exits: ExitTracker | None = None,
     ) -> Tensor:
-        """The last layer's states, [B, T, D], from which answers are read; a journey is for their stack."""
+        """The last layer's states, [B, T, D], from which answers are read; `exits` is for their stack."""
+        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, exits=exits)
 
     def forward(
         self,
@@ -102,7 +101,7 @@ class Topology(nn.Module, ABC):
     ) -> Tensor:
         """The main answer, [B, T, size] or [B, size]: logits, or values.
 
-        With a cache, the T places follow those that it has noted.
+        With a cache, the T tokens follow those that it holds.
         """
         return self._read(MAIN, *self._run(inputs, tokens, source, source_tokens, cache))
 
@@ -118,7 +117,7 @@ class Topology(nn.Module, ABC):
         return {name: self._read(name, *run) for name in self.interface.readouts}
 
     def take_early_answers(self) -> list[dict[str, Tensor]]:
-        """Every answer as it was read at each exit in the last forward in training, and forget them."""
+        """Every answer as it was read at each exit in the last forward in training; forgets them."""
         early, self._early = self._early, []
         return [{name: self._read(name, *run) for name in self.interface.readouts} for run in early]
 
@@ -130,15 +129,15 @@ class Topology(nn.Module, ABC):
         source_tokens: Tokens | None,
         cache: Cache | None = None,
     ) -> tuple[Tensor, Tokens]:
-        tokens = _places(inputs) if tokens is None else tokens
+        tokens = Tokens.of(inputs.shape[1], device=inputs.device) if tokens is None else tokens
         if source is not None and source_tokens is None:
-            source_tokens = _places(source)
+            source_tokens = Tokens.of(source.shape[1], device=source.device)
         if not self.depth.exits:
             return self.states(inputs, tokens, source, source_tokens, cache), tokens
-        journey = Journey(self.depth, lambda states: self._read(MAIN, states, tokens), training=self.training)
-        states = self.states(inputs, tokens, source, source_tokens, cache, journey)
-        self._early = [(early, tokens) for early in journey.early]
-        self.layers_passed = journey.layers
+        exits = ExitTracker(self.depth, lambda states: self._read(MAIN, states, tokens), training=self.training)
+        states = self.states(inputs, tokens, source, source_tokens, cache, exits)
+        self._early = [(early, tokens) for early in exits.early]
+        self.layers_passed = exits.layers
         return states, tokens
 
     def _read(self, name: str, states: Tensor, tokens: Tokens) -> Tensor:
@@ -152,17 +151,17 @@ class Topology(nn.Module, ABC):
     def example(
         self, rows: int, length: int, device: torch.device | str
     ) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
-        """What a forward takes, with nothing in it but zeros: to count by, not to learn from."""
+        """The arguments of a forward, filled with zeros, for counting operations and memory."""
         shape = (rows, length, self.interface.channels) if self.interface.channels else (rows, length)
         dtype = next(self.parameters()).dtype if self.interface.channels else torch.int64
         inputs = torch.zeros(shape, dtype=dtype, device=device)
         names = {*self.stack.tags, *(["segment"] if self.interface.segments else [])}
         tags = {name: torch.zeros(1, length, dtype=torch.int64, device=device) for name in names}
-        places = Tokens.of(length, device=device, tags=tags)
-        return (inputs, places, inputs, places) if self.reads_source else (inputs, places, None, None)
+        tokens = Tokens.of(length, device=device, tags=tags)
+        return (inputs, tokens, inputs, tokens) if self.reads_source else (inputs, tokens, None, None)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
-        """What an answer for a whole sequence is read from, [B, D]: the last place that is not padding."""
+        """The state that an answer for a whole sequence is read from, [B, D]: that of the last token but padding."""
         if tokens.padding is None:
             return states[:, -1]
         last = (~tokens.padding).long().cumsum(-1).argmax(-1)
@@ -173,5 +172,16 @@ class Topology(nn.Module, ABC):
         return functional.linear(states, weight)
 
 
-def _places(inputs: Tensor) -> Tokens:
-    return Tokens.of(inputs.shape[1], device=inputs.device)
+def take_auxiliary_loss(model: nn.Module) -> Tensor | None:
+    """Sum the auxiliary losses of the last forward in training, and forget them; None if there are none.
+
+    Any module may leave a scalar in its attribute `auxiliary_loss`, weighted as it enters the training loss. Records
+    and metrics hold the task's loss alone.
+    """
+    total: Tensor | None = None
+    for module in model.modules():
+        loss = getattr(module, "auxiliary_loss", None)
+        if loss is not None:
+            module.auxiliary_loss = None  # type: ignore[assignment]
+            total = loss if total is None else total + loss
+    return total

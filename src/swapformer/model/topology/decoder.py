@@ -1,11 +1,15 @@
-"""One stack that predicts what comes next."""
+"""Topologies that write an answer token by token: a decoder alone, and a decoder that reads an encoder."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from torch import Tensor
 
 from swapformer.model.cache import Cache
-from swapformer.model.depth import Journey
+from swapformer.model.depth import ExitTracker
+from swapformer.model.dims import Side, require_presence
+from swapformer.model.layers import declare_side
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
@@ -16,7 +20,7 @@ class Decoder(Topology):
     """Next-token model: token ids [B, T] → logits [B, T, V] (Radford et al. 2018/2019, GPT).
 
     logits = W · stack(embedding_scale · E[ids] + positions); the matrix W has no bias. An answer for a whole sequence
-    is read from its last place.
+    is read from its last token.
 
     Args:
         plan: how the layers are built.
@@ -29,6 +33,41 @@ class Decoder(Topology):
         self.stack = Stack(plan.layers, plan.dims.dropout)
         self._add_readouts()
 
+
+class EncoderDecoder(Topology):
+    """Source ids [B, S] and token ids [B, T] → logits [B, T, V] (Vaswani et al. 2017, arXiv:1706.03762).
+
+    The encoder reads the source in both directions; every layer of the decoder attends to its own earlier tokens, then
+    to the encoder's output except for padding. A position encoding acts in cross-attention only if it states `crosses`.
+    `model.encoder` holds the encoder's number of layers and its overrides, by which its pattern may be another than
+    full.
+
+    Args:
+        plan: how the layers are built.
+        tie_embeddings: whether W is the embedding table E.
+        embedding_scale: factor on the embeddings before positions are added; √d_model in the paper.
+        share_embeddings: whether source and answer are embedded by one table.
+    """
+
+    reads_source: ClassVar[bool] = True
+
+    def __init__(
+        self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float, share_embeddings: bool
+    ) -> None:
+        super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
+        require_presence(share_embeddings=share_embeddings)
+        self.source_embedding = None if share_embeddings else self._input_layer()
+        self.encoder = Stack(plan.encoder, plan.dims.dropout)
+        self.stack = Stack(plan.layers, plan.dims.dropout, crosses=True)
+        self._add_readouts()
+        declare_side(self.encoder, Side.ENCODER)
+
+    def read(self, source: Tensor, source_tokens: Tokens) -> Tensor:
+        """The encoder's output for a source, [B, S, D]."""
+        table = self.embedding if self.source_embedding is None else self.source_embedding
+        x: Tensor = table(source)
+        return self.encoder(x if self.embedding_scale == 1 else self.embedding_scale * x, source_tokens)
+
     def states(
         self,
         inputs: Tensor,
@@ -36,6 +75,15 @@ class Decoder(Topology):
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         cache: Cache | None = None,
-        journey: Journey | None = None,
+        exits: ExitTracker | None = None,
     ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, journey=journey)
+        if source is None or source_tokens is None:
+            raise ValueError("an encoder-decoder reads a source, but none was given; pass `source`.")
+        memory = self._memory(source, source_tokens, cache)
+        return self.stack(self.embed(inputs, tokens), tokens, memory, source_tokens, cache, exits)
+
+    def _memory(self, source: Tensor, source_tokens: Tokens, cache: Cache | None) -> Tensor:
+        if cache is None:
+            return self.read(source, source_tokens)
+        (memory,) = cache.once(self, lambda: (self.read(source, source_tokens),))
+        return memory

@@ -1,4 +1,4 @@
-"""One stack that reads all places at once."""
+"""The topology of an encoder: one stack that reads all tokens at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import MAIN
-from swapformer.model.cache import Cache
-from swapformer.model.depth import Journey
 from swapformer.model.dims import Side, require_presence
-from swapformer.model.layers import Embedding, Linear, Role, settle, shift
+from swapformer.model.layers import Embedding, Linear, Role, declare_side, shift
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
@@ -23,14 +21,14 @@ class Encoder(Topology):
 
     x = E[ids] + S[segments] + positions goes through the stack. With `transform`, symbols are read as BERT does,
     W · norm(activation(W_t h + b_t)) + b, with the layers' own norm and activation. An answer for a whole sequence is
-    read from tanh(W_p h₀ + b_p), where h₀ is the state of the first place ([CLS]). Post-norm with a norm of the
+    read from tanh(W_p h₀ + b_p), where h₀ is the state of the first token ([CLS]). Post-norm with a norm of the
     embeddings is model/placement=bert.
 
     Args:
         plan: how the layers are built.
         tie_embeddings: whether W is the embedding table E.
         embedding_scale: factor on the embeddings before segments and positions are added.
-        transform: whether a layer stands between the states and the symbols that are read from them.
+        transform: whether a dense layer lies between the states and the symbols that are read from them.
     """
 
     side: ClassVar[Side] = Side.ENCODER
@@ -51,22 +49,11 @@ class Encoder(Topology):
         self.pooler = Linear(width, width, Role.POOLER, bias=True) if pooled else None
         self._add_readouts()
         self.symbol_bias = shift(plan.dims.vocab_size) if symbols else None
-        settle(self, Side.ENCODER)
+        declare_side(self, Side.ENCODER)
 
     def embed(self, inputs: Tensor, tokens: Tokens) -> Tensor:
         x = super().embed(inputs, tokens)
         return x if self.segments is None else x + self.segments(tokens.tags["segment"])
-
-    def states(
-        self,
-        inputs: Tensor,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_tokens: Tokens | None = None,
-        cache: Cache | None = None,
-        journey: Journey | None = None,
-    ) -> Tensor:
-        return self.stack(self.embed(inputs, tokens), tokens, cache=cache, journey=journey)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         assert self.pooler is not None, "a pooler is made where an answer for a sequence is asked for"

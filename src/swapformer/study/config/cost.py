@@ -1,15 +1,22 @@
-"""What a composed configuration costs and holds, before anything is built: on the meta device."""
+"""Parameters, operations and bytes of a configuration, counted before anything is trained.
+
+Models are built on the meta device, where tensors have shapes and no data.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
+from math import prod
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
@@ -18,7 +25,6 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
-from swapformer.study.config.operation_count import Cost, count, parameters_by_role
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory
 from swapformer.training.parameter_selection import stacks
@@ -29,27 +35,27 @@ T = TypeVar("T")
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
-    """The same count, which depends on a configuration's model and task alone, and so is made once for each."""
+    """Remember a count by the configuration's model and task, on which alone it depends."""
     known: dict[str, T] = {}
 
-    def of(config: Mapping[str, Any], *more: str) -> T:
+    def remembered(config: Mapping[str, Any], *more: str) -> T:
         key = json.dumps([config["model"], config["task"], more], sort_keys=True)
         if key not in known:
             known[key] = counted(config, *more)
         return known[key]
 
-    return of
+    return remembered
 
 
 def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
     """One cost of a resolved configuration.
 
-    `params`: parameters in all, tied ones once. `flops`: forward and backward of one training sequence. `kv_bytes`:
-    what generation keeps of one training sequence in float32.
+    `params`: all parameters, tied ones once. `flops`: forward and backward of one training sequence. `kv_bytes`:
+    the cache of generation for one training sequence in float32.
 
     Raises:
         UsageError: where it cannot be counted, or there is no cache.
-        ValueError: what a part says of its settings.
+        ValueError: where a part refuses its settings.
     """
     if what == "flops":
         found = measure(config, task.interface, 1, [task.train_length], "float32")["lengths"][0]
@@ -84,7 +90,7 @@ def measure(
     *,
     checkpointed: bool = False,
 ) -> dict[str, Any]:
-    """The costs of a resolved configuration as plain data.
+    """The costs of a resolved configuration at some lengths, as plain data.
 
     With `checkpointed` layers are computed again in the backward pass, as trainer.gradient_checkpointing does: the
     budgets and matches of studies count a model's own operations, and leave it out.
@@ -103,15 +109,15 @@ def measure(
                 f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
     try:
-        costs: list[Cost] = [
-            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, bytes_kept)
+        costs: list[BatchCost] = [
+            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, one and batch * one)
             for length in lengths
-            for bytes_kept in [_times(batch, kept_bytes(plan, length, DTYPES[dtype]))]
+            for one in [kept_bytes(plan, length, DTYPES[dtype])]
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
-            "be counted without them; use parts that treat all places alike, such as model/ffn=mlp for moe, and "
+            "be counted without them; use parts that treat all tokens alike, such as model/ffn=mlp for moe, and "
             "model/kernel=auto for flex."
         ) from error
     return {
@@ -124,7 +130,7 @@ def measure(
 
 
 def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tuple[Topology, ModelPlan]:
-    """The model without memory."""
+    """The model on the meta device, and its plan."""
     with torch.device("meta"):
         plan = build_plan(config, asked)
         model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
@@ -138,7 +144,7 @@ def _answered(model: Topology, *given: Any) -> Tensor:
 
 
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
-    """Bytes that generation keeps of one sequence of `length` places; None where all is computed anew.
+    """Bytes that generation keeps of one sequence of `length` tokens; None where all is computed anew.
 
     States are kept in float32 or wider. A source is as long as the sequence.
     """
@@ -146,15 +152,92 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
         return None
     total = 0
     for layer in plan.layers:
-        attention, places = layer.attention(), length
+        attention, tokens = layer.attention(), length
         if (last := cached_positions(layer.pattern(), layer.position())) is not None:
-            places = min(length, last)
-        total += (attention.cache_width or 0) * places * dtype.itemsize
+            tokens = min(length, last)
+        total += (attention.cache_width or 0) * tokens * dtype.itemsize
         total += (attention.state_width or 0) * max(dtype.itemsize, 4)
         if plan.encoder:
             total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
     return total
 
 
-def _times(rows: int, size: int | None) -> int | None:
-    return None if size is None else rows * size
+@dataclass(frozen=True)
+class BatchCost:
+    """The operations and bytes of one training batch.
+
+    Attributes:
+        length: tokens of a sequence.
+        forward, backward: floating-point operations of matrix products and triangular systems, a multiplication and an
+            addition counted as two; everything else (norms, softmax, activations) is left out, as is usual.
+        activations: bytes that the forward keeps for the backward, without the parameters.
+        kv_cache: bytes that generation keeps of `length` tokens, a recurrent state included; None for an attention
+            that has neither.
+    """
+
+    length: int
+    forward: int
+    backward: int
+    activations: int
+    kv_cache: int | None
+
+
+def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], str]) -> dict[str, int]:
+    """The number of parameters of each role; a tied one is counted once, where it is declared."""
+    counts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        counts[role_of(name, parameter)] += parameter.numel()
+    return dict(counts)
+
+
+def count(
+    model: nn.Module, run: Callable[..., Tensor], given: Sequence[Any], length: int, kv_cache: int | None
+) -> BatchCost:
+    """The cost of one training batch [batch, length] of a model on the meta device.
+
+    Args:
+        model: on meta, in the precision that activations are counted in.
+        run: sums the model's answers for one batch.
+        given: the arguments of a forward pass, for one batch.
+        length: tokens of each sequence.
+        kv_cache: bytes that generation keeps.
+    """
+    saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
+    with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
+        total = run(*given)
+    with counter() as backward:
+        total.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad()
+    return BatchCost(
+        length=length,
+        forward=forward.get_total_flops(),
+        backward=backward.get_total_flops(),
+        activations=saved.bytes,
+        kv_cache=kv_cache,
+    )
+
+
+def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:
+    """Substitution: each of n unknowns of a right-hand side needs a product with those before it, n²/2 in all."""
+    return int(prod(right) * system[-1])
+
+
+_MORE_OPERATIONS = {torch.ops.aten.linalg_solve_triangular: _triangular}
+"""Operations that torch's own counter leaves out."""
+
+
+class _SavedBytes:
+    """Counts the bytes of distinct storages that the backward pass needs, without the parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._seen: set[Any] = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self._alive: list[Tensor] = []  # a freed storage's address may be given to another
+        self.bytes = 0
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._seen:
+            self._seen.add(storage._cdata)
+            self._alive.append(tensor)
+            self.bytes += storage.nbytes()
+        return tensor

@@ -9,7 +9,7 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
-from swapformer.training.weights import source
+from swapformer.training.weights import summarise_weights
 
 _TRIAL = re.compile(r"[0-9a-f]{4,16}")
 
@@ -24,7 +24,7 @@ def resolve(given: object, runs_dir: str) -> dict[str, Any] | None:
         return None
     text = str(given)
     path = Path(text).absolute() if text.endswith(".safetensors") else _of_trial(text, runs_dir)
-    return {"source": text, "path": str(path), "weights": source(path).weights}
+    return {"source": text, "path": str(path), "weights": summarise_weights(path).weights}
 
 
 def _of_trial(text: str, runs_dir: str) -> Path:

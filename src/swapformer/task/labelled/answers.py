@@ -1,4 +1,4 @@
-"""What the columns of a table may hold as an answer, and how it becomes numbers."""
+"""Answers in the columns of a table: classes or values, checked and turned into numbers."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ Kind = Literal["classes", "values", "none"]
 Answer = str | tuple[float, ...] | None
 
 
-def answer_of(kind: Kind, place: str, columns: Sequence[str], values: Mapping[str, Any]) -> Answer:
-    """The answer of a row: the name of its class, its values, or nothing; UsageError, with its place, if it is none."""
+def answer_of(kind: Kind, row: str, columns: Sequence[str], values: Mapping[str, Any]) -> Answer:
+    """The answer of a row: the name of its class, its values, or nothing; UsageError, which names it, if it is none."""
     if kind == "none":
         return None
     if kind == "values":
-        return tuple(_value(place, column, values[column]) for column in columns)
+        return tuple(_value(row, column, values[column]) for column in columns)
     [column] = columns
     label = values[column]
     if not isinstance(label, str | int) or label == "":
         raise UsageError(
-            f"the column {column!r} must hold a word or a whole number for a class, but at {place} it is "
+            f"the column {column!r} must hold a word or a whole number for a class, but at {row} it is "
             f"{'null' if label is None else f'{label!r:.40}'}; correct that row"
         )
     return str(label)
 
 
-def _value(place: str, column: str, value: Any) -> float:
+def _value(row: str, column: str, value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         raise UsageError(
-            f"the column {column!r} must hold a number, but at {place} it is "
+            f"the column {column!r} must hold a number, but at {row} it is "
             f"{'null' if value is None else f'{value!r:.40}'}; correct that row"
         )
     return number
 
 
-class Answers:
+class ExampleAnswers:
     """The answers of the rows of each split, in their order."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._held: dict[Split, list[Answer]] = {split: [] for split in SPLITS}
-        self._places: dict[str, tuple[Split, str]] = {}
+        self._rows: dict[str, tuple[Split, str]] = {}
 
-    def add(self, split: Split, place: str, answer: Answer) -> None:
-        """The answer of the row at `place`."""
+    def add(self, split: Split, row: str, answer: Answer) -> None:
+        """Add the answer of the row called `row`."""
         self._held[split].append(answer)
         if isinstance(answer, str) and split != "train":
-            self._places.setdefault(answer, (split, place))
+            self._rows.setdefault(answer, (split, row))
 
     @property
     def counts(self) -> list[int]:
@@ -73,10 +73,10 @@ class Answers:
         known = {answer for answer in self._held["train"] if isinstance(answer, str)}
         if self._kind != "classes":
             return []
-        if strange := sorted(self._places.keys() - known):
-            split, place = self._places[strange[0]]
+        if strange := sorted(self._rows.keys() - known):
+            split, row = self._rows[strange[0]]
             raise UsageError(
-                f"the labels of validation and test must occur in training, which has {_some(known)}, but at {place} "
+                f"the labels of validation and test must occur in training, which has {_some(known)}, but at {row} "
                 f"the {split} split has {strange[0]!r}; give more rows of it, leave it out, or take another task.split"
             )
         if len(known) < 2:

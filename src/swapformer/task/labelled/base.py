@@ -1,4 +1,4 @@
-"""What tasks on labelled examples share: rows drawn for training, gone through for evaluation, texts put in places."""
+"""Bases of tasks on labelled examples: drawing and ordering rows, and reading a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,59 +17,58 @@ from torch import Tensor
 
 from swapformer.random import stream
 from swapformer.task import cache
-from swapformer.task.base import Batch, EvaluationSet, Places, Split, whole_number
-from swapformer.task.division import shares
-from swapformer.task.labelled.examples import Columns, examples_of
-from swapformer.task.labelled.unseen import unseen
+from swapformer.task.base import Batch, EvaluationSet, Sequences, Split
+from swapformer.task.labelled.answers import Kind
+from swapformer.task.labelled.examples import Columns, examples_of, unseen_examples
+from swapformer.task.settings import boolean, split_shares, whole_number
 from swapformer.task.source import Source
-from swapformer.task.tokeniser import PAD, Tokeniser
-from swapformer.task.written import WrittenTask
+from swapformer.task.text_task import TokenisedTask
+from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
 
 Rows = NDArray[np.int64]
 
 
-class Labelled(WrittenTask):
+class LabelledTask(TokenisedTask):
     """A task on the rows of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; a row's split is decided by a hash of its text, or of the file
-    that it is from. `columns`: what is asked of a row. `special`: the special tokens that the task needs. `block`, the
-    places of a text, is set beforehand. `judged`: the examples that validation and test are judged on.
+    that it is from. Set by a class before: `columns` is what it asks of a row, `block` the length of a text.
+    `evaluated`: the examples of validation and test that are evaluated.
     Training draws rows at random, with replacement; evaluation goes once through those of its split, in a fixed
     shuffled order, and leaves out what is read in training too (`left_out` says how many).
     """
 
     predicts_next = False
     block: int
+    columns: Columns
 
     def __init__(
         self,
         *,
         source: Source,
         tokeniser: Tokeniser,
-        split: Sequence[float],
-        columns: Columns,
-        special: Sequence[str],
-        batch_size: int,
+        split: Sequence[float] = (0.8, 0.1, 0.1),
+        batch_size: int = 16,
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.examples = examples_of(source, tokeniser, special, shares(split), columns)
-        self.know(tokeniser, self.examples.learned)
-        self._fields = 1 + len(columns.texts)
-        made_by = cache.code_of(str(Path(__file__).parent), inspect.getsourcefile(type(self)))
-        facts = [made_by, type(self).__qualname__, self.block, self._fields]
-        self.judged = unseen(self.examples, self.places, facts)
+        self.examples = examples_of(source, tokeniser, self.special_tokens, split_shares(split), self.columns)
+        self.set_tokens(tokeniser, self.examples.learned)
+        self._fields = 1 + len(self.columns.texts)
+        code = cache.code_hash(str(Path(__file__).parent), inspect.getsourcefile(type(self)))
+        facts = [code, type(self).__qualname__, self.block, self._fields]
+        self.evaluated = unseen_examples(self.examples, self.read, facts)
 
     @abstractmethod
     def batch(self, rows: Rows) -> Batch:
         """The batch of the examples with these numbers [B]."""
 
     @abstractmethod
-    def places(self, rows: Rows) -> Places:
-        """What is read of the examples with these numbers [B], without what is answered."""
+    def read(self, rows: Rows) -> Sequences:
+        """The texts that are read of the examples with these numbers [B]."""
 
     @property
     def left_out(self) -> dict[Split, int]:
-        return {split: len(self.examples.rows(split)) - len(rows) for split, rows in self.judged.items()}
+        return {split: len(self.examples.rows(split)) - len(rows) for split, rows in self.evaluated.items()}
 
     def draw(self, generator: torch.Generator) -> Rows:
         """The examples of a training batch [batch_size]."""
@@ -79,7 +78,7 @@ class Labelled(WrittenTask):
 
     def order(self, split: Split) -> Tensor:
         """The examples that a split is evaluated on, in the order in which they come."""
-        rows = torch.from_numpy(self.judged[split])
+        rows = torch.from_numpy(self.evaluated[split])
         return rows[torch.randperm(len(rows), generator=stream("rows", split))]
 
     def train_batch(self, seed: int, step: int) -> Batch:
@@ -98,7 +97,7 @@ class Labelled(WrittenTask):
         return np.asarray(self.examples.offsets[at + 1] - self.examples.offsets[at])
 
     def put(self, into: NDArray[np.int64], rows: Rows, field: int, first: Rows, counts: Rows) -> None:
-        """Write the first `counts` [B] tokens of a text of each example to `into` [B,T] from place `first` [B] on."""
+        """Write the first `counts` [B] tokens of a text of each example to `into` [B,T] at positions `first` [B] …"""
         at = np.arange(into.shape[1]) - first[:, None]
         here = (at >= 0) & (at < counts[:, None])
         starts = self.examples.offsets[rows * self._fields + field]
@@ -109,12 +108,68 @@ class Labelled(WrittenTask):
         return self.tokeniser.ids[name]
 
     def filler(self, *shape: int) -> NDArray[np.int64]:
-        """Places that hold nothing yet."""
+        """An array of padding."""
         return np.full(shape, self.id_of(PAD), dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the examples, their splits, the vocabulary and what is judged: of the data, wherever they lay."""
+        """SHA-256 of the examples, their splits, the vocabulary and what is evaluated: of data, not of their path."""
         digest = hashlib.sha256(self.examples.fingerprint.encode())
-        for rows in self.judged.values():
+        for rows in self.evaluated.values():
             digest.update(len(rows).to_bytes(8) + rows.tobytes())
         return digest.hexdigest()
+
+
+class ReadingTask(LabelledTask):
+    """Base of tasks that read one or two texts and answer once.
+
+    A sequence is [CLS] text [SEP], or [CLS] text [SEP] second [SEP], filled up to `block` tokens (Devlin et al. 2018).
+
+    `second`: the column of a second text (null: none). What is longer than `block` is cut at its end: of two texts, the
+    longer one until both are equally long. `segments`: whether the second text with its [SEP] is another segment, which
+    an encoder embeds; a task with one text then has one of two segments, as models have that were trained on pairs.
+    """
+
+    special_tokens = (PAD, CLASSIFY, SEPARATE)
+    kind: Kind
+    answers: tuple[str, ...]
+    """The columns of the answers, set by a class before."""
+
+    def __init__(self, *, second: str | None = None, block: int = 64, segments: bool = False, **settings: Any) -> None:
+        self.columns = Columns(() if second is None else (second,), self.answers, self.kind)
+        self.block = self.train_length = self.longest_trained = self.max_length = whole_number("block", block, 4)
+        self.segments = 2 if boolean("segments", segments) else 0
+        self.tags = ("segment",) if self.segments else ()
+        super().__init__(**settings)
+
+    def read(self, rows: Rows) -> Sequences:
+        """The texts of the examples with these numbers [B]: [B,block]."""
+        inputs = self.filler(len(rows), self.block)
+        inputs[:, 0] = self.id_of(CLASSIFY)
+        every, counts = np.arange(len(rows)), self._fit(rows)
+        first = np.ones(len(rows), dtype=np.int64)
+        ends = []
+        for field, count in enumerate(counts):
+            self.put(inputs, rows, field, first, count)
+            inputs[every, first + count] = self.id_of(SEPARATE)
+            first = first + count + 1
+            ends.append(first)
+        position = np.arange(self.block)
+        segment = (position >= ends[0][:, None]) & (position < first[:, None])
+        return Sequences(
+            inputs=torch.from_numpy(inputs),
+            padding=torch.from_numpy(position >= first[:, None]),
+            tags={"segment": torch.from_numpy(segment.astype(np.int64))} if self.segments else {},
+        )
+
+    def _fit(self, rows: Rows) -> list[Rows]:
+        """How many tokens of each text are read: [B] for each."""
+        room = self.block - 1 - self._fields
+        lengths = [self.lengths(rows, field) for field in range(self._fields)]
+        if len(lengths) == 1:
+            return [np.minimum(lengths[0], room)]
+        first, second = lengths
+        half = room // 2
+        return [
+            np.minimum(first, np.maximum(room - half, room - second)),
+            np.minimum(second, np.maximum(half, room - first)),
+        ]

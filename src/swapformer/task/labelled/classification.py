@@ -1,8 +1,9 @@
-"""Classifying texts."""
+"""Tasks that read a text or a pair of texts: classification and regression."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,17 +13,16 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.task.base import Batch, Split, presence
-from swapformer.task.class_metrics import DIRECTIONS, class_metrics
+from swapformer.task.base import Batch, Split
 from swapformer.task.division import SPLITS
-from swapformer.task.labelled.base import Rows
-from swapformer.task.labelled.reading import Reading, one_column
-from swapformer.task.source import Source
-from swapformer.task.tokeniser import Tokeniser
+from swapformer.task.labelled.base import ReadingTask, Rows
+from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
+from swapformer.task.settings import boolean, column_name
+from swapformer.task.value_metrics import VALUE_DIRECTIONS, value_metrics
 
 
-class Classification(Reading):
-    """Which of several classes a text, or a pair of texts, belongs to.
+class Classification(ReadingTask):
+    """Classify a text, or a pair of texts.
 
     `label`: the column of the class, a word or a whole number; the classes are those of the training rows. `balanced`:
     training draws every class equally often, and evaluation has equally many examples of each, those of the larger ones
@@ -31,29 +31,16 @@ class Classification(Reading):
     UsageError: no such column, an empty split, a class of validation or test that training lacks.
     """
 
-    directions = DIRECTIONS
+    directions = CLASS_DIRECTIONS
+    kind = "classes"
 
-    def __init__(
-        self,
-        *,
-        source: Source,
-        tokeniser: Tokeniser,
-        label: str = "label",
-        second: str | None = None,
-        balanced: bool = False,
-        split: Sequence[float] = (0.8, 0.1, 0.1),
-        block: int = 64,
-        segments: bool = False,
-        batch_size: int = 16,
-    ) -> None:
-        super().__init__(
-            source=source, tokeniser=tokeniser, split=split, second=second, answers=[one_column("label", label)],
-            kind="classes", block=block, segments=segments, batch_size=batch_size,
-        )  # fmt: skip
-        self.balanced = presence("balanced", balanced)
+    def __init__(self, *, label: str = "label", balanced: bool = False, **settings: Any) -> None:
+        self.answers = (column_name("label", label),)
+        super().__init__(**settings)
+        self.balanced = boolean("balanced", balanced)
         self.classes = self.examples.classes
         self._members = {"train": self._by_class(np.array(self.examples.rows("train")))} | {
-            split: self._by_class(rows) for split, rows in self.judged.items()
+            split: self._by_class(rows) for split, rows in self.evaluated.items()
         }
         if self.balanced:
             self._require_all_classes()
@@ -96,9 +83,46 @@ class Classification(Reading):
         return torch.stack(chosen, dim=1).flatten()
 
     def batch(self, rows: Rows) -> Batch:
-        places = self.places(rows)
+        text = self.read(rows)
         targets = torch.from_numpy(np.asarray(self.examples.answers[rows]))
-        return Batch(inputs=places.inputs, padding=places.padding, tags=places.tags, targets=targets)
+        return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         return class_metrics(len(self.classes))
+
+
+class Regression(ReadingTask):
+    """Predict a value, or several, of a text or a pair of texts.
+
+    `values`: their columns. They are standardised by the mean and the standard deviation of the training rows, so the
+    errors are in units of the latter.
+    UsageError: no such column, a row without a number, an empty split, values that are all the same in training.
+    """
+
+    directions = VALUE_DIRECTIONS
+    kind = "values"
+
+    def __init__(self, *, values: Sequence[str] = ("value",), **settings: Any) -> None:
+        if isinstance(values, str) or not values:
+            raise UsageError(f"task.values must be a list of columns such as [value], but is {values!r}")
+        self.answers = tuple(column_name("values entries", name) for name in values)
+        super().__init__(**settings)
+        training = np.asarray(self.examples.answers[: self.examples.counts[0]])
+        self.mean, self.deviation = training.mean(0), training.std(0)
+        for name, low, high in zip(values, training.min(0), training.max(0), strict=True):
+            if low == high:
+                raise UsageError(f"the column {name!r} must vary, but is {low} in every training row; leave it out")
+
+    @property
+    def interface(self) -> Interface:
+        readout = Readout(len(self.mean), "values", "sequence")
+        return Interface(self.vocab_size, segments=self.segments, readouts={MAIN: readout})
+
+    def batch(self, rows: Rows) -> Batch:
+        text = self.read(rows)
+        values = (np.asarray(self.examples.answers[rows]) - self.mean) / self.deviation
+        targets = torch.from_numpy(values.astype(np.float32))
+        return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
+
+    def metrics(self, answer: str = MAIN) -> MetricCollection:
+        return value_metrics(len(self.mean))

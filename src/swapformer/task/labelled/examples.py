@@ -1,9 +1,10 @@
-"""From rows to examples: divided, learned from, tokenised, and kept as arrays."""
+"""Examples made of the rows of a table: divided, learned from, tokenised, and cached as arrays."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
-from swapformer.task import cache, code
-from swapformer.task import source as sources
-from swapformer.task import tokeniser as tokenisers
-from swapformer.task.base import Split
+from swapformer.task import cache, python_syntax
+from swapformer.task.base import Sequences, Split
+from swapformer.task.corpus import code_of_parts
 from swapformer.task.division import SPLITS, split_of
-from swapformer.task.labelled.answers import Answers, Kind, answer_of
+from swapformer.task.labelled.answers import ExampleAnswers, Kind, answer_of
 from swapformer.task.source import Source, text_of
-from swapformer.task.tokeniser import Learned, Tokeniser
+from swapformer.task.tokeniser import LearnedTokens, Tokeniser
 
 _ARRAYS = ("ids", "offsets", "answers")
 _AT_ONCE = 1 << 20
@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Columns:
-    """What is asked of a row besides its text: further `texts`, and `answers` of one kind."""
+    """The columns that are read of a row besides its text: further `texts`, and `answers` of one kind."""
 
     texts: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Examples:
     answers: NDArray[Any]
     counts: tuple[int, int, int]
     classes: tuple[str, ...]
-    learned: Learned
+    learned: LearnedTokens
     fingerprint: str
 
     def rows(self, split: Split) -> range:
@@ -76,40 +76,56 @@ def examples_of(
     UsageError: what source and tokeniser say, a column or an answer that is missing, an empty split, a class that
     training lacks.
     """
+
+    def build(folder: Path) -> dict[str, Any]:
+        rows, answers = SplitRows(source, fractions, columns), ExampleAnswers(columns.kind)
+        for split, name, _, values in rows:
+            answers.add(split, name, answer_of(columns.kind, name, columns.answers, values))
+        for split, fraction, count in zip(SPLITS, fractions, answers.counts, strict=True):
+            if fraction > 0 and count == 0:
+                raise UsageError(
+                    f"the {split} split of {source.description} must have rows, but a hash sends none of its "
+                    f"{sum(answers.counts)} there; give more rows, or another task.split"
+                )
+        classes = answers.classes()
+        may_see = SPLITS if tokeniser.learns_from == "everything" else SPLITS[:1]
+        learned = tokeniser.learn(_LearningTexts(rows, may_see), names, source.min_count)
+        ids = _tokenise(rows, tokeniser.with_learned(learned))
+        lengths = np.array([0, *(len(one) for split in SPLITS for one in ids[split])])
+        dtype = np.min_scalar_type(len(learned.tokens) - 1)
+        np.save(folder / "ids.npy", np.concatenate([one for split in SPLITS for one in ids[split]]).astype(dtype))
+        np.save(folder / "offsets.npy", np.cumsum(lengths))
+        np.save(folder / "answers.npy", answers.array(classes))
+        return {"counts": answers.counts, "classes": classes, "learned": asdict(learned)}
+
     stamp = source.stamp()
     names = tokeniser.all_special(special)
-    packages = (sources, tokenisers, code)
-    made_by = cache.code_of(
-        str(Path(__file__).parent),
-        inspect.getfile(split_of),
-        *(str(Path(package.__file__).parent) for package in packages if package.__file__),
-        *(inspect.getsourcefile(type(part)) for part in (source, tokeniser)),
+    code = cache.code_hash(
+        str(Path(__file__).parent), inspect.getfile(split_of), python_syntax.__file__, *code_of_parts(source, tokeniser)
     )
     kinds = [type(source).__qualname__, type(tokeniser).__qualname__]
-    facts = [made_by, kinds, stamp.facts, tokeniser.settings(), names, fractions, asdict(columns)]
-    make = partial(_build, source, tokeniser, names, fractions, columns)
-    found = cache.kept(facts, stamp.changed, _ARRAYS, make)
+    facts = [code, kinds, stamp.facts, tokeniser.settings(), names, fractions, asdict(columns)]
+    found = cache.cached_arrays(facts, stamp.changed, _ARRAYS, build)
     train, val, test = found.header["counts"]
-    learned = found.header["learned"]
     return Examples(
         **{name: found.arrays[name].array for name in _ARRAYS},
         counts=(train, val, test),
         classes=tuple(found.header["classes"]),
-        learned=Learned(**{**learned, "tokens": tuple(learned["tokens"]), "sizes": tuple(learned["sizes"])}),
+        learned=LearnedTokens.from_json(found.header["learned"]),
         fingerprint=found.fingerprint,
     )
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of a source with their splits, decided by a hash of what they are; any number of times."""
+class SplitRows:
+    """The rows of a source with their splits; it can be gone through any number of times."""
 
     source: Source
     fractions: Sequence[float]
     columns: Columns
 
     def __iter__(self) -> Iterator[tuple[Split, str, list[str], dict[str, Any]]]:
-        """(split, place, texts, values)."""
+        """(split, name of the row, texts, values)."""
         for document in self.source.documents(self.columns.all):
             values = dict(document.values)
             texts = [document.text(), *(text_of(document.name, name, values[name]) for name in self.columns.texts)]
@@ -117,46 +133,17 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What a tokeniser may learn from; any number of times."""
+class _LearningTexts:
+    """The texts that a tokeniser may learn from; it can be gone through any number of times."""
 
-    rows: Rows
+    rows: SplitRows
     splits: Sequence[Split]
 
     def __iter__(self) -> Iterator[str]:
         return (text for split, _, texts, _ in self.rows if split in self.splits for text in texts)
 
 
-def _build(
-    source: Source,
-    tokeniser: Tokeniser,
-    special: Sequence[str],
-    fractions: Sequence[float],
-    columns: Columns,
-    folder: Path,
-) -> dict[str, Any]:
-    rows, answers = Rows(source, fractions, columns), Answers(columns.kind)
-    for split, place, _, values in rows:
-        answers.add(split, place, answer_of(columns.kind, place, columns.answers, values))
-    for split, fraction, count in zip(SPLITS, fractions, answers.counts, strict=True):
-        if fraction > 0 and count == 0:
-            raise UsageError(
-                f"the {split} split of {source.description} must have rows, but a hash sends none of its "
-                f"{sum(answers.counts)} there; give more rows, or another task.split"
-            )
-    classes = answers.classes()
-    may_see = SPLITS if tokeniser.learns_from == "everything" else SPLITS[:1]
-    learned = tokeniser.learn(Texts(rows, may_see), special, source.min_count)
-    ids = _tokenise(rows, tokeniser.with_learned(learned))
-    lengths = np.array([0, *(len(one) for split in SPLITS for one in ids[split])])
-    dtype = np.min_scalar_type(len(learned.tokens) - 1)
-    np.save(folder / "ids.npy", np.concatenate([one for split in SPLITS for one in ids[split]]).astype(dtype))
-    np.save(folder / "offsets.npy", np.cumsum(lengths))
-    np.save(folder / "answers.npy", answers.array(classes))
-    return {"counts": answers.counts, "classes": classes, "learned": asdict(learned)}
-
-
-def _tokenise(rows: Rows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]]]:
+def _tokenise(rows: SplitRows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]]]:
     """The ids of every text of each split."""
     ids: dict[Split, list[NDArray[Any]]] = {split: [] for split in SPLITS}
     waiting: list[tuple[Split, str]] = []
@@ -175,3 +162,43 @@ def _tokenise(rows: Rows, tokeniser: Tokeniser) -> dict[Split, list[NDArray[Any]
             held = 0
     write()
     return ids
+
+
+_ROWS_AT_ONCE = 1024
+"""Examples that are read together."""
+_EVALUATED: tuple[Split, Split] = ("val", "test")
+
+Read = Callable[[NDArray[np.int64]], Sequences]
+
+
+def unseen_examples(examples: Examples, read: Read, facts: Sequence[object]) -> dict[Split, NDArray[np.int64]]:
+    """The examples of validation and test whose text is not that of a training example once it is cut.
+
+    `read`: what is read of examples with certain numbers; `facts`: JSON that identifies how. Kept between runs.
+    UsageError: none is left of a split.
+    """
+    found = cache.cached_arrays([examples.fingerprint, *facts], 0, _EVALUATED, partial(_find_unseen, examples, read))
+    left = {split: np.array(found.arrays[split].array) for split in _EVALUATED}
+    for split, rows in left.items():
+        if (count := len(examples.rows(split))) and not len(rows):
+            raise UsageError(
+                f"the {split} split must have rows that training has not, but all of its {count} are read in training "
+                "too, word for word, once they are cut; raise task.block, or give more rows"
+            )
+    return left
+
+
+def _find_unseen(examples: Examples, read: Read, folder: Path) -> Mapping[str, object]:
+    seen = set(_digests(examples, "train", read))
+    for split in _EVALUATED:
+        known = np.fromiter((text in seen for text in _digests(examples, split, read)), dtype=bool)
+        np.save(folder / f"{split}.npy", examples.rows(split).start + np.flatnonzero(~known))
+    return {}
+
+
+def _digests(examples: Examples, split: Split, read: Read) -> Iterator[bytes]:
+    """A digest of the tokens that are read of each example of a split."""
+    rows = examples.rows(split)
+    for start in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+        inputs = read(np.arange(start, min(start + _ROWS_AT_ONCE, rows.stop))).inputs
+        yield from (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in inputs.numpy())

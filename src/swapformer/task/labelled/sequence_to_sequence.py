@@ -1,30 +1,29 @@
-"""One text from another."""
+"""Sequence to sequence: write one text after reading another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface
-from swapformer.task.base import IGNORE, Batch, Places, whole_number
-from swapformer.task.labelled.base import Labelled, Rows
+from swapformer.task.base import IGNORE, Batch, Sequences
+from swapformer.task.labelled.base import LabelledTask, Rows
 from swapformer.task.labelled.examples import Columns
-from swapformer.task.labelled.reading import one_column
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.source import Source
-from swapformer.task.tokeniser import END, PAD, Tokeniser
+from swapformer.task.settings import column_name, whole_number
+from swapformer.task.tokeniser import END, PAD
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 
 
-class SequenceToSequence(Labelled):
-    """Read a text, write the one in the column `target`, token by token, each right one being read next.
+class SequenceToSequence(LabelledTask):
+    """Read a text, then write the one in the column `target`, token by token.
 
-    The source is the text and <eos>, at most `block` places; the answer begins after [PAD], as T5's does (Raffel et al.
-    2020, arXiv:1910.10683), and ends with <eos>, in `answer` places. What is longer is cut: a cut source keeps its
+    The source is the text and <eos>, at most `block` tokens; the answer begins after [PAD], as T5's does (Raffel et al.
+    2020, arXiv:1910.10683), and ends with <eos>, in `answer` tokens. What is longer is cut: a cut source keeps its
     beginning and its <eos>, a cut answer its beginning alone.
     UsageError: no such column, a target that is no text, an empty split.
     """
@@ -32,30 +31,20 @@ class SequenceToSequence(Labelled):
     directions = directions_of(_METRICS)
     predicts_next = True
 
-    def __init__(
-        self,
-        *,
-        source: Source,
-        tokeniser: Tokeniser,
-        target: str = "target",
-        split: Sequence[float] = (0.8, 0.1, 0.1),
-        block: int = 64,
-        answer: int = 32,
-        batch_size: int = 16,
-    ) -> None:
+    special_tokens = (PAD, END)
+
+    def __init__(self, *, target: str = "target", block: int = 64, answer: int = 32, **settings: Any) -> None:
+        self.columns = Columns((column_name("target", target),))
         self.block = whole_number("block", block, 2)
         self.answer = self.train_length = self.longest_trained = whole_number("answer", answer, 2)
         self.max_length = max(self.block, self.answer)
-        super().__init__(
-            source=source, tokeniser=tokeniser, split=split, columns=Columns((one_column("target", target),)),
-            special=(PAD, END), batch_size=batch_size,
-        )  # fmt: skip
+        super().__init__(**settings)
 
     @property
     def interface(self) -> Interface:
         return Interface(self.vocab_size, source=True)
 
-    def places(self, rows: Rows) -> Places:
+    def read(self, rows: Rows) -> Sequences:
         """The source of the examples with these numbers [B]: [B,block]."""
         every, none = np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64)
         source = self.filler(len(rows), self.block)
@@ -63,11 +52,11 @@ class SequenceToSequence(Labelled):
         self.put(source, rows, 0, none, read)
         source[every, read] = self.id_of(END)
         padding = np.arange(self.block) > read[:, None]
-        return Places(inputs=torch.from_numpy(source), padding=torch.from_numpy(padding))
+        return Sequences(inputs=torch.from_numpy(source), padding=torch.from_numpy(padding))
 
     def batch(self, rows: Rows) -> Batch:
         every, one = np.arange(len(rows)), np.ones(len(rows), dtype=np.int64)
-        # One place more than is kept: of an answer that is cut, the end lies there.
+        # One token more than is kept: of an answer that is cut, the end lies there.
         written = np.minimum(self.lengths(rows, 1), self.answer)
         whole = self.filler(len(rows), self.answer + 2)
         self.put(whole, rows, 1, one, written)
@@ -78,7 +67,7 @@ class SequenceToSequence(Labelled):
             inputs=torch.from_numpy(read),
             targets=torch.from_numpy(np.where(padding, IGNORE, whole[:, 1 : self.answer + 1])),
             padding=torch.from_numpy(padding),
-            source=self.places(rows),
+            source=self.read(rows),
         )
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:

@@ -1,18 +1,125 @@
-"""What a source is: documents in a fixed order, read piece by piece, and a stamp that changes when they may have."""
+"""The base of sources: documents in a fixed order, read piece by piece, and a stamp that changes when they may have."""
 
 from __future__ import annotations
 
+import codecs
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swapformer.errors import UsageError
-from swapformer.task.source.document import Document
+
+PIECE = 1 << 18
+"""Bytes or characters of a document that are held at a time."""
+
+
+class Document(ABC):
+    """Base of documents: a text, the `name` that messages call it, and its `values` by column."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """What decides the document's split; the same on every machine."""
+
+    @abstractmethod
+    def pieces(self, strict: bool = True) -> Iterator[str]:
+        """The text in order, PIECE by piece, anew at each call.
+
+        Bytes that are no UTF-8 are refused where `strict`, otherwise they stand as lone surrogates (PEP 383).
+        """
+
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self.pieces())
+
+
+class TextRow(Document):
+    """A document whose text is in memory, such as a row of a table; `key` decides its split, or else its text."""
+
+    def __init__(self, name: str, text: str, values: Mapping[str, Any], key: str | None = None) -> None:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{name} must be Unicode text, but its character {error.start} is {error.object[error.start]!r}, half "
+                "of a surrogate pair; correct that row"
+            ) from None
+        self.name, self.values = name, values
+        self._text, self._key = text, key
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(self._text.encode()).hexdigest() if self._key is None else self._key
+
+    def pieces(self, strict: bool = True) -> Iterator[str]:
+        return (self._text[start : start + PIECE] for start in range(0, len(self._text), PIECE))
+
+
+class TextFile(Document):
+    """A document that is a file. Its split is decided by its content, or by `key` where that is given."""
+
+    values: Mapping[str, Any] = {}
+
+    def __init__(self, path: Path, key: str | None = None) -> None:
+        self.path, self._key = path, key
+        self.name = repr(str(path))
+
+    @property
+    def key(self) -> str:
+        if self._key is None:
+            digest = hashlib.sha256()
+            for piece in self._read():
+                digest.update(piece)
+            self._key = digest.hexdigest()
+        return self._key
+
+    def pieces(self, strict: bool = True) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else "surrogateescape")
+        read = 0
+        try:
+            for piece in self._read():
+                read += len(piece)
+                yield decoder.decode(piece)
+            yield decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"a text must be UTF-8, but byte {read - len(error.object) + error.start} of {self.name} is "
+                f"{error.object[error.start]:#04x} ({error.reason}); convert it, or read it with task/tokeniser=bytes"
+            ) from None
+
+    def _read(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                while piece := file.read(PIECE):
+                    yield piece
+        except OSError as error:
+            raise UsageError(f"a text must be readable, but {self.name} is not: {error.strerror}") from None
+
+
+class JoinedDocument(Document):
+    """A document that consists of several, one after another."""
+
+    values: Mapping[str, Any] = {}
+
+    def __init__(self, name: str, documents: Sequence[Document]) -> None:
+        self.name, self._documents = name, documents
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256("".join(document.key for document in self._documents).encode()).hexdigest()
+
+    def pieces(self, strict: bool = True) -> Iterator[str]:
+        for document in self._documents:
+            yield from document.pieces(strict)
 
 
 class Stamp(NamedTuple):
-    """What identifies a source's content without reading it.
+    """Identifies a source's content without reading it.
 
     `facts`: JSON, the same as long as nothing has changed. `changed`: nanoseconds since 1970 of the latest change.
     """
@@ -22,7 +129,7 @@ class Stamp(NamedTuple):
 
 
 class Source(ABC):
-    """Documents in a fixed order. A task has one, chosen by `task/source`.
+    """Base of sources: documents in a fixed order. A task has one, chosen by `task/source`.
 
     `description`: what messages call it. `min_count`: how often a character must occur to be a symbol of its own, where
     the tokeniser does not say.
@@ -44,7 +151,7 @@ class Source(ABC):
 
 
 def stamp_of_files(files: Iterable[Path]) -> Stamp:
-    """The places, sizes and times of files."""
+    """The paths, sizes and times of files."""
     stats = [(str(path.absolute()), path.stat()) for path in files]
     facts = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
     return Stamp(facts, max((max(stat.st_mtime_ns, stat.st_ctime_ns) for _, stat in stats), default=0))
@@ -58,9 +165,9 @@ def no_columns(document: str, columns: Sequence[str]) -> UsageError:
     )
 
 
-def missing_column(place: str, column: str, known: Iterable[object]) -> UsageError:
+def missing_column(location: str, column: str, known: Iterable[object]) -> UsageError:
     """The error for a column that a table does not have."""
     return UsageError(
-        f"{place} must have the column {column!r}, but its columns are {', '.join(map(str, known)) or 'none'}; "
+        f"{location} must have the column {column!r}, but its columns are {', '.join(map(str, known)) or 'none'}; "
         "name one of them"
     )

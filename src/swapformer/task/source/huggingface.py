@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swapformer.errors import UsageError
-from swapformer.task.source.base import Source, Stamp, missing_column, stamp_of_files
-from swapformer.task.source.document import Document, Row
+from swapformer.task.source.base import Document, Source, Stamp, TextRow, missing_column, stamp_of_files
 from swapformer.task.source.files import text_of
 
 _PATIENCE = 1.0
@@ -50,8 +49,10 @@ class HuggingFace(Source):
             for values in zip(*(batch[name] for name in wanted), strict=True):
                 number += 1
                 row = dict(zip(wanted, values, strict=True))
-                place = f"row {number} of {self.name!r}"
-                yield Row(place, text_of(place, self.column, row[self.column]), {name: row[name] for name in columns})
+                location = f"row {number} of {self.name!r}"
+                yield TextRow(
+                    location, text_of(location, self.column, row[self.column]), {name: row[name] for name in columns}
+                )
 
     def stamp(self) -> Stamp:
         folder = Path(self.name)
@@ -108,13 +109,13 @@ def _reachable() -> bool:
         return False
     hub = urlsplit(constants.ENDPOINT)
     proxy = None if urllib.request.proxy_bypass(hub.hostname or "") else urllib.request.getproxies().get(hub.scheme)
-    place = hub if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    port = place.port or (443 if place.scheme == "https" else 80)
+    address = hub if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    port = address.port or (443 if address.scheme == "https" else 80)
     answered = threading.Event()
 
     def knock() -> None:
         try:
-            socket.create_connection((place.hostname, port), timeout=_PATIENCE).close()
+            socket.create_connection((address.hostname, port), timeout=_PATIENCE).close()
         except OSError:
             return
         answered.set()

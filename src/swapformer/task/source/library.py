@@ -1,15 +1,26 @@
-"""Real text that every machine has."""
+"""Sources that every machine has: the Python standard library, whole, in snippets, or its docstrings."""
 
 from __future__ import annotations
 
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
-from swapformer.task.source.base import Source, Stamp, no_columns, stamp_of_files
-from swapformer.task.source.document import Document, TextFile
+from swapformer.task.python_syntax import ParsedSource, documented_functions
+from swapformer.task.settings import whole_number
+from swapformer.task.source.base import (
+    Document,
+    Source,
+    Stamp,
+    TextFile,
+    TextRow,
+    missing_column,
+    no_columns,
+    stamp_of_files,
+)
 
 _NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"}
 
@@ -66,3 +77,74 @@ def _packages(given: object, known: set[str]) -> set[str]:
                 f"{name!r} is none{suggest(str(name), known - {''})}"
             )
     return {str(name) for name in names}
+
+
+_SNIPPET_COLUMNS = ("package",)
+
+
+class Snippets(Source):
+    """Pieces of `lines` lines of the standard library's source; the column `package` says which package each is from.
+
+    Pieces do not overlap, and those of white space are left out. All of a file are in one split, decided by the file's
+    name as Library does: what one task on the library is judged on, no other one with the same task.split trains on.
+    `packages`: those that are told apart.
+    UsageError: a package that this Python's library does not have.
+    """
+
+    description = "the snippets of the Python standard library"
+    min_count = Library.min_count
+
+    def __init__(self, *, packages: Sequence[str], lines: int) -> None:
+        self.lines = whole_number("source.lines", lines, 1)
+        self.files = Library(packages=packages).files
+
+    def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
+        for column in columns:
+            if column not in _SNIPPET_COLUMNS:
+                raise missing_column(self.description, column, _SNIPPET_COLUMNS)
+        for name, path in self.files:
+            lines = TextFile(path, key=name).text().splitlines(keepends=True)
+            for start in range(0, len(lines), self.lines):
+                text = "".join(lines[start : start + self.lines])
+                if text.strip():
+                    yield TextRow(f"{name}, line {start + 1}", text, {"package": package_of(name)}, key=name)
+
+    def stamp(self) -> Stamp:
+        facts, changed = stamp_of_files(path for _, path in self.files)
+        return Stamp([facts, self.lines], changed)
+
+
+_FUNCTION_COLUMNS = ("name",)
+
+
+class Functions(Source):
+    """The docstrings of the standard library's functions; the column `name` says what each function is called.
+
+    All of a file are in one split, decided by the file's name as Library does. Of equal docstrings the first alone is
+    kept, wherever the others are, so that no split has one of another's; names such as __init__ are left out.
+    `packages`: the folders whose files are read (null: all, and what lies in none).
+    """
+
+    description = "the documented functions of the Python standard library"
+    min_count = Library.min_count
+
+    def __init__(self, *, packages: Sequence[str] | None = None) -> None:
+        self.files = Library(packages=packages).files
+
+    def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
+        for column in columns:
+            if column not in _FUNCTION_COLUMNS:
+                raise missing_column(self.description, column, _FUNCTION_COLUMNS)
+        return iter(self._rows)
+
+    @cached_property
+    def _rows(self) -> list[TextRow]:
+        found: dict[str, TextRow] = {}
+        for name, path in self.files:
+            file = TextFile(path, key=name)
+            for line, function, docstring in documented_functions(ParsedSource(file.text(), file.name)):
+                found.setdefault(docstring, TextRow(f"{name}, line {line}", docstring, {"name": function}, key=name))
+        return list(found.values())
+
+    def stamp(self) -> Stamp:
+        return stamp_of_files(path for _, path in self.files)

@@ -1,10 +1,9 @@
-"""How a text is written as numbers."""
+"""Tokenisers: how a text is written as numbers."""
 
-from swapformer.task.tokeniser.base import CLASSIFY, END, MASK, PAD, SEPARATE, VOCABULARY_FILE, Learned, Tokeniser
-from swapformer.task.tokeniser.bpe import BPE
+from swapformer.task.tokeniser.base import CLASSIFY, END, MASK, PAD, SEPARATE, VOCABULARY_FILE, LearnedTokens, Tokeniser
 from swapformer.task.tokeniser.plain import Bytes, Characters
+from swapformer.task.tokeniser.subword import BPE, WordPiece
 from swapformer.task.tokeniser.trained import Trained
-from swapformer.task.tokeniser.wordpiece import WordPiece
 
 __all__ = [
     "BPE",
@@ -16,7 +15,7 @@ __all__ = [
     "VOCABULARY_FILE",
     "Bytes",
     "Characters",
-    "Learned",
+    "LearnedTokens",
     "Tokeniser",
     "Trained",
     "WordPiece",

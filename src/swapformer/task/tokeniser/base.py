@@ -1,4 +1,4 @@
-"""What a tokeniser is: settings, and what is learned with them from a text, once, as plain data."""
+"""The base of tokenisers: their settings, and what they learn from a text, once, as plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex
@@ -22,14 +22,14 @@ PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>
 """The special tokens that tasks ask for, in the order in which they are numbered."""
 
 VOCABULARY_FILE = "tokeniser.json"
-"""What the file is called in a trial's folder that holds what its tokeniser has learned."""
+"""Name of the file in a trial's folder that holds what its tokeniser has learned."""
 
 _ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What a tokeniser has learned.
+class LearnedTokens:
+    """The tokens that a tokeniser has learned, and how to write with them.
 
     `tokens`: how each id is written: the special ones, then its own. `sizes`: UTF-8 bytes of text that each stands for.
     `special`: how many are special: ids 0 … special − 1, which no text is ever written with. `unknown`: the id of what
@@ -42,8 +42,13 @@ class Learned:
     unknown: int | None = None
     model: str = ""
 
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """What `asdict` made of it, read again."""
+        return cls(**{**plain, "tokens": tuple(plain["tokens"]), "sizes": tuple(plain["sizes"])})
 
-class Written(NamedTuple):
+
+class TokenSpans(NamedTuple):
     """A text's ids [n], and the characters that each stands for: from `starts` [n] to `ends` [n]."""
 
     ids: Ids
@@ -52,7 +57,9 @@ class Written(NamedTuple):
 
 
 class Tokeniser(ABC):
-    """From a text to ids and back, once it has learned: `tokeniser.with_learned(tokeniser.learn(texts, …))`.
+    """Base of tokenisers, which turn text into ids and back once they have learned.
+
+    A tokeniser that can write is `tokeniser.with_learned(tokeniser.learn(texts, …))`.
 
     `special`: special tokens besides those that the task asks for, so that another task's tokens are the same.
     Facts: `learns_from`: which texts it may see; an alphabet is everything's, anything else the training's alone.
@@ -70,14 +77,14 @@ class Tokeniser(ABC):
                 f"task.tokeniser.special must be a list of different words such as ['{MASK}'], but is {special!r}"
             )
         self.special = tuple(names)
-        self._learned: Learned | None = None
+        self._learned: LearnedTokens | None = None
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What its ids depend on besides the text, as JSON: settings, and the versions of libraries."""
+        """The settings and versions of libraries that its ids depend on besides the text, as JSON."""
 
     @abstractmethod
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         """Learn from texts, in chunks that can be gone through more than once, with `special` tokens first.
 
         `min_count`: how often a character must occur to be a symbol of its own, where the settings do not say.
@@ -89,14 +96,14 @@ class Tokeniser(ABC):
         """The ids of each text."""
 
     @abstractmethod
-    def write_with_places(self, text: str) -> Written:
+    def write_with_spans(self, text: str) -> TokenSpans:
         """The ids of a text, and which of its characters each of them stands for."""
 
     @abstractmethod
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         """The text that ids stand for; special ones as they are written."""
 
-    def with_learned(self, learned: Learned) -> Self:
+    def with_learned(self, learned: LearnedTokens) -> Self:
         """The same tokeniser, with what was learned."""
         assert self._learned is None, "a tokeniser learns once"
         known = copy.copy(self)
@@ -104,25 +111,23 @@ class Tokeniser(ABC):
         return known
 
     @classmethod
-    def known_as(cls) -> str:
-        """The name by which it is written: its room's, for a file of it may move. What was written is read again."""
-        room = (
-            cls.__module__ if __package__ is None or not cls.__module__.startswith(f"{__package__}.") else __package__
-        )
-        return f"{room}.{cls.__qualname__}"
+    def qualified_name(cls) -> str:
+        """The name that files give it, by this package rather than a module: files stay readable when code moves."""
+        ours = __package__ is not None and cls.__module__.startswith(f"{__package__}.")
+        return f"{__package__ if ours else cls.__module__}.{cls.__qualname__}"
 
     def to_json(self) -> str:
         """Class, settings and what was learned, from which task/tokeniser=trained makes the same tokeniser."""
         names = inspect.signature(type(self)).parameters
         held = {
-            "tokeniser": self.known_as(),
+            "tokeniser": self.qualified_name(),
             "settings": {name: getattr(self, name) for name in names},
             "learned": asdict(self.learned),
         }
         return json.dumps(held) + "\n"
 
     @property
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedTokens:
         """What it has learned."""
         assert self._learned is not None, "a tokeniser writes nothing before it has learned"
         return self._learned

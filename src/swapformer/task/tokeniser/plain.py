@@ -1,4 +1,4 @@
-"""Tokens that need no training: characters and bytes."""
+"""Tokenisers that need no training: characters and bytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
-from swapformer.task.base import whole_number
-from swapformer.task.tokeniser.base import Ids, Learned, Tokeniser, Written
+from swapformer.task.settings import whole_number
+from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 
 UNKNOWN = "<unk>"
 _CODE_POINTS = 0x110000
@@ -35,7 +35,7 @@ class Characters(Tokeniser):
     def settings(self) -> dict[str, Any]:
         return {"min_count": self.min_count}
 
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         least = self.min_count or min_count
         counts = character_counts(texts)
         known = np.flatnonzero(counts >= least)
@@ -45,7 +45,7 @@ class Characters(Tokeniser):
             )
         unknown = int(counts[known].sum()) < int(counts.sum())
         characters = [chr(code) for code in known]
-        return Learned(
+        return LearnedTokens(
             tokens=(*special, *characters, *([UNKNOWN] if unknown else [])),
             sizes=(*[0] * len(special), *(len(one.encode()) for one in characters), *([1] if unknown else [])),
             special=len(special),
@@ -73,9 +73,9 @@ class Characters(Tokeniser):
             raise UsageError(f"every character must be one that the task knows, but {missing!r} is not; leave it out")
         return ids
 
-    def write_with_places(self, text: str) -> Written:
+    def write_with_spans(self, text: str) -> TokenSpans:
         starts = np.arange(len(text))
-        return Written(self._write(text), starts, starts + 1)
+        return TokenSpans(self._write(text), starts, starts + 1)
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         return "".join(self.learned.tokens[index] for index in ids)
@@ -89,8 +89,8 @@ class Bytes(Tokeniser):
     def settings(self) -> dict[str, Any]:
         return {}
 
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
-        return Learned(
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
+        return LearnedTokens(
             tokens=(*special, *map(chr, range(256))),
             sizes=(*[0] * len(special), *[1] * 256),
             special=len(special),
@@ -103,10 +103,10 @@ class Bytes(Tokeniser):
         values = np.frombuffer(text.encode(errors="surrogateescape"), dtype=np.uint8)
         return values + np.uint16(self.learned.special) if self.learned.special else values
 
-    def write_with_places(self, text: str) -> Written:
+    def write_with_spans(self, text: str) -> TokenSpans:
         sizes = np.array([len(one.encode(errors="surrogateescape")) for one in text], dtype=np.int64)
         starts = np.repeat(np.arange(len(text)), sizes)
-        return Written(self._write(text), starts, starts + 1)
+        return TokenSpans(self._write(text), starts, starts + 1)
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         """The text; bytes that are no UTF-8 show as U+FFFD."""

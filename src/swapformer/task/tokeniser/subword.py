@@ -1,4 +1,4 @@
-"""Pieces of words, learned from the training text by the `tokenizers` library."""
+"""Tokenisers of pieces of words, learned from the training text by the `tokenizers` library: BPE and WordPiece."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from swapformer.errors import UsageError
-from swapformer.task.base import whole_number
-from swapformer.task.tokeniser.base import Ids, Tokeniser, Written
+from swapformer.task.settings import boolean, whole_number
+from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
+from swapformer.task.tokeniser.plain import character_counts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
 
 class Subword(Tokeniser):
-    """What BPE and WordPiece share. The library knows no special tokens: no text is ever taken for one.
+    """Base of BPE and WordPiece. The library knows no special tokens: no text is ever taken for one.
 
     `vocab_size`: tokens in all, special ones included.
     """
@@ -65,10 +66,10 @@ class Subword(Tokeniser):
         found = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(one.ids, dtype=np.int64) + special for one in found]
 
-    def write_with_places(self, text: str) -> Written:
+    def write_with_spans(self, text: str) -> TokenSpans:
         found = self._library.encode(text, add_special_tokens=False)
-        places = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-        return Written(np.array(found.ids, dtype=np.int64) + self.learned.special, places[:, 0], places[:, 1])
+        spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+        return TokenSpans(np.array(found.ids, dtype=np.int64) + self.learned.special, spans[:, 0], spans[:, 1])
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         special = self.learned.special
@@ -81,3 +82,115 @@ class Subword(Tokeniser):
             parts += [self._library.decode(own), self.learned.tokens[number]]
             own = []
         return "".join([*parts, self._library.decode(own)])
+
+
+class BPE(Subword):
+    """Byte-pair encoding on bytes (Sennrich et al. 2016, arXiv:1508.07909; bytes: Radford et al. 2019, GPT-2).
+
+    The commonest pair of neighbouring tokens within a word becomes a token, again and again. Every text can be written.
+    UsageError: `vocab_size` below 256 and the special tokens, or above what the training text gives.
+    """
+
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
+        self.require(256 + len(special), f"256 bytes and {len(special)} special tokens")
+        library, pieces = self.trained(texts, special, min_count)
+        byte_of = _bytes_of_symbols()
+        written = [bytes(byte_of[symbol] for symbol in piece) for piece in pieces]
+        return LearnedTokens(
+            tokens=(*special, *(piece.decode(errors="backslashreplace") for piece in written)),
+            sizes=(*[0] * len(special), *map(len, written)),
+            special=len(special),
+            model=library.to_str(),
+        )
+
+    def train(self, texts: Iterable[str], size: int, min_count: int) -> Library:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        library = Tokenizer(models.BPE())
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size, initial_alphabet=sorted(_bytes_of_symbols()), special_tokens=[], show_progress=False
+        )
+        library.train_from_iterator(iter(texts), trainer)
+        return library
+
+
+def _bytes_of_symbols() -> dict[str, int]:
+    """The byte that each symbol of byte-level BPE stands for: itself where it can be printed, others from U+0100 on."""
+    printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_UNKNOWN = "[UNK]"
+
+
+class WordPiece(Subword):
+    """BERT's pieces (Devlin et al. 2018, arXiv:1810.04805): words and punctuation marks, longest pieces first.
+
+    Words are what stands between white space and punctuation; a piece within a word is written `##so`. White space is
+    lost, so no loss per byte is measured. `lowercase`: case and accents are lost too. `min_count`: a word with a
+    character that occurs less often becomes one [UNK] (null: 1 for texts of your own, 100 for the library).
+    UsageError: `vocab_size` below what single characters need, or above what the training text gives.
+    """
+
+    lossless = False
+
+    def __init__(
+        self, *, vocab_size: int, lowercase: bool, min_count: int | None = None, special: Sequence[str] = ()
+    ) -> None:
+        super().__init__(vocab_size=vocab_size, special=special)
+        self.lowercase = boolean("tokeniser.lowercase", lowercase)
+        self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"lowercase": self.lowercase, "min_count": self.min_count}
+
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
+        library, pieces = self.trained(texts, special, min_count)
+        sizes = [1 if piece == _UNKNOWN else len(piece.removeprefix("##").encode()) for piece in pieces]
+        return LearnedTokens(
+            tokens=(*special, *pieces),
+            sizes=(*[0] * len(special), *sizes),
+            special=len(special),
+            unknown=len(special),
+            model=library.to_str(),
+        )
+
+    def train(self, texts: Iterable[str], size: int, min_count: int) -> Library:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+        library = Tokenizer(models.WordPiece(unk_token=_UNKNOWN))
+        library.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        alphabet = self._alphabet(library, texts, self.min_count or min_count)
+        # All single characters are given beforehand, and in order: the trainer would number those it finds by chance.
+        first = [_UNKNOWN, *alphabet, *(f"##{one}" for one in alphabet if _within_words(library, one))]
+        self.require(self.vocab_size - size + len(first), "its special tokens and single characters")
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=first, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
+            show_progress=False,
+        )  # fmt: skip
+        library.train_from_iterator(iter(texts), trainer)
+        trained = Tokenizer(models.WordPiece(library.get_vocab(), unk_token=_UNKNOWN))
+        trained.normalizer, trained.pre_tokenizer = library.normalizer, library.pre_tokenizer
+        trained.decoder = decoders.WordPiece(cleanup=False)
+        return trained
+
+    def _alphabet(self, library: Library, texts: Iterable[str], least: int) -> list[str]:
+        """The characters of words that occur at least `least` times, in the order of code points."""
+        counts: dict[str, int] = {}
+        normaliser = library.normalizer
+        assert normaliser is not None, "it has just been set"
+        raw = character_counts(texts)
+        for code in np.flatnonzero(raw):
+            for character in normaliser.normalize_str(chr(code)):
+                counts[character] = counts.get(character, 0) + int(raw[code])
+        return sorted(one for one, count in counts.items() if count >= least and not one.isspace())
+
+
+def _within_words(library: Library, character: str) -> bool:
+    """Whether a word can go on with a character: punctuation, for one, is a word of its own."""
+    assert library.normalizer is not None and library.pre_tokenizer is not None, "they have just been set"
+    return len(library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(f"a{character}"))) == 1

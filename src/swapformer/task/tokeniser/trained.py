@@ -11,7 +11,7 @@ from typing import Any, Self, SupportsIndex
 
 from swapformer.errors import UsageError
 from swapformer.targets import find
-from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, Learned, Tokeniser, Written
+from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, LearnedTokens, Tokeniser, TokenSpans
 
 
 class Trained(Tokeniser):
@@ -27,7 +27,7 @@ class Trained(Tokeniser):
         super().__init__()
         self.path = str(path)
         held = _read(_file(Path(self.path).expanduser()), self.path)
-        self._known = Learned(**{name: _plain(value) for name, value in held["learned"].items()})
+        self._known = LearnedTokens.from_json(held["learned"])
         self._tokeniser = _class(held["tokeniser"], self.path)(**held["settings"])
         self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
         self.any_bytes = self._tokeniser.any_bytes
@@ -45,10 +45,10 @@ class Trained(Tokeniser):
             )
         return known
 
-    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> Learned:
+    def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         return self._known
 
-    def with_learned(self, learned: Learned) -> Self:
+    def with_learned(self, learned: LearnedTokens) -> Self:
         known = super().with_learned(learned)
         known._tokeniser = self._tokeniser.with_learned(learned)
         return known
@@ -59,8 +59,8 @@ class Trained(Tokeniser):
     def write(self, texts: Sequence[str]) -> list[Ids]:
         return self._tokeniser.write(texts)
 
-    def write_with_places(self, text: str) -> Written:
-        return self._tokeniser.write_with_places(text)
+    def write_with_spans(self, text: str) -> TokenSpans:
+        return self._tokeniser.write_with_spans(text)
 
     def read(self, ids: Iterable[SupportsIndex]) -> str:
         return self._tokeniser.read(ids)
@@ -91,7 +91,3 @@ def _class(name: object, path: str) -> type[Tokeniser]:
     if not (isinstance(found, type) and issubclass(found, Tokeniser)):
         raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
     return found
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""`swapformer cost`: what a configuration costs, counted, and what the arms of a study cost, measured."""
+"""`swapformer cost`: counts the costs of a configuration, and measures those of a study's arms."""

@@ -1,4 +1,4 @@
-"""`swapformer cost`: what a composed configuration costs before any training, or what the arms of a study cost."""
+"""`swapformer cost`: counts what a configuration costs before training, or what the arms of a study cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swapformer.errors import UsageError
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import DTYPES, measure
 from swapformer.study.config.hydra_errors import explained
-from swapformer.tools.lookup import apart
+from swapformer.tools.command_line import add_common, names_and_overrides
 
 OF_STUDY = ("measure", "again", "rounds", "warm_up", "steps", "force")
 OF_CONFIGURATION = ("lengths", "batch", "dtype")
@@ -21,8 +21,8 @@ OF_CONFIGURATION = ("lengths", "batch", "dtype")
 
 def main(arguments: Sequence[str]) -> int:
     """Print parameters by role and, for each length, operations and bytes; returns the exit status."""
-    options = _parser().parse_intermixed_args(arguments)
-    names, overrides = apart(options.overrides)
+    options = parser().parse_intermixed_args(arguments)
+    names, overrides = names_and_overrides(options.overrides)
     if len(names) == 1 and all(override.startswith("runs_dir=") for override in overrides):
         from swapformer.tools.cost.study_cost import run
 
@@ -46,30 +46,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _given(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """The first of these options that was given, as it is typed; empty if none was."""
+    """The first of these options that was given, as typed; empty if none was."""
     given = (name for name in names if getattr(options, name) is not None and getattr(options, name) is not False)
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
         prog="swapformer cost",
         description="What a configuration costs, before training. With the name of a study that was run here: what its "
         "arms cost, counted, and with --measure timed one at a time, with the machine to itself, for its report.",
     )
-    parser.add_argument("overrides", nargs="*", metavar="STUDY | OVERRIDE", help="as for swapformer train, or a study")
-    parser.add_argument("--measure", action="store_true", help="of a study: measure what was not on this hardware")
-    parser.add_argument("--again", action="store_true", help="with --measure: measure all anew")
-    parser.add_argument("--rounds", type=at_least(1), help="with --measure: processes of each arm (default 5)")
-    parser.add_argument("--warm-up", type=at_least(1), help="with --measure: steps that do not count (default 10)")
-    parser.add_argument("--steps", type=at_least(1), help="with --measure: steps that count (default 40)")
-    parser.add_argument("--force", action="store_true", help="with --measure: on a loaded machine too; it is recorded")
-    parser.add_argument("--lengths", help="places of a sequence, such as 128,1024; default: the task's")
-    parser.add_argument("--batch", type=at_least(1), help="sequences (default 1)")
-    parser.add_argument("--dtype", choices=DTYPES, help="of activations and cache (default float32)")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
+    made.add_argument("overrides", nargs="*", metavar="STUDY | OVERRIDE", help="as for swapformer train, or a study")
+    made.add_argument("--measure", action="store_true", help="of a study: measure what was not on this hardware")
+    made.add_argument("--again", action="store_true", help="with --measure: measure all anew")
+    made.add_argument("--rounds", type=at_least(1), help="with --measure: processes of each arm (default 5)")
+    made.add_argument("--warm-up", type=at_least(1), help="with --measure: steps that do not count (default 10)")
+    made.add_argument("--steps", type=at_least(1), help="with --measure: steps that count (default 40)")
+    made.add_argument("--force", action="store_true", help="with --measure: on a loaded machine too; it is recorded")
+    made.add_argument("--lengths", help="tokens of a sequence, such as 128,1024; default: the task's")
+    made.add_argument("--batch", type=at_least(1), help="sequences (default 1)")
+    made.add_argument("--dtype", choices=DTYPES, help="of activations and cache (default float32)")
+    return add_common(made)
 
 
 def _lengths(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""The cost pass: every arm of a study, in turn, one process at a time, with the machine to itself."""
+"""The cost pass: times the arms of a study in turn, each in a process that has the machine to itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer import __version__
+from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.costs import Measurement, is_measured
 from swapformer.study.config.identity import identity
@@ -22,25 +23,25 @@ from swapformer.study.launch.slots import pinned_threads
 from swapformer.training.assemble import Config
 
 _ABOUT_COST = ("model", "task", "data", "optim", "trainer", "log_every", "foreign_parts")
-"""What of a trial's identity determines what a step of it costs; not seeds, schedules, or how long it trains."""
+"""The keys of a trial's identity that determine what a step costs; no seeds, schedules or lengths of training."""
 
 
 def cost_key(config: Config) -> str:
-    """16 hexadecimal digits of what determines the cost of a step, whatever it runs on; swapformer's version too."""
+    """16 hexadecimal digits of all that determines the cost of a step but the hardware; swapformer's version too."""
     found = {key: value for key, value in identity(config).items() if key in _ABOUT_COST}
     text = json.dumps([__version__, found], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass
-class Pass:
-    """What is to be measured how, and what came of it, by key.
+class CostPass:
+    """Measures configurations in several rounds, and holds the rounds of each by its cost key.
 
     Attributes:
-        configs: the arms by cost key; arms that cost the same by definition are measured once.
-        forced: whether it is measured although the machine is loaded, which is written down.
-        said: called with a line for each round.
-        wrong: why arms could not be measured.
+        configs: the configurations by cost key; arms of the same key cost the same and are measured once.
+        forced: whether the machine is loaded, which is stored with the costs.
+        say: called with a line for each round.
+        wrong: by key, why a configuration could not be measured.
     """
 
     configs: Mapping[str, Config]
@@ -48,20 +49,20 @@ class Pass:
     warm_up: int
     steps: int
     forced: bool
-    said: Callable[[str], None]
+    say: Callable[[str], None]
     found: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def run(self) -> None:
-        """All rounds; each begins with another arm, so that none is always the first."""
+        """Measure all rounds; each begins with another arm, so that none is always the first."""
         keys = list(self.configs)
         for turn in range(self.rounds):
             shift = turn % max(len(keys), 1)
             for key in [*keys[shift:], *keys[:shift]]:
                 if key not in self.wrong:
                     self._measure(key)
-            self.said(f"round {turn + 1} of {self.rounds}: {len(keys) - len(self.wrong)} measured")
+            self.say(f"round {turn + 1} of {self.rounds}: {len(keys) - len(self.wrong)} measured")
 
     def _measure(self, key: str) -> None:
         asked = {"config": self.configs[key], "warm_up": self.warm_up, "steps": self.steps}
@@ -77,8 +78,8 @@ class Pass:
             return
         self.found.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
 
-    def keep(self, runs_dir: Path, provenance: Provenance) -> None:
-        """Store what was found, for each key and this hardware."""
+    def store(self, runs_dir: Path, provenance: Provenance) -> None:
+        """Store the rounds of each key for this hardware, in place of older ones."""
         began = records.now()
         for key, rounds in self.found.items():
             Measurement(
@@ -88,9 +89,27 @@ class Pass:
 
 
 def unmeasured(configs: Mapping[str, Config], runs_dir: Path) -> dict[str, Config]:
-    """Those that were not measured on this hardware yet, or whose file cannot be read."""
+    """The configurations whose costs on this hardware were not measured yet, or cannot be read."""
     return {
         key: config
         for key, config in configs.items()
         if not is_measured(runs_dir, key, hardware(config["trainer"]["accelerator"])["key"])
     }
+
+
+def require_quiet_machine(force: bool) -> None:
+    """Refuse to measure beside other work.
+
+    Raises:
+        UsageError: if the load of the last minute exceeds half a core for each core.
+    """
+    if loaded() and not force:
+        raise UsageError(
+            f"a benchmark needs a quiet machine, but the load of the last minute is {os.getloadavg()[0]:.1f} on "
+            f"{os.cpu_count()} cores; wait, or measure all the same with --force."
+        )
+
+
+def loaded() -> bool:
+    """Whether the load of the last minute exceeds half a core for each core."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2

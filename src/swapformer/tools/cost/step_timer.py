@@ -1,11 +1,12 @@
-"""Times steps of one trial: `python -m swapformer.tools.cost.step_timer`, with its configuration on standard input.
+"""Times the steps of one trial: `python -m swapformer.tools.cost.step_timer`, its configuration on standard input.
 
-A process of its own, since the peak memory of a process never falls, and what ran before would be in it.
+The trial has a process of its own, since the peak memory of a process never falls.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -17,15 +18,23 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from swapformer.tools.cost.peak_memory import peak
 from swapformer.training import fit as training
 from swapformer.training.assemble import Config
 
 _NEVER = 10**9
 
 
-class Steps(Callback):
-    """The moment at which each optimiser step had ended, its batch, history and callbacks included."""
+def peak_memory() -> float:
+    """The largest resident memory of this process so far, in megabytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux's getrusage starts from the parent's peak
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+
+
+class StepTimer(Callback):
+    """Notes when each optimiser step ended, its batch, history and callbacks included."""
 
     def __init__(self, cuda: bool) -> None:
         self.ends: list[float] = []
@@ -39,12 +48,12 @@ class Steps(Callback):
 
 
 def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
-    """Seconds of a training step of the trial, the median over `steps` behind `warm_up`, and the memory that it took.
+    """Median seconds of a training step over `steps` after `warm_up`, and peak memory.
 
-    Evaluations, checkpoints and what it started from are left out.
+    Evaluations, checkpoints and starting weights are left out.
 
     Raises:
-        RuntimeError: if it did not come to its end.
+        RuntimeError: if training did not finish.
     """
     cuda = config["trainer"]["accelerator"] == "gpu"
     quiet = {
@@ -54,7 +63,7 @@ def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
         "init_from": None,
         "probes": {},
     }
-    clock, start = Steps(cuda), peak()
+    clock, start = StepTimer(cuda), peak_memory()
     with tempfile.TemporaryDirectory() as folder:
         outcome = training.fit({**config, **quiet}, Path(folder), callbacks=[clock], final=False)
     if outcome.status != "finished":
@@ -62,7 +71,7 @@ def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
     ends = clock.ends[warm_up - 1 :]
     return {
         "step_seconds": median(after - before for before, after in pairwise(ends)),
-        "peak_bytes": round(1e6 * peak()),
+        "peak_bytes": round(1e6 * peak_memory()),
         "start_bytes": round(1e6 * start),
         "device_bytes": torch.cuda.max_memory_allocated() if cuda else None,
         "tokens_per_step": outcome.tokens // outcome.steps,

@@ -1,29 +1,44 @@
-"""`swapformer cost STUDY`: what the arms of a study cost, counted, and with `--measure` timed on this machine."""
+"""`swapformer cost STUDY`: the costs of a study's arms, counted, and with `--measure` timed on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from swapformer.console import Failed
 from swapformer.errors import UsageError
+from swapformer.report import number_format as f
 from swapformer.report.build import build
 from swapformer.results.arms import arm_name
 from swapformer.results.config import read_config
-from swapformer.results.costs import CostedArm, Counted, read_costs, write_counted
+from swapformer.results.costs import CostedArm, Costs, Counted, read_costs, write_counted
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.config.compose import task_of
 from swapformer.study.config.cost import measure
 from swapformer.study.launch.machine import alone
 from swapformer.study.launch.provenance import current_provenance
-from swapformer.tools.cost.cost_pass import Pass, cost_key, unmeasured
-from swapformer.tools.cost.ratio import loaded, require_quiet_machine
-from swapformer.tools.cost.tables import Arm, plain, tables
-from swapformer.tools.lookup import store_of, study_folder
+from swapformer.tools.command_line import columns, store_of, study_folder
+from swapformer.tools.cost.cost_pass import CostPass, cost_key, loaded, require_quiet_machine, unmeasured
+
+
+@dataclass(frozen=True)
+class _Arm:
+    """An arm in a condition, with the configuration of one of its trials and the key of its measured costs."""
+
+    arm: str
+    condition: str
+    trial: str
+    config: dict[str, Any]
+    key: str
+
+    @property
+    def name(self) -> str:
+        return arm_name(self.arm, self.condition)
 
 
 def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int:
@@ -31,25 +46,25 @@ def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int
     store = store_of(overrides)
     folder = study_folder(store, name)
     manifest = read_manifest(folder)
-    arms, wrong = _arms(manifest, store)
+    arms, wrong = _costed_arms(manifest, store)
     if options.measure:
-        wrong |= _measured(options, arms, store)
+        wrong |= _measure_arms(options, arms, store)
     write_counted(folder, [CostedArm(a.arm, a.condition, a.trial, a.key, _counted(a.config)) for a in arms])
     built = build(folder, store.runs_dir)
     costs = read_costs(manifest, folder, store.runs_dir, [])
     if options.json:
-        print(json.dumps({"study": manifest.name, **plain(arms, costs), "wrong": wrong}, indent=1))
+        print(json.dumps({"study": manifest.name, **_plain(arms, costs), "wrong": wrong}, indent=1))
     else:
-        print("\n\n".join(tables(arms, costs)))
+        print("\n\n".join(_tables(arms, costs)))
         print(built.directory / "report.html")
     if wrong:
         raise Failed("; ".join(f"{arm} was not costed: {reason}" for arm, reason in wrong.items()))
     return 0
 
 
-def _arms(manifest: Manifest, store: Store) -> tuple[list[Arm], dict[str, str]]:
-    """The arms that have a trial with settings, and what is wrong with others."""
-    found: list[Arm] = []
+def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[_Arm], dict[str, str]]:
+    """The arms that have a trial with a configuration, and why the others have none."""
+    found: list[_Arm] = []
     wrong: dict[str, str] = {}
     for arm, condition in dict.fromkeys((cell.arm, cell.condition) for cell in manifest.cells):
         name = arm_name(arm, condition)
@@ -59,14 +74,14 @@ def _arms(manifest: Manifest, store: Store) -> tuple[list[Arm], dict[str, str]]:
             wrong[name] = "none of its trials has begun"
             continue
         try:
-            found.append(Arm(arm, condition, trial, config, cost_key(config)))
+            found.append(_Arm(arm, condition, trial, config, cost_key(config)))
         except (KeyError, TypeError) as error:
             wrong[name] = f"the settings of trial {trial} are another version's ({error}); run the study again"
     return found, wrong
 
 
-def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) -> dict[str, str]:
-    """Measure what was not measured on this hardware yet, or all; why some could not be, by arm."""
+def _measure_arms(options: argparse.Namespace, arms: Sequence[_Arm], store: Store) -> dict[str, str]:
+    """Measure the arms that were not measured on this hardware yet, or all; returns by arm why some could not be."""
     rounds, warm_up, steps = options.rounds or 5, options.warm_up or 10, options.steps or 40
     several = {arm.name: arm.config["trainer"]["devices"] for arm in arms if arm.config["trainer"]["devices"] != 1}
     wrong = {name: f"it trains on {devices} devices, and one is measured" for name, devices in several.items()}
@@ -81,21 +96,59 @@ def _measured(options: argparse.Namespace, arms: Sequence[Arm], store: Store) ->
         print(f"swapformer: {line}", file=sys.stderr, flush=True)
 
     with alone():
-        measuring = Pass(todo, rounds, warm_up, steps, loaded(), say)
+        measuring = CostPass(todo, rounds, warm_up, steps, loaded(), say)
         measuring.run()
-    measuring.keep(store.runs_dir, current_provenance())
+    measuring.store(store.runs_dir, current_provenance())
     return wrong | {arm.name: measuring.wrong[arm.key] for arm in arms if arm.key in measuring.wrong}
 
 
 def _counted(config: dict[str, Any]) -> Counted:
-    """A training step: its whole batch; the cache is that of one sequence."""
+    """Operations and bytes of a training step with its whole batch, and the cache of one sequence."""
     task = task_of(config)
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
     try:
         again = config["trainer"]["gradient_checkpointing"]
         counted = measure(config, task.interface, rows, [task.train_length], "float32", checkpointed=again)
         found = counted["lengths"][0]
-    except UsageError:  # what the model does depends on the data
+    except UsageError:  # the model's operations depend on the data
         return Counted(None, None, None)
     cache = None if found["kv_cache"] is None else found["kv_cache"] // rows
     return Counted(found["forward"] + found["backward"], found["activations"], cache)
+
+
+def _plain(arms: Sequence[_Arm], costs: Costs) -> dict[str, Any]:
+    def one(arm: _Arm) -> dict[str, Any]:
+        cell = arm.arm, arm.condition
+        measured = {hardware: found[cell] for hardware, found in costs.measured.items() if cell in found}
+        return {
+            "arm": arm.arm, "condition": arm.condition, "key": arm.key,
+            "counted": asdict(costs.counted[cell]) if cell in costs.counted else None,
+            "measured": {name: {**asdict(each), "step": each.step, "speed": each.speed}
+                         for name, each in measured.items()},
+        }  # fmt: skip
+
+    return {"arms": [one(arm) for arm in arms]}
+
+
+def _tables(arms: Sequence[_Arm], costs: Costs) -> list[str]:
+    """A table of the counted costs, then one for each machine on which costs were measured."""
+
+    def number(value: int | None, text: Callable[[float], str]) -> str:
+        return f.DASH if value is None else text(value)
+
+    counted = [("arm", "FLOP a step", "activations a step", "KV cache a sequence")]
+    for arm in arms:
+        known: Mapping[tuple[str, str], Counted] = costs.counted
+        each = known.get((arm.arm, arm.condition), Counted(None, None, None))
+        cells = number(each.flops, f.scaled), number(each.activations, f.size), number(each.kv_cache, f.size)
+        counted.append((arm.name, *cells))
+    found_tables = [columns(counted, right=True)]
+    for hardware, found in costs.measured.items():
+        rows = [("arm", "step", "range over rounds", "tokens/s", "peak memory", "beyond libraries", "device")]
+        for arm in arms:
+            if (one := found.get((arm.arm, arm.condition))) is not None:
+                span = f"{f.seconds(min(one.seconds))} – {f.seconds(max(one.seconds))}"
+                memory = f.size(one.memory), f.size(one.memory - one.start), number(one.device, f.size)
+                rows.append((arm.name, f.seconds(one.step), span, f.large(one.speed), *memory))
+        found_tables.append(f"measured on {hardware}\n{columns(rows, right=True)}")
+    return found_tables

@@ -1,1 +1,1 @@
-"""`swapformer check pairs`: options of two slots go together, or are refused with the reason and a way out."""
+"""`swapformer check pairs`: options of two slots work together, or are refused with a reason and an alternative."""

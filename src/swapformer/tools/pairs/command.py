@@ -1,4 +1,4 @@
-"""The command line of `swapformer check pairs`."""
+"""`swapformer check pairs`: judges options of different slots two by two, and trains rows that hold them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ import torch
 from swapformer.console import at_least
 from swapformer.errors import UsageError, suggest
 from swapformer.study.config.compose import task_of
-from swapformer.tools.pairs.judge import Judge, Verdict
-from swapformer.tools.pairs.rows import Row, cover, every_pair
+from swapformer.tools.command_line import add_common
+from swapformer.tools.pairs.judge import Judge, PairVerdict
+from swapformer.tools.pairs.rows import STEPS, CoveringRow, RowTraining, cover, every_pair, train
 from swapformer.tools.pairs.stages import stages
-from swapformer.tools.pairs.train import STEPS, Outcome, train
 from swapformer.training.assemble import SLOTS
 
 
 @dataclass
-class Findings:
-    """What was found of the pairs, and of the rows that train them."""
+class PairFindings:
+    """The verdicts on pairs, and the rows that were trained for them."""
 
-    verdicts: list[Verdict]
+    verdicts: list[PairVerdict]
     seconds: float = 0.0
-    trained: list[tuple[Row, Outcome]] = field(default_factory=list)
-    elsewhere: list[Row] = field(default_factory=list)
+    trained: list[tuple[CoveringRow, RowTraining]] = field(default_factory=list)
+    need_gpu: list[CoveringRow] = field(default_factory=list)
 
     @property
     def faults(self) -> list[str]:
-        """What must not be: a refusal that does not teach, or a row that does not train."""
+        """Refusals with a defect, and rows that do not train."""
         found = [f"{_spelled(v)}: {fault}" for v in self.verdicts for fault in v.faults]
         rows = [(row, outcome.fault) for row, outcome in self.trained if outcome.fault]
         return found + [f"{row.setup.stage.name}: {' '.join(row.setup.overrides)}: {fault}" for row, fault in rows]
 
     def as_dict(self) -> dict[str, Any]:
-        """For scripts."""
+        """The findings as plain data, for scripts."""
         return {
             "pairs": len(self.verdicts),
             "compatible": sum(verdict.compatible for verdict in self.verdicts),
@@ -53,14 +53,14 @@ class Findings:
                 {"stage": row.setup.stage.name, "overrides": row.setup.overrides, **vars(outcome)}
                 for row, outcome in self.trained
             ],
-            "rows_elsewhere": [row.setup.overrides for row in self.elsewhere],
+            "rows_elsewhere": [row.setup.overrides for row in self.need_gpu],
             "faults": self.faults,
             "seconds": round(self.seconds, 1),
         }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge the pairs, and train them if asked; 1 if anything is neither compatible nor properly refused."""
+    """Judge the pairs, and train them if asked; returns 1 if there is a fault, else 0."""
     options = parser().parse_args(arguments)
     found = check_pairs(_slots(options.slots), options.sample, options.seed, training=options.train)
     print(json.dumps(found.as_dict(), indent=1) if options.json else "\n".join(_lines(found)))
@@ -69,16 +69,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def check_pairs(
     slots: Sequence[str] = SLOTS, sample: int | None = None, seed: int = 0, *, training: bool = False
-) -> Findings:
+) -> PairFindings:
     """The findings on all pairs of these slots, or on a sample of them."""
     start, judge, pairs = time.monotonic(), Judge(stages()), every_pair(slots)
     if sample is not None and sample < len(pairs):
         pairs = random.Random(seed).sample(pairs, sample)
-    found = Findings([judge.judge(pair) for pair in pairs])
+    found = PairFindings([judge.judge(pair) for pair in pairs])
     for row in cover(found.verdicts, judge, seed) if training else ():
         config = row.setup.stage.configure(row.setup.options, row.setup.settings)
         if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
-            found.elsewhere.append(row)
+            found.need_gpu.append(row)
         else:
             found.trained.append((row, train(config, task_of(config))))
     found.seconds = time.monotonic() - start
@@ -100,9 +100,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--sample", type=at_least(1), metavar="N", help="only N of the pairs")
     made.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
-    made.add_argument("--json", action="store_true", help="print JSON for scripts")
-    made.add_argument("--debug", action="store_true", help="show tracebacks")
-    return made
+    return add_common(made)
 
 
 def _slots(given: str | None) -> Sequence[str]:
@@ -120,12 +118,12 @@ def _slots(given: str | None) -> Sequence[str]:
     return tuple(dict.fromkeys(slots))
 
 
-def _spelled(verdict: Verdict) -> str:
+def _spelled(verdict: PairVerdict) -> str:
     return " ".join(map(str, verdict.pair))
 
 
-def _lines(found: Findings) -> Iterator[str]:
-    by_reason: dict[str, list[Verdict]] = defaultdict(list)
+def _lines(found: PairFindings) -> Iterator[str]:
+    by_reason: dict[str, list[PairVerdict]] = defaultdict(list)
     for verdict in found.verdicts:
         if not verdict.compatible:
             by_reason[" ".join(verdict.reasons)].append(verdict)
@@ -139,8 +137,8 @@ def _lines(found: Findings) -> Iterator[str]:
         f"pairs: {len(found.verdicts)}, of which {len(found.verdicts) - refused} go together and {refused} are "
         f"refused; faults: {len(found.faults)}; {found.seconds:.0f} s"
     )
-    if found.trained or found.elsewhere:
+    if found.trained or found.need_gpu:
         falling = sum(outcome.fault is None for _, outcome in found.trained)
         yield f"rows: {len(found.trained)} trained {STEPS} steps on one batch, and in {falling} the loss fell"
-    if found.elsewhere:
-        yield f"rows that need a GPU, and were not trained: {len(found.elsewhere)}"
+    if found.need_gpu:
+        yield f"rows that need a GPU, and were not trained: {len(found.need_gpu)}"

@@ -1,4 +1,4 @@
-"""The verdict on two options: together somewhere, or refused for a reason that names them and a way out that works."""
+"""Judges pairs of options: they work together on some stage, or a refusal names both and an alternative that works."""
 
 from __future__ import annotations
 
@@ -6,30 +6,84 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
+
+import yaml
 
 from swapformer.options import NONE
 from swapformer.options import option as read_option
 from swapformer.targets import targets
-from swapformer.tools.pairs.advice import Advice, advised
 from swapformer.tools.pairs.stages import Option, Settings, Stage, options_of
+from swapformer.training.assemble import SLOTS
+
+_CHOICE = re.compile(r"model/([a-z_]+)=(\w+|\[\])")
+_MORE = re.compile(r"(?:, or |, | or )(\w+)")
+_SETTING = re.compile(r"\b(trainer|allow|(?:model|task|trainer)(?:\.[a-z_]+)+)=(\[[^\]]*\]|[\w.-]*\w)")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A change that a refusal recommends: an option in a slot, or another setting."""
+
+    key: str
+    value: Any
+
+    @property
+    def slot(self) -> str:
+        """The slot whose part or setting it changes; empty for neither."""
+        words = self.key.replace("/", ".").split(".")
+        return words[1] if words[0] == "model" and len(words) > 1 and words[1] in SLOTS else ""
+
+    @property
+    def option(self) -> Option | None:
+        """The option that it names, if it names one."""
+        return Option(self.slot, self.value) if self.key.startswith("model/") else None
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+def advised(text: str) -> list[Advice]:
+    """The advice in a message: every `model/slot=option`, with the options listed behind it, and every `key=value`.
+
+    Advice in words alone (“shorten the task's evaluation lengths”) is not read.
+    """
+    return list(dict.fromkeys([*_choices(text), *_settings(text)]))
+
+
+def _choices(text: str) -> Iterator[Advice]:
+    for found in _CHOICE.finditer(text):
+        slot, name = found.groups()
+        yield Advice(f"model/{slot}", name)
+        known, end = {option.name for option in options_of([slot])}, found.end()
+        while (more := _MORE.match(text, end)) is not None and more[1] in known:
+            yield Advice(f"model/{slot}", more[1])
+            end = more.end()
+
+
+def _settings(text: str) -> Iterator[Advice]:
+    for key, value in _SETTING.findall(text):
+        read = yaml.safe_load(value)
+        yield Advice(key, tuple(read) if isinstance(read, list) else read)
+
 
 Choice = frozenset[Option]
 Pair = tuple[Option, Option]
 
-STEPS = 3
+MAX_ADVICE = 3
 """Pieces of advice about other slots that are followed, one after the other, before a pair counts as refused."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Options and settings on a stage."""
+    """A choice of options and settings on a stage."""
 
     stage: Stage
     options: Choice
     settings: Settings = ()
 
     def with_advice(self, advice: Advice) -> Setup:
-        """The setup as a piece of advice would have it."""
+        """The setup changed by a piece of advice."""
         if (option := advice.option) is None:
             return Setup(self.stage, self.options, (*self.settings, (advice.key, advice.value)))
         others = frozenset(other for other in self.options if other.slot != option.slot)
@@ -37,20 +91,20 @@ class Setup:
 
     @property
     def overrides(self) -> list[str]:
-        """The setup in Hydra's words."""
+        """The setup as Hydra overrides."""
         own = [str(option) for option in sorted(self.options)]
         return own + [f"{key}={list(value) if isinstance(value, tuple) else value}" for key, value in self.settings]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What becomes of a pair.
+class PairVerdict:
+    """Whether a pair of options works together.
 
     Attributes:
         pair: the two options.
-        setup: where they work together; for a refused pair, where they were refused.
-        reasons: why they were refused; none where they work.
-        faults: what is wrong with the refusal.
+        setup: the configuration in which they work together, or were refused.
+        reasons: the study's reasons for refusing them; none where they work.
+        faults: defects of the refusal.
     """
 
     pair: Pair
@@ -64,10 +118,10 @@ class Verdict:
 
 
 class Judge:
-    """Judges pairs on stages; remembers what was refused.
+    """Judges pairs of options on stages; remembers the problems of each setup.
 
     Args:
-        stages: where pairs may meet, most usual first.
+        stages: configurations in which pairs may meet, most usual first.
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
@@ -75,7 +129,7 @@ class Judge:
         self._known: dict[tuple[str, Choice, Settings], list[str]] = {}
 
     def problems(self, setup: Setup) -> list[str]:
-        """What the study would refuse the setup for."""
+        """The reasons for which the study would refuse the setup."""
         key = (setup.stage.name, setup.options, setup.settings)
         if key not in self._known:
             self._known[key] = setup.stage.problems(setup.options, setup.settings)
@@ -88,24 +142,24 @@ class Judge:
             if all(option.name == stage.topology for option in options if option.slot == "topology"):
                 yield Setup(stage, options)
 
-    def judge(self, pair: Pair) -> Verdict:
+    def judge(self, pair: Pair) -> PairVerdict:
         """The verdict on a pair: the first stage on which it works, or its best refusal."""
         refusals: list[Setup] = []
         for start in self.fitting(pair):
             found = self.accepted(start, {option.slot for option in pair}, refusals.append)
             if found is not None:
-                return Verdict(pair, found)
+                return PairVerdict(pair, found)
         setup = max(refusals, key=lambda setup: self._clarity(pair, setup))
         faults = tuple(self._faults(pair, setup))
-        return Verdict(pair, setup, tuple(self.problems(setup)), faults)
+        return PairVerdict(pair, setup, tuple(self.problems(setup)), faults)
 
     def accepted(self, start: Setup, keep: set[str], refused: Callable[[Setup], object] = id) -> Setup | None:
-        """The setup itself if it is accepted, or one that is when advice is followed that leaves the slots `keep`.
+        """The setup if it is accepted, or an accepted one that advice leads to without changing the slots `keep`.
 
-        What remains refused though all such advice was followed is handed to `refused`.
+        Setups that stay refused after all such advice are handed to `refused`.
         """
         seen, wave = {start}, [start]
-        for _ in range(STEPS + 1):
+        for _ in range(MAX_ADVICE + 1):
             following: list[Setup] = []
             for setup in wave:
                 if not (problems := self.problems(setup)):
@@ -132,12 +186,12 @@ class Judge:
         return []
 
     def _clarity(self, pair: Pair, setup: Setup) -> tuple[int, int]:
-        """How well a refusal tells what is wrong with a pair: it names both, and speaks of nothing else."""
+        """How clear a refusal is: it names both options, and has no other reasons."""
         problems = self.problems(setup)
         return sum(names(" ".join(problems), option) for option in pair), -len(problems)
 
     def _faults(self, pair: Pair, setup: Setup) -> Iterator[str]:
-        """What is wrong with a refusal: it must name both options and a way out, and every way that it names works."""
+        """Defects of a refusal: it must name both options and an alternative, and each alternative must work."""
         said = " ".join(self.problems(setup))
         for option in pair:
             if not names(said, option):
@@ -150,7 +204,7 @@ class Judge:
                 yield f"its alternative {advice} does not work"
 
     def works(self, setup: Setup, advice: Advice, keep: set[str]) -> bool:
-        """Whether some stage accepts the setup as advised, other slots following what is said of them."""
+        """Whether some stage accepts the advised setup, with advice about other slots followed."""
         if not exists(advice):
             return False
         keep = keep | ({advice.slot} if advice.slot else set())
@@ -162,12 +216,12 @@ class Judge:
 
 
 def exists(advice: Advice) -> bool:
-    """Whether the option that is advised exists."""
+    """Whether the advised option exists."""
     return advice.option in (None, Option("extension", NONE), *options_of([advice.slot] if advice.slot else []))
 
 
 def names(text: str, option: Option) -> bool:
-    """Whether a message names an option, as it is written or by its class."""
+    """Whether a message names an option, by its name or by its class."""
     return any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in _words(option))
 
 

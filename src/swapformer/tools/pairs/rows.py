@@ -1,23 +1,36 @@
-"""A pairwise covering array: few configurations that hold every compatible pair between them."""
+"""A pairwise covering array: few configurations that hold every compatible pair, each trained on one batch."""
 
 from __future__ import annotations
 
+import math
 import random
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from swapformer.tools.pairs.judge import Judge, Pair, Setup, Verdict
+import torch
+from torch import nn
+
+from swapformer.study.config.compose import Config
+from swapformer.task.base import Task
+from swapformer.tools.pairs.judge import Judge, Pair, PairVerdict, Setup
 from swapformer.tools.pairs.stages import Option, options_of
-from swapformer.training.assemble import SLOTS
+from swapformer.training.assemble import SLOTS, build_model
+from swapformer.training.data import TrainingStream, drawn_position_range
+from swapformer.training.module import TrialModule
 
+STEPS = 20
+"""Training steps of a row."""
 TRIES = 12
-"""Options that are tried in a slot, those that cover most first, before its default stays."""
+"""How many options of a slot are tried, best first, before the slot keeps its default."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One configuration of the array, and the pairs that it is the first to hold."""
+class CoveringRow:
+    """One configuration of a covering array, and the pairs that it is the first to hold."""
 
     setup: Setup
     covers: frozenset[Pair]
@@ -40,8 +53,8 @@ def pairs_in(options: Mapping[str, str]) -> Iterator[Pair]:
         yield pair(one, other)
 
 
-def cover(verdicts: Iterable[Verdict], judge: Judge, seed: int = 0) -> Iterator[Row]:
-    """Rows until every compatible pair is in one.
+def cover(verdicts: Iterable[PairVerdict], judge: Judge, seed: int = 0) -> Iterator[CoveringRow]:
+    """Yield rows until every compatible pair is in one.
 
     Each row starts from an accepted setup of a pair that no row has, and takes, slot after slot, the option that adds
     most pairs that no row has and that the study accepts (a greedy algorithm as in AETG, Cohen et al. 1997).
@@ -60,11 +73,11 @@ def cover(verdicts: Iterable[Verdict], judge: Judge, seed: int = 0) -> Iterator[
     while missing:
         first = next(iter(missing))
         setup = _filled(starts[first], judge, missing.keys(), refused)
-        covers = frozenset(found for found in pairs_in(setup.stage.everywhere(setup.options)) if found in missing)
+        covers = frozenset(found for found in pairs_in(setup.stage.all_options(setup.options)) if found in missing)
         assert first in covers, f"the row of {first} must hold it"
         for found in covers:
             del missing[found]
-        yield Row(setup, covers)
+        yield CoveringRow(setup, covers)
 
 
 def _filled(setup: Setup, judge: Judge, missing: Iterable[Pair], refused: set[Pair]) -> Setup:
@@ -97,3 +110,60 @@ def _filled(setup: Setup, judge: Judge, missing: Iterable[Pair], refused: set[Pa
 
 def _clashes(option: Option, chosen: Iterable[Option], refused: set[Pair]) -> bool:
     return any(pair(option, other) in refused for other in chosen)
+
+
+@dataclass(frozen=True)
+class RowTraining:
+    """The loss on a batch before the first training step and after the last; `fault` says why it failed."""
+
+    start: float = math.nan
+    end: float = math.nan
+    fault: str | None = None
+
+
+def train(config: Config, task: Task, steps: int = STEPS) -> RowTraining:
+    """Train on one batch by the trial's own step, optimiser and schedule, and compare the loss before and after.
+
+    There is no dropout, and all other random draws (stochastic depth, random positions) are those of a trial's first
+    step at every step: so the two losses differ by the weights alone.
+    """
+    assert config["model"]["dropout"] == 0, "a batch's loss is compared without dropout"
+    try:
+        return _trained(config, task, steps)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{Path(frame.filename).name}, line {frame.lineno}"
+        return RowTraining(fault=f"{type(error).__name__} where nothing should be raised ({line}): {error}")
+
+
+def _trained(config: Config, task: Task, steps: int) -> RowTraining:
+    device = torch.device("cuda" if config["trainer"]["accelerator"] == "gpu" else "cpu")
+    model = build_model(config, task.interface).to(device)
+    trial = TrialModule(model, task, config).train()
+    share = next(iter(TrainingStream(task, config["data_seed"], 0, 1, 1, drawn_position_range(model))))
+    share = share._replace(batch=share.batch.to(device))
+    made: Any = trial.configure_optimizers()
+    optimiser, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    start = math.nan
+    for step in range(steps):
+        optimiser.zero_grad()
+        trial.training_step(share, 0).backward()  # type: ignore[no-untyped-call]
+        start = float(trial.loss_share) if step == 0 else start
+        if (broken := _not_finite(model)) is not None:
+            return RowTraining(start, fault=f"at step {step}, the gradient of {broken} is not finite")
+        trial.configure_gradient_clipping(optimiser, config["trainer"]["gradient_clip_val"])
+        optimiser.step()
+        schedule.step()
+    trial.training_step(share, 0)
+    end = float(trial.loss_share)
+    if not end < start:  # nor if one is no number
+        return RowTraining(start, end, f"the loss must fall in {steps} steps on one batch, but it goes {start} → {end}")
+    return RowTraining(start, end)
+
+
+def _not_finite(model: nn.Module) -> str | None:
+    """The first parameter whose gradient is not finite."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not parameter.grad.isfinite().all():
+            return name
+    return None

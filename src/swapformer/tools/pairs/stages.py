@@ -1,4 +1,4 @@
-"""Stages: small configurations in which parts meet, one topology and one task each, composed once."""
+"""Small configurations in which pairs of options are tried: one topology and one task each, composed once."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ STAGES = {
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One of STAGES, composed.
+    """A small composed configuration, one of STAGES.
 
     Attributes:
-        name: what it is called.
+        name: its key in STAGES.
         chosen: the option of every slot.
         config: the resolved configuration.
     """
@@ -98,10 +98,10 @@ class Stage:
         return config
 
     def problems(self, options: Iterable[Option], settings: Settings = ()) -> list[str]:
-        """What the study would refuse these options for; empty if it would not."""
+        """The reasons for which the study would refuse these options; empty if it would not."""
         return problems(self.configure(options, settings), task_of(self.config))
 
-    def everywhere(self, options: Iterable[Option]) -> dict[str, str]:
+    def all_options(self, options: Iterable[Option]) -> dict[str, str]:
         """The option of every slot when these are chosen."""
         return {**self.chosen, **dict(options)}
 

@@ -42,8 +42,8 @@ from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
 from swapformer.training.optimiser import freeze, make_optimiser
 from swapformer.training.schedule import Schedule
-from swapformer.training.warm_start import match
-from swapformer.training.weights import source
+from swapformer.training.warm_start import match_weights
+from swapformer.training.weights import summarise_weights
 
 WHOLE_NUMBERS = {
     "seed": 0,
@@ -199,7 +199,7 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
     model: Topology = factory(config["model"]["topology"])(plan)
     freeze(model, config["optim"])
     if config["init_from"] is not None:
-        match(model, source(Path(config["init_from"]["path"])), task, config)
+        match_weights(model, summarise_weights(Path(config["init_from"]["path"])), task, config)
     elif config["init_fresh"]:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
 

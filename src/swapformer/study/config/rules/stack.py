@@ -25,7 +25,7 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
     position, attention = layer.position(), layer.attention()
     norm, ffn, pattern = layer.norm(), layer.ffn(), layer.pattern()
     layer.block(branches=2 if ffn.present else 1)
-    if norm.crosses_places and pattern.causal:
+    if norm.crosses_positions and pattern.causal:
         bound = task.predicts_next or not _can_see_all(layer)
         whose = f", the only one that attention {type(attention).__name__} takes" if not _can_see_all(layer) else ""
         yield (
@@ -168,7 +168,7 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
                 f"{_with_extensions(layer, 'shares_values')} mixes in, are not at hand; use model/residual=add or "
                 "another one, or an attention without them."
             )
-        if layer.norm().crosses_places:
+        if layer.norm().crosses_positions:
             yield (
                 f"residual {name} computes every branch twice, which would count a batch twice in the running averages "
                 f"of {type(layer.norm()).__name__}; use model/norm=layernorm or rmsnorm, or another residual."

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.training.parallel import STRATEGIES
+from swapformer.training.trainer import STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
@@ -59,7 +59,7 @@ def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[s
     """What parts cannot take of how they would be computed."""
     for layer in layers:
         norm, residual = layer.norm(), layer.residual()
-        if trainer["devices"] > 1 and norm.crosses_places:
+        if trainer["devices"] > 1 and norm.crosses_positions:
             yield (
                 f"norm {type(norm).__name__} takes its statistics over the whole batch, of which each of "
                 f"trainer.devices={trainer['devices']} would see its own sequences alone; use trainer.devices=1, or "
@@ -92,7 +92,7 @@ def _checkpointing(reversible: str | None, layer: LayerPlan) -> Iterator[str]:
             "which model/extension=value_residual mixes in, are not at hand; set it to false, or leave the extension "
             "out."
         )
-    if norm.crosses_places:
+    if norm.crosses_positions:
         yield (
             "trainer.gradient_checkpointing computes every layer twice, which would count a batch twice in the running "
             f"averages of {type(norm).__name__}; use model/norm=layernorm or rmsnorm, or set it to false."

@@ -25,7 +25,7 @@ def depth(plan: ModelPlan) -> Iterator[str]:
     if not part.exits:
         return
     name = type(part).__name__
-    if main.per != "place" or main.kind == "values":
+    if main.per != "position" or main.kind == "values":
         yield (
             f"depth {name} reads how certain the answer of a place is, but the task asks for {main.kind} of a "
             f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each place."

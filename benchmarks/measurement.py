@@ -1,0 +1,174 @@
+"""Measurements: a ratio of two sides that take turns, a slope against a size, or a number held against a target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import linear_regression, median
+
+Act = Callable[[], object]
+"""Some work, done once."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The comparison of two sides that took turns.
+
+    Attributes:
+        name: what was measured.
+        unit: of the two medians.
+        ours, theirs: medians over the rounds.
+        ratio: median over the rounds of ours / theirs.
+        lowest, highest: of the rounds' ratios.
+        rounds: how many.
+        target: the project's aim in words; None where the number alone is of interest.
+        met: whether it was reached; None without a target.
+    """
+
+    name: str
+    unit: str
+    ours: float
+    theirs: float
+    ratio: float
+    lowest: float
+    highest: float
+    rounds: int
+    target: str | None
+    met: bool | None
+
+    def line(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.name}: {self.ours:.3g} against {self.theirs:.3g} {self.unit}, ratio {self.ratio:.3f} "
+            f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{_target_text(self.target, self.met)}"
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def _target_text(target: str | None, met: bool | None) -> str:
+    """The end of a line: the target, and whether it was met."""
+    return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
+
+
+def timed(act: Act, settle: Act | None = None, *, seconds: float = 0.05) -> float:
+    """Milliseconds of one act, repeated for at least `seconds`; `settle` waits for a device to finish."""
+    since, acts = time.perf_counter(), 0
+    while True:
+        act()
+        acts += 1
+        if settle is not None:
+            settle()
+        if (spent := time.perf_counter() - since) >= seconds:
+            return 1000 * spent / acts
+
+
+def alternating(
+    ours: Act, theirs: Act, rounds: int, settle: Act | None = None, *, seconds: float = 0.05
+) -> list[tuple[float, float]]:
+    """Milliseconds of an act of either side, by turns, after two of each that do not count."""
+    for act in (ours, theirs) * 2:
+        act()
+    return in_turn(lambda: timed(ours, settle, seconds=seconds), lambda: timed(theirs, settle, seconds=seconds), rounds)
+
+
+def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+    """Measure both sides once per round, ours first in even rounds and second in odd ones."""
+    pairs = []
+    for index in range(rounds):
+        if index % 2:
+            second = theirs()
+            pairs.append((ours(), second))
+        else:
+            first = ours()
+            pairs.append((first, theirs()))
+    return pairs
+
+
+def compare(
+    name: str,
+    unit: str,
+    pairs: list[tuple[float, float]],
+    target: str | None = None,
+    met: Callable[[float], bool] | None = None,
+) -> Ratio:
+    """Medians of both sides and of their ratio round by round."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    middle = median(ratios)
+    return Ratio(
+        name=name,
+        unit=unit,
+        ours=median(pair[0] for pair in pairs),
+        theirs=median(pair[1] for pair in pairs),
+        ratio=middle,
+        lowest=min(ratios),
+        highest=max(ratios),
+        rounds=len(pairs),
+        target=target,
+        met=None if met is None else met(middle),
+    )
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The growth of a quantity with a size: the slope of a line through both logarithms.
+
+    Attributes:
+        name: what was measured.
+        unit: of the values.
+        sizes, values: the values at each size.
+        slope: 1 where it grows as the size does, 2 where as its square.
+        target, met: as for a ratio.
+    """
+
+    name: str
+    unit: str
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
+    slope: float
+    target: str | None
+    met: bool | None
+
+    def line(self) -> str:
+        """One line for people."""
+        points = ", ".join(f"{value:.3g} at {size}" for size, value in zip(self.sizes, self.values, strict=True))
+        return f"{self.name}: {points} {self.unit}, slope {self.slope:.2f}{_target_text(self.target, self.met)}"
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> Slope:
+    """The slope of the values that were measured at each size; the target is at most `most`."""
+    x, y = ([math.log(value) for value in values] for values in (measured.keys(), measured.values()))
+    slope = linear_regression(x, y).slope
+    return Slope(name, unit, tuple(measured), tuple(measured.values()), slope, f"slope ≤ {most}", slope <= most)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that is held against a target.
+
+    Attributes:
+        name: what was measured.
+        value: in `unit`.
+        unit: of the value.
+        target: the project's aim in words.
+        met: whether it was reached.
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: str
+    met: bool
+
+    def line(self) -> str:
+        """One line for people."""
+        return f"{self.name}: {self.value:.3g} {self.unit}{_target_text(self.target, self.met)}"
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)

@@ -1,0 +1,95 @@
+"""Kernels over all pairs at once: the reference, which is the specification, and torch's fused attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
+from swapformer.model.position import Position, shared_bias
+
+
+class Reference(Kernel):
+    """weights = normaliser(mask(scale · (raw(q, k) + scores) + bias)), out = dropout(weights) · v."""
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def refuses(self, plan: AttentionPlan, position: Position) -> None:
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        weights = self.weights(q, k, plan, position, context)
+        return functional.dropout(weights, dropout, training=dropout > 0) @ v
+
+    @staticmethod
+    def weights(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
+        """The attention weights, [B, H, Q, K]."""
+        raw = plan.score.raw(q, k)
+        if (scores := position.scores(q, k, context)) is not None:
+            raw = raw + scores
+        logits = plan.score.scale * raw
+        if (bias := shared_bias(position, context)) is not None:
+            logits = logits + bias
+        if (mask := context.mask(plan.pattern)) is not None:
+            logits = logits.masked_fill(~mask, float("-inf"))
+        return plan.normaliser(logits)
+
+
+_BACKENDS = {
+    "math": SDPBackend.MATH,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+class SDPA(Kernel):
+    """torch's fused scaled dot-product attention.
+
+    Args:
+        backend: auto, math, efficient, flash or cudnn; auto lets torch choose.
+
+    Raises:
+        ValueError: for another backend.
+    """
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("auto", *_BACKENDS)}
+
+    def __init__(self, dims: Dims, *, backend: str) -> None:
+        if backend != "auto" and backend not in _BACKENDS:
+            raise ValueError(f"`backend` of sdpa must be one of auto, {', '.join(_BACKENDS)}, but it is {backend!r}.")
+        self.backend = _BACKENDS.get(backend)
+
+    def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
+        return beyond_fused("sdpa", plan, position)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        # is_causal is aligned to the top left, so it is right only when the queries are all of the keys.
+        causal = plan.pattern.plain_causal and context.plain and not position.has_bias
+        key = ("sdpa", plan.pattern, position, q.dtype)
+        mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
+        with nullcontext() if self.backend is None else sdpa_kernel(self.backend):
+            return functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
+            )
+
+
+def _mask(plan: AttentionPlan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:
+    """Mask and bias as the one argument that SDPA takes: bool where there is no bias, else `dtype` with −∞."""
+    allowed, bias = context.mask(plan.pattern), shared_bias(position, context)
+    if bias is None:
+        return allowed
+    return (bias if allowed is None else torch.where(allowed, bias, float("-inf"))).to(dtype)

@@ -1,0 +1,121 @@
+"""Normalisers: softmax and its variants, sparse normalisers, and the sigmoid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import entmax
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from swapformer.model.dims import Dims, require_counts
+from swapformer.model.layers import gain
+from swapformer.model.normaliser.base import Normaliser, softmax
+
+
+class Softmax(Normaliser):
+    """w_j = exp(s_j) / Σ exp(s) over the allowed keys (Vaswani et al. 2017, arXiv:1706.03762)."""
+
+    is_softmax = True
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        return softmax(logits_BHQK)
+
+
+class Softmax1(Normaliser):
+    """w_j = exp(s_j) / (1 + Σ exp(s)): a query may attend to nothing (Miller 2023, “Attention is off by one”)."""
+
+    sums_to_one = False
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        return functional.pad(logits_BHQK, (1, 0)).softmax(dim=-1)[..., 1:]
+
+
+class Sink(Normaliser):
+    """w_j = exp(s_j) / (exp(a_h) + Σ exp(s)), with one learned logit a_h for each head (OpenAI 2025, arXiv:2508.10925).
+
+    Args:
+        start: a at initialisation; 0 starts as softmax1.
+    """
+
+    sums_to_one = False
+
+    def __init__(self, dims: Dims, *, start: float) -> None:
+        super().__init__(dims)
+        self.sink = gain(dims.num_heads, start=start)
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        sink = self.sink.to(logits_BHQK.dtype)[:, None, None].expand(*logits_BHQK.shape[:-1], 1)
+        return torch.cat([sink, logits_BHQK], dim=-1).softmax(dim=-1)[..., 1:]
+
+
+class TopK(Normaliser):
+    """Softmax over the k largest logits of each query, ties with the k-th included, zero for the others.
+
+    Zhao et al. 2019 (Explicit Sparse Transformer, arXiv:1912.11637). With k keys or fewer it is softmax.
+
+    Args:
+        keys: k.
+
+    Raises:
+        ValueError: if k is below 1.
+    """
+
+    def __init__(self, dims: Dims, *, keys: int) -> None:
+        super().__init__(dims)
+        require_counts(keys=keys)
+        self.keys = keys
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        least = logits_BHQK.topk(min(self.keys, logits_BHQK.shape[-1]), dim=-1).values[..., -1:]
+        return softmax(logits_BHQK.masked_fill(logits_BHQK < least, float("-inf")))
+
+
+_BEYOND = 4.0
+"""A logit this far below the largest gets exactly no weight and gradient from sparsemax (1 suffices), entmax (2)."""
+
+
+def _finite(logits: Tensor, normalise: Callable[..., Tensor]) -> Tensor:
+    """`normalise` over the last axis in float32 or wider, with −∞ replaced by a logit that gets exactly zero."""
+    wide = logits if logits.element_size() >= 4 else logits.float()
+    forbidden = wide.isneginf()
+    blind = forbidden.all(dim=-1, keepdim=True)
+    floor = wide.detach().masked_fill(blind, 0.0).amax(dim=-1, keepdim=True) - _BEYOND
+    weights = normalise(wide.where(~forbidden, floor), dim=-1)
+    return weights.masked_fill(blind, 0.0).to(logits.dtype)
+
+
+class Sparsemax(Normaliser):
+    """The point of the simplex nearest to the logits, mostly zeros (Martins & Astudillo 2016, arXiv:1602.02068)."""
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        return _finite(logits_BHQK, entmax.sparsemax)
+
+
+class Entmax15(Normaliser):
+    """w_j = max(0, s_j/2 − τ)², with τ such that Σ w = 1 (α = 1.5; Peters et al. 2019, arXiv:1905.05702)."""
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        return _finite(logits_BHQK, entmax.entmax15)
+
+
+class Sigmoid(Normaliser):
+    """w_j = σ(s_j − power · ln n), n the keys that the query may attend to (Ramapuram et al. 2024, arXiv:2409.04431).
+
+    The paper's bias is −ln of the length; counted by query, the weights of a token do not depend on later tokens or
+    on padding.
+
+    Args:
+        power: 1 starts with weights that sum to about 1; 0 is the plain sigmoid.
+    """
+
+    sums_to_one = False
+
+    def __init__(self, dims: Dims, *, power: float) -> None:
+        super().__init__(dims)
+        self.power = power
+
+    def forward(self, logits_BHQK: Tensor) -> Tensor:
+        keys = (~logits_BHQK.isneginf()).sum(dim=-1, keepdim=True).clamp(min=1)
+        return (logits_BHQK - self.power * keys.to(logits_BHQK.dtype).log()).sigmoid()

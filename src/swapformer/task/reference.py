@@ -1,0 +1,156 @@
+"""Tasks of reference: pronouns of names (coreference), and the words of speakers (dialogue)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from swapformer.task.layout import ItemLayout, append_filler, permutations, some_words
+from swapformer.task.settings import whole_number
+from swapformer.task.synthetic import Synthetic
+
+
+class Coreference(Synthetic):
+    """Resolve pronouns: each stands for the last name that has its feature: `n3 f0 n5 f1 w2 p0 n3`.
+
+    An item has n events, each after up to `distractors` words of `words`: a new name of `names` says which of
+    `features` it has, or a pronoun of that feature is resolved: after it stands the latest name with the feature. The
+    first event of a feature is a name; later ones are equally often either, the item's last is a pronoun.
+    `lengths`: [fewest, most] events in training; `eval_lengths`: each adds a set "@n", 2x is twice the most.
+    Scored is what follows a pronoun.
+    UsageError: a number out of range, or too few names.
+    """
+
+    remedy = "raise task.names"
+    shortest = 2
+
+    def __init__(
+        self,
+        *,
+        names: int = 64,
+        features: int = 4,
+        words: int = 16,
+        distractors: int = 2,
+        lengths: Sequence[int] = (4, 12),
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+    ) -> None:
+        self.features, self.words = whole_number("features", features, 2), whole_number("words", words, 2)
+        self.distractors, self.names = whole_number("distractors", distractors, 0), whole_number("names", names, 1)
+        sizes = (("n", names), ("f", features), ("p", features), ("w", words))
+        self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+
+    def require_room(self, longest: int) -> None:
+        # No name is introduced twice, and two are left at the end.
+        whole_number("names", self.names, longest + 1)
+
+    def width_at(self, length: int) -> int:
+        return (self.distractors + 2) * length
+
+    def tokens_at(self, length: int) -> int:
+        return self.width_at(length) - 1
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, events, n = len(lengths), longest, lengths.unsqueeze(1)
+        position, filler = torch.arange(events), self.vocab_size - 1
+        name = permutations(generator, rows, self.names, events)
+        feature = torch.randint(self.features, (rows, events), generator=generator)
+        earlier = (torch.rand(rows, 1, generator=generator) * (n - 1)).long()
+        feature = feature.scatter(1, n - 1, feature.gather(1, earlier))
+        refers = (torch.rand(rows, events, generator=generator) < 0.5) | (position == n - 1)
+        of_feature = one_hot(feature, self.features).bool()
+        here = feature.unsqueeze(2)
+        refers &= of_feature.cumsum(1).gather(2, here).squeeze(2) > 1
+        named = torch.where(of_feature & ~refers.unsqueeze(2), position.unsqueeze(1), -1).cummax(1).values
+        referent = name.gather(1, named.gather(2, here).squeeze(2))
+        first = torch.where(refers, self.names + self.features + feature, name)
+        second = torch.where(refers, referent, self.names + feature)
+        words = some_words(generator, (rows, events), self.words, self.distractors, filler)
+        words = torch.where(words == filler, filler, words + self.names + 2 * self.features)
+        tokens = torch.cat([words, first.unsqueeze(2), second.unsqueeze(2)], dim=2)
+        return tokens.masked_fill((position >= n).unsqueeze(2), filler).view(rows, 1, -1)
+
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
+        tokens = content.squeeze(1)
+        pronoun = (tokens >= self.names + self.features) & (tokens < self.names + 2 * self.features)
+        return ItemLayout(tokens, pronoun.roll(1, 1))
+
+
+class Dialogue(Synthetic):
+    """Predict the words of speakers: a turn `s1 t0 w3 w7 .2` repeats the last turn's word, then says the speaker's own.
+
+    Each speaker has one word for each topic, drawn anew for every dialogue, and keeps to it; the first turn takes up no
+    word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
+    back, and the own word in an earlier turn of the same speaker, if there was one on this topic: both are scored.
+    `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
+    `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.
+    Tags: `turn` (its number), `speaker`, `topic` of the turn that a token belongs to.
+    UsageError: a number out of range.
+    """
+
+    remedy = "raise task.words"
+    shortest = 2
+    tags = ("turn", "speaker", "topic")
+
+    def __init__(
+        self,
+        *,
+        speakers: int = 3,
+        topics: int = 4,
+        words: int = 32,
+        noise: int = 16,
+        distractors: int = 2,
+        lengths: Sequence[int] = (4, 12),
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+    ) -> None:
+        self.speakers, self.topics = whole_number("speakers", speakers, 2), whole_number("topics", topics, 2)
+        self.words, self.noise = whole_number("words", words, 2), whole_number("noise", noise, 2)
+        self.distractors = whole_number("distractors", distractors, 0)
+        sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
+        self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
+        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+
+    def width_at(self, length: int) -> int:
+        return (self.distractors + 3) * length
+
+    def tokens_at(self, length: int) -> int:
+        return (self.distractors + 4) * length - 1
+
+    def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
+        rows, turns, filler = len(lengths), longest, self.vocab_size - 1
+        speaker = torch.randint(self.speakers, (rows, turns), generator=generator)
+        topic = torch.randint(self.topics, (rows, turns), generator=generator)
+        habits = torch.randint(self.words, (rows, self.speakers * self.topics), generator=generator)
+        word = self.speakers + self.topics + habits.gather(1, speaker * self.topics + topic)
+        noise = some_words(generator, (rows, turns), self.noise, self.distractors, filler)
+        noise = torch.where(noise == filler, filler, noise + self.speakers + self.topics + self.words)
+        own = torch.stack([speaker, self.speakers + topic, word], dim=2)
+        tokens = torch.cat([own, noise], dim=2)
+        beyond = torch.arange(turns) >= lengths.unsqueeze(1)
+        return tokens.masked_fill(beyond.unsqueeze(2), filler).view(rows, 1, -1)
+
+    def write(self, content: Tensor, lengths: Tensor, longest: int) -> ItemLayout:
+        rows, filler = len(content), self.vocab_size - 1
+        turns = content.view(rows, -1, self.distractors + 3)
+        speaker, topic, word, noise = turns[..., :1], turns[..., 1:2], turns[..., 2:3], turns[..., 3:]
+        said = word.roll(1, 1).masked_fill(word == filler, filler)
+        tokens = torch.cat([speaker, topic, said, word, noise], dim=2)
+        pair = (speaker * (filler + 1) + topic).squeeze(2)
+        before = torch.ones(pair.shape[1], pair.shape[1], dtype=torch.bool).tril(-1)
+        known = ((pair.unsqueeze(1) == pair.unsqueeze(2)) & before).any(2)
+        scored = torch.zeros_like(tokens, dtype=torch.bool)
+        scored[:, :, 2], scored[:, :, 3] = True, known
+        number = torch.arange(turns.shape[1])[:, None]
+        tags = {"turn": number, "speaker": speaker, "topic": topic - self.speakers}
+        spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
+
+        def laid_out(values: Tensor, empty: int) -> Tensor:
+            return append_filler(values.expand_as(tokens).flatten(1)[:, spoken], empty)
+
+        sequences, channels = laid_out(tokens, filler), {name: laid_out(tag, 0) for name, tag in tags.items()}
+        return ItemLayout(sequences, laid_out(scored, False), channels, inputs=(sequences != filler).sum(1))
