@@ -147,7 +147,7 @@ REFUSED = [
     ),
     (
         ["task=copy", "model/attention=linformer", "allow=[future]"],
-        "mixes all places of a row before any of them asks, so it cannot follow the pattern Causal",
+        "mixes all positions of a row before any of them is a query, so it cannot follow the pattern Causal",
     ),
     ([*ENCODING, "model/position=alibi"], "linformer attention has no scores that the position ALiBi could add to"),
     (

@@ -90,7 +90,7 @@ Advance = Callable[[Tensor, Context, Position, RecurrentState | None], tuple[Ten
 def continue_from_cache(owner: object, advance: Advance, x: Tensor, context: Context, position: Position) -> Tensor:
     """The output for new tokens, from the state that the context's cache, if there is one, holds for `owner`."""
     if context.cache is None:
-        assert context.query is context.key, "a recurrent attention stores a state, not keys, and so needs a cache"
+        assert context.query is context.key, "a recurrent attention keeps a state, not keys, and so needs a cache"
         return advance(x, context, position, None)[0]
     out, after = advance(x, context.among_queries, position, RecurrentState.of(context.cache.get(owner)))
     context.cache.put(owner, *after.tensors())
