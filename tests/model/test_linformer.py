@@ -143,11 +143,11 @@ ENCODING = ["task=copy", "model/attention=linformer", "model/pattern=full", "all
 REFUSED = [
     (
         ["task=copy", "model/attention=linformer"],
-        "no place of the topology Decoder may see a later one, but attention Linformer mixes all places of a row",
+        "no position of the topology Decoder may see a later one, but attention Linformer mixes all positions of a row",
     ),
     (
         ["task=copy", "model/attention=linformer", "allow=[future]"],
-        "mixes all places of a row before any of them asks, so it cannot follow the pattern Causal",
+        "mixes all positions of a row before any of them is a query, so it cannot follow the pattern Causal",
     ),
     ([*ENCODING, "model/position=alibi"], "linformer attention has no scores that the position ALiBi could add to"),
     (

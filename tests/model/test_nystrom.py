@@ -171,7 +171,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], messag
 
 def test_what_nystrom_cannot_take_is_refused_at_composition() -> None:
     encoding = ["task=copy", "model/attention=nystrom", "model/pattern=full", "allow=[future]"]
-    with pytest.raises(UsageError, match="attention Nystrom mixes all places of a row before any of them asks"):
+    with pytest.raises(UsageError, match="attention Nystrom mixes all positions of a row before any of them asks"):
         check(compose(encoding[:2]))
     with pytest.raises(UsageError, match="nystrom attention has no scores that the position T5 could add to"):
         check(compose([*encoding, "model/position=t5"]))
