@@ -1,4 +1,4 @@
-"""Small configurations for the tests of models."""
+"""Small configurations and wide weights for the tests of models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from torch import nn
 
 from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
@@ -48,3 +50,12 @@ def accepted(*overrides: str) -> dict[str, Any]:
             assert config["model"][slot]["_target_"] == yaml.safe_load(file.read_text("utf-8"))["_target_"]
     assert count_parameters(build_model(config, study_compose.task_of(config).interface))["total"] > 0
     return config
+
+
+def wide(part: nn.Module) -> Any:
+    """The part in float64 with weights from N(0, 1), so that each of its terms shows."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in part.double().parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return part

@@ -174,7 +174,7 @@ def test_a_server_that_drops_connections_in_the_middle_costs_nothing_but_a_word(
         where = place("online", patience=2.0)
         follower = Follower([Target(ID)], store, where, store.runs_dir / "mirror", said.append)
         with store.lock(ID):
-            follower.look()
+            follower.poll()
             server.dropping = True
             write(store, "finished")
         for _ in range(2):

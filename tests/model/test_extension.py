@@ -277,6 +277,16 @@ start: 0.5
 """
 
 
+def test_a_yaml_that_does_not_say_its_name_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    """Hydra would put its settings in place of the extensions."""
+    file = tmp_path / "model" / "extension" / "nameless.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: swapformer.model.extension.OutputGate\n_partial_: true\n_convert_: all\n")
+    config = compose(["task=copy", f"hydra.searchpath=[file://{tmp_path}]", "model/extension=[nameless]"])
+    with pytest.raises(UsageError, match=r"by name, but it is .*OutputGate.*# @package model\.extension\.NAME"):
+        check(config)
+
+
 def test_a_new_extension_takes_one_class_and_one_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a package of the user's own: it is chosen beside ours, obeys the laws, and its weights have its name."""
     (tmp_path / "my_extensions.py").write_text(CLASS)
