@@ -50,7 +50,7 @@ ROOMS = {
         *("model", "task", "training", "probes", "report", "results"),
         *("interface", "errors", "paths", "console", "options", "catalogue", "targets"),
     },
-    "interop": {"model", "task", "training", "study", "errors", "interface", "paths", "results"},
+    "interop": {"model", "task", "training", "study", "errors", "interface", "paths", "results", "targets"},
     "tools": {
         *("model", "task", "training", "study", "report", "results", "conformance", "interop", "mirror", "random"),
         *("catalogue", "console", "errors", "interface", "options", "paths", "targets", "__version__"),

@@ -98,7 +98,7 @@ class TestLayerOverrides:
         (["model.num_layers=2.5"], r"`model.num_layers` must be a whole number"),
         (["optim.lr=fast"], r"`optim.lr` must be a number, but it is 'fast'"),
         (["optim.lr=-1"], r"Invalid learning rate: -1"),
-        (["model/pattern=full"], r"no place of the topology Decoder may see a later one.*allow=\[future\]"),
+        (["model/pattern=full"], r"no position of the topology Decoder may see a later one.*allow=\[future\]"),
         (["model.layers=[{at: 0, pattern: full}]"], r"may see a later one, but the pattern Full lets it"),
         (["allow=[past]"], r"`allow` may list future, leftovers, vocabulary, but not 'past'"),
         (["+model.dropuot=0.3"], r"`model` has no key 'dropuot'.*did you mean 'dropout'"),

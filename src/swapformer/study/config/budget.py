@@ -20,7 +20,7 @@ KINDS = {"tokens": "tokens", "flops": "FLOP"}
 def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """The `budget` node with its steps worked out: the most whole steps that the budget pays for.
 
-    A step takes as many tokens as its batch has places (those of a source among them), and the operations of matrix
+    A step takes as many tokens as its batch has positions (those of a source among them), and the operations of matrix
     products, forward and backward, that `swapformer cost` counts for such a batch. Steps stay None where the model
     cannot be counted: `explain` says why.
 

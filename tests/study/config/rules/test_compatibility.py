@@ -20,7 +20,7 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
     [
         (
             ["model/norm=batchnorm"],
-            "BatchNorm takes its statistics over all places in training, .*scalenorm or dyt\\.$",
+            "BatchNorm takes its statistics over all positions in training, .*scalenorm or dyt\\.$",
         ),
         (
             ["model/init=fixup", "model.topology.tie_embeddings=false"],

@@ -29,14 +29,14 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
         bound = task.predicts_next or not _can_see_all(layer)
         whose = f", the only one that attention {type(attention).__name__} takes" if not _can_see_all(layer) else ""
         yield (
-            f"norm {type(norm).__name__} takes its statistics over all places in training, so that the future would "
+            f"norm {type(norm).__name__} takes its statistics over all positions in training, so that the future would "
             f"leak into the causal pattern {type(pattern).__name__}{whose}; use model/norm=layernorm, rmsnorm, "
             f"scalenorm or dyt{'' if bound else ', or a pattern that is not causal (model/pattern=full)'}."
         )
     if missing := [tag for tag in layer.pattern().tags if tag not in task.tags]:
         yield (
             f"the pattern {type(layer.pattern()).__name__} needs the tags {', '.join(missing)}, but the task "
-            f"{type(task).__name__} supplies {', '.join(task.tags) or 'none'}; choose a task that tags its places so, "
+            f"{type(task).__name__} supplies {', '.join(task.tags) or 'none'}; choose a task that tags its tokens so, "
             "or model/pattern=causal, window or another one without tags."
         )
     if (refusal := attention.refuses(position)) is not None:
@@ -49,7 +49,7 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
     if position.limit is not None and position.limit < task.max_length:
         yield (
             f"{type(position).__name__} positions have a table of {position.limit} rows (model.max_len), but the task "
-            f"has sequences of {task.max_length} places; raise model.max_len, shorten the task's evaluation lengths, "
+            f"has sequences of {task.max_length} tokens; raise model.max_len, shorten the task's evaluation lengths, "
             "or use model/position=rope, alibi, t5 or none."
         )
     reach = task.max_length if position.drawn_from is None else position.drawn_from
@@ -68,7 +68,7 @@ def _places(layer: LayerPlan) -> bool:
 
 
 def _can_see_all(layer: LayerPlan) -> bool:
-    """Whether the attention of a layer takes a pattern that lets every place see all."""
+    """Whether the attention of a layer takes a pattern that lets every position see all."""
     try:
         layer.cross_attention()
     except ValueError:
@@ -90,7 +90,7 @@ def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
 
 
 def positions(layers: Sequence[LayerPlan], task: Task) -> Iterator[str]:
-    """A batch has one position for each of its places, so all layers must have them drawn alike, or not at all."""
+    """A batch has one position for each of its tokens, so all layers must have them drawn alike, or not at all."""
     drawn = {layer.position().drawn_from: layer.position() for layer in layers}
     if len(drawn) > 1:
         ranges = ", ".join(f"{type(position).__name__} from {size or 'nothing'}" for size, position in drawn.items())
@@ -101,8 +101,8 @@ def positions(layers: Sequence[LayerPlan], task: Task) -> Iterator[str]:
     for size, position in drawn.items():
         if size is not None and size < task.max_length:
             yield (
-                f"{type(position).__name__} draws different positions for all places of a sequence from {size}, but "
-                f"the task has sequences of {task.max_length} places; raise model.position.drawn_from."
+                f"{type(position).__name__} draws different positions for all tokens of a sequence from {size}, but "
+                f"the task has sequences of {task.max_length} tokens; raise model.position.drawn_from."
             )
         if size is not None and position.limit is not None and position.limit < size:
             yield (

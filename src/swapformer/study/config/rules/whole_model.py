@@ -20,20 +20,20 @@ def _places(layer: LayerPlan) -> bool:
 
 
 def depth(plan: ModelPlan) -> Iterator[str]:
-    """What places that leave early take for granted."""
+    """What an early exit of positions takes for granted."""
     part, main = plan.depth(plan.dims), plan.interface.readouts[MAIN]
     if not part.exits:
         return
     name = type(part).__name__
     if main.per != "position" or main.kind == "values":
         yield (
-            f"depth {name} reads how certain the answer of a place is, but the task asks for {main.kind} of a "
-            f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each place."
+            f"depth {name} reads how certain the answer of a position is, but the task asks for {main.kind} of a "
+            f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each position."
         )
     for residual in (layer.residual() for layer in plan.layers):
         if residual.keeps != Residual.keeps:
             yield (
-                f"depth {name} keeps the stream of a place that has left as it is, which must be one tensor, but "
+                f"depth {name} keeps the stream of a position that has left as it is, which must be one tensor, but "
                 f"{type(residual).__name__} keeps {residual.keeps}; use model/residual=add, rezero or another one of "
                 "one tensor, or model/depth=fixed."
             )
@@ -96,26 +96,26 @@ def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
         kind = layer.kind("attention")
         if not kind.crosses or not layer.cross_attention().crosses:
             yield (
-                f"attention {kind.__name__} mixes the places of one sequence, so it cannot read the source that the "
+                f"attention {kind.__name__} mixes the positions of one sequence, so it cannot read the source that the "
                 f"topology {topology.__name__} hands it; use model/attention=mha, gqa, linear or performer, or "
                 "model/topology=decoder."
             )
 
 
 def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequence[str]) -> Iterator[str]:
-    """Where the next token is predicted, no place sees a later one."""
+    """Where the next token is predicted, no position sees a later one."""
     if not task.predicts_next or "future" in allowed:
         return
     start = (
-        f"the task {type(task).__name__} predicts each next token, so no place of the topology {topology.__name__} may "
-        "see a later one, but "
+        f"the task {type(task).__name__} predicts each next token, so no position of the topology {topology.__name__} "
+        "may see a later one, but "
     )
     for layer in plan.layers:
         kind, pattern = layer.kind("attention"), layer.pattern()
         if not kind.causal_safe:
             plain = pattern.full or pattern.plain_causal
             yield (
-                f"{start}attention {kind.__name__} mixes all places of a row before any of them asks; use "
+                f"{start}attention {kind.__name__} mixes all positions of a row before any of them asks; use "
                 f"model/attention={'linear, performer or mha' if plain else 'mha'}, or a task whose answers are no "
                 f"next tokens{'; to study the leak, add allow=[future]' if plain else ''}."
             )
