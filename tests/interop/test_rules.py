@@ -92,7 +92,7 @@ def test_a_head_of_its_own_is_no_copy() -> None:
     ("change", "message"),
     [
         ({"h.1.attn.weight": None}, r"1 tensors are missing: h\.1\.attn\.weight"),
-        ({"h.2.attn.weight": draw(3, 8)}, r"have no place in the model: h\.2\.attn\.weight"),
+        ({"h.2.attn.weight": draw(3, 8)}, r"are unknown to the model: h\.2\.attn\.weight"),
         ({"h.0.out.weight": draw(4, 3)}, r"h\.0\.out\.weight must be \[3, 4\], but it is \[4, 3\]"),
         ({"lm_head.bias": draw(5)}, r"lm_head\.bias must be zero"),
     ],

@@ -146,7 +146,7 @@ def test_a_trial_learns_at_its_exits_and_records_the_loss_at_the_end(tmp_path: P
         (["model.depth.loss=0"], "`loss` must be above 0"),
         (["model/residual=dense"], "must be one tensor, but Dense keeps the outputs of all earlier layers"),
         (["model/residual=reversible"], "must be one tensor, but Reversible keeps"),
-        (["task=sunspots"], "the task asks for values of a place; use model/depth=fixed"),
+        (["task=sunspots"], "the task asks for values of a position; use model/depth=fixed"),
     ],
 )
 def test_what_cannot_leave_is_refused_at_composition(overrides: list[str], message: str) -> None:
