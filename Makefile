@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install install-dev demo test lint types pytest clean
+.PHONY: install install-dev demo test lint types pytest evidence clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -33,6 +33,14 @@ types: install-dev
 
 pytest: install-dev
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# What is slow and rarely wrong: the tests with the mark `evidence`, every pair of options trained, and a store that is
+# killed, cut, filled and misled about the time. An hour and more on two cores; run before a release, and what it says
+# is written into docs/measurements.md.
+evidence: install-dev
+	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/swapformer check pairs --train
+	$(BIN)/python -m benchmarks reliability
 
 clean:
 	rm -rf $(VENV)

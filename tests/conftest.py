@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 
@@ -14,4 +16,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """One thread: the tests' tensors are so small that waiting for a second one costs more than it does."""
     import torch
 
+    import hydra_cache
+
     torch.set_num_threads(1)
+    hydra_cache.install()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Half a million objects of torch and the like stay for good: the collector need not look at them again."""
+    gc.freeze()

@@ -29,6 +29,7 @@ def test_a_store_that_believes_what_is_cut_is_found_out() -> None:
         assert any("not set aside" in name for name in missed(files.measure_cut_files(2)))
 
 
+@pytest.mark.evidence
 def test_a_full_disk_costs_nothing_but_the_attempt() -> None:
     try:
         found = files.measure_full_disk(3)
@@ -37,6 +38,7 @@ def test_a_full_disk_costs_nothing_but_the_attempt() -> None:
     assert missed(found) == []
 
 
+@pytest.mark.evidence
 def test_clocks_that_jump_change_nothing() -> None:
     assert missed(clock.measure_clock(3)) == []
 
@@ -48,6 +50,7 @@ def test_a_claim_that_trusts_clocks_is_found_out(monkeypatch: pytest.MonkeyPatch
     assert "claims of a dead host whose clock was ahead that are believed" in missed(clock.measure_clock(3))
 
 
+@pytest.mark.evidence
 def test_sigkills_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "SEEDS", 1)
     monkeypatch.setattr(processes, "STEPS", 60)
@@ -56,6 +59,7 @@ def test_sigkills_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missed(found) == [] and found[0].value == 1
 
 
+@pytest.mark.evidence
 def test_invented_stores_are_listed_and_reported(tmp_path: Path) -> None:
     listed, reported = large_stores.measure_large_stores(60, 40, 1)
     assert listed.value > 0 and reported.value > 0 and listed.name == "swapformer trials, 60 trials"

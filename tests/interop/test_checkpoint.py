@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
-from swapformer.interop import expression, load, save
+from swapformer.interop import load, save
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose
@@ -34,24 +32,9 @@ CLASSES = {MAIN: Readout(3, "classes", "sequence")}
 BOTH = {MAIN: Readout(V), NEXT_SENTENCE: Readout(2, "classes", "sequence")}
 
 
-@cache
-def composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    return compose(list(overrides))
-
-
-def quick(overrides: Sequence[str]) -> dict[str, Any]:
-    """`compose`, which takes longer than all else here, once for each list of overrides."""
-    return copy.deepcopy(composed(tuple(overrides)))
-
-
-@pytest.fixture(autouse=True)
-def _compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression, "compose", quick)
-
-
 def wide(overrides: list[str], asked: Interface) -> tuple[dict[str, Any], Topology]:
     """A configuration and its model with wide weights."""
-    config = quick([*SIZES, *overrides])
+    config = compose([*SIZES, *overrides])
     model = build_model(config, asked).eval()
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
@@ -122,7 +105,7 @@ def test_transformers_computes_the_same_and_so_do_we_again(
 
     back = load(tmp_path / "out")
     assert back.architecture == architecture
-    again = build_model(quick(["task=copy", *back.overrides]), back.interface).eval()
+    again = build_model(compose(["task=copy", *back.overrides]), back.interface).eval()
     again.load_state_dict(back.weights)
     for name, answer in answers(again).items():
         assert torch.equal(answer, mine[name])
@@ -139,7 +122,7 @@ def test_a_checkpoint_of_theirs_is_read_whole_or_in_shards_in_half_precision_too
     expected = model.float().eval()(given()[0]).logits
     for name in ("whole", "shards", "bare"):
         found = load(tmp_path / name)
-        ours = build_model(quick(["task=copy", *found.overrides]), found.interface).eval()
+        ours = build_model(compose(["task=copy", *found.overrides]), found.interface).eval()
         ours.load_state_dict(found.weights)
         assert torch.allclose(ours(given()[0]), expected, rtol=1e-4, atol=1e-4), name
 
@@ -166,6 +149,7 @@ class TestRefusals:
             ("llama", [*GPT2], r"model\.position is Learned, not Rotary.*; gpt2 can"),
             ("bert", [*GPT2], r"model\.topology is Decoder, not Encoder"),
             ("gpt2", [*GPT2, "model/attention=gqa"], r"model\.attention\.num_kv_heads is 2, not 4"),
+            ("gpt2", [*GPT2, "model/extension=[gate,orthogonality]"], r"model\.extension has gate, which the format"),
             ("gpt2", [*GPT2, "model/residual=rezero"], r"model\.residual is ReZero, not Add"),
             ("gpt2", [*GPT2, "model.layers=[{at: 0, pattern: window}]"], r"model\.layers is"),
             ("gpt2", [*GPT2, "model.topology.embedding_scale=2.0"], r"embedding_scale is 2\.0, not 1\.0"),
@@ -181,6 +165,12 @@ class TestRefusals:
         with pytest.raises(UsageError, match=rf"the format {format} cannot express this model: .*{message}"):
             save(config, model.state_dict(), tmp_path / "out", format)
         assert not (tmp_path / "out").exists()
+
+    def test_a_loss_on_heads_is_nothing_that_a_format_would_have_to_express(self, tmp_path: Path) -> None:
+        config, model = wide([*GPT2, "model/attention=orthogonal_heads"], Interface(V))
+        save(config, model.state_dict(), tmp_path, "gpt2")
+        found = load(tmp_path).weights
+        assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
 
     def test_answers_that_the_format_has_no_place_for(self, tmp_path: Path) -> None:
         readouts = {MAIN: Readout(V), "topic": Readout(3, "classes", "sequence")}

@@ -142,7 +142,7 @@ def test_a_trial_learns_at_its_exits_and_records_the_loss_at_the_end(tmp_path: P
             r"numbers of layers from 0 to 3, for the last of 4 layers is the end, but .* \[4\]",
         ),
         (["model.depth.exits=[]"], "numbers of layers"),
-        (["model.depth.threshold=1.5"], r"`threshold` of early_exit must lie in \[0, 1\]"),
+        (["model.depth.threshold=1.5"], r"`threshold` must lie in \[0, 1\]"),
         (["model.depth.loss=0"], "`loss` must be above 0"),
         (["model/residual=dense"], "must be one tensor, but Dense keeps the outputs of all earlier layers"),
         (["model/residual=reversible"], "must be one tensor, but Reversible keeps"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from swapformer.model.auxiliary import take_auxiliary_loss
 from torch import Tensor
 
+from configs import accepted
 from swapformer.conformance import examine
 from swapformer.errors import UsageError
 from swapformer.model.attention import MultiHead
@@ -34,6 +34,7 @@ from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Dot
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import take_auxiliary_loss
 from swapformer.random import stream
 from swapformer.study.config.compose import check, compose
 from swapformer.targets import VARIABLE
@@ -241,7 +242,8 @@ def test_what_cannot_work_is_refused_at_composition(overrides: list[str], messag
 @pytest.mark.parametrize("change", ["extension: []", "extension.value_residual.share: 0.0"])
 def test_layers_without_a_share_may_differ(change: str) -> None:
     """The sparse form of the paper: some layers have a share, the others any shape."""
-    check(compose(["task=copy", SHARED, "model.num_layers=3", f"model.layers=[{{at: 1, {change}, num_heads: 2}}]"]))
+    layers = f"model.layers=[{{at: 1, {change}, num_heads: 2}}]"
+    assert accepted("task=copy", SHARED, "model.num_layers=3", layers)["model"]["layers"][1]["num_heads"] == 2
 
 
 CLASS = '''
@@ -273,6 +275,16 @@ _partial_: true
 _convert_: all
 start: 0.5
 """
+
+
+def test_a_yaml_that_does_not_say_its_name_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    """Hydra would put its settings in place of the extensions."""
+    file = tmp_path / "model" / "extension" / "nameless.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: swapformer.model.extension.OutputGate\n_partial_: true\n_convert_: all\n")
+    config = compose(["task=copy", f"hydra.searchpath=[file://{tmp_path}]", "model/extension=[nameless]"])
+    with pytest.raises(UsageError, match=r"by name, but it is .*OutputGate.*# @package model\.extension\.NAME"):
+        check(config)
 
 
 def test_a_new_extension_takes_one_class_and_one_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

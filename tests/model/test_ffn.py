@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from configs import small
+from configs import small, wide
 from swapformer.model.activation import (
     GELU,
     Activation,
@@ -29,14 +29,6 @@ from swapformer.training.assemble import build_model, count_parameters
 
 DIMS = Dims(d_model=8, num_layers=1, num_heads=2, head_dim=4, max_len=8, vocab_size=5)
 EXPERTS: dict[str, Any] = {"experts": 4, "balance": 0.5, "expansion": 2.0}
-
-
-def wide(part: nn.Module) -> Any:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in part.double().parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return part
 
 
 def stream(seed: int = 2) -> Tensor:

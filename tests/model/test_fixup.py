@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs import small
+from configs import accepted, small
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 
 HEADS, LAYERS = 4, 2
@@ -102,5 +101,5 @@ def test_an_encoder_shifts_what_the_decoder_reads_of_it() -> None:
 
 def test_a_shift_is_no_norm_to_the_initialisation() -> None:
     """`fixup` and `t_fixup` are for models without a norm, and refuse what holds the stream's size."""
-    check(compose(["task=copy", "+preset=fixup"]))
-    check(compose(["task=copy", "model/init=t_fixup", "model/norm=shift"]))
+    accepted("task=copy", "+preset=fixup")
+    accepted("task=copy", "model/init=t_fixup", "model/norm=shift")

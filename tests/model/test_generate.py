@@ -77,7 +77,7 @@ def test_a_window_keeps_only_what_it_sees() -> None:
     generation = Generation(model, Prompt(ids(1)))
     generation.logits()
     assert generation._cache is not None
-    kept = [value.shape[-2] for values in generation._cache._kept.values() for value in values]
+    kept = [value.shape[-2] for values in generation._cache._entries.values() for value in values]
     assert kept and set(kept) == {4}
 
 

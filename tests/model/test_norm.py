@@ -7,20 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from configs import small
+from configs import small, wide
 from swapformer.model.dims import Dims
-from swapformer.model.norm import BatchNorm, DyT, LayerNorm, Norm, RMSNorm, ScaleNorm
+from swapformer.model.norm import BatchNorm, DyT, LayerNorm, RMSNorm, ScaleNorm
 from swapformer.training.assemble import build_model
 
 DIMS = Dims(d_model=12, num_layers=1, num_heads=2, head_dim=6, max_len=8, vocab_size=5)
-
-
-def wide(part: Norm) -> Norm:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in part.double().parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return part
 
 
 def stream(*shape: int) -> Tensor:

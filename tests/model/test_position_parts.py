@@ -104,8 +104,9 @@ def test_the_row_of_a_distance_is_query_minus_key_plus_the_largest(option: str) 
 class TestStretched:
     def test_ntk_stretches_the_slowest_pair_by_the_factor_and_the_fastest_not_at_all(self) -> None:
         """Peng et al. 2023, section 3.1: ω_0 stays 1 and ω_last is divided by the factor."""
-        angles = part("rope_ntk", factor=4.0)._angles(Tokens.of(2), torch.float64)[0, 1]
-        plain = part("rope")._angles(Tokens.of(2), torch.float64)[0, 1]
+        stretched, rope = part("rope_ntk", factor=4.0), part("rope")
+        angles = stretched.rotation.angles(stretched.base, Tokens.of(2), torch.float64)[0, 1]
+        plain = rope.rotation.angles(rope.base, Tokens.of(2), torch.float64)[0, 1]
         assert angles[0] == plain[0]
         assert angles[-1].item() == pytest.approx(plain[-1].item() / 4, rel=1e-12)
 

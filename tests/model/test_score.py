@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs import every_part, small
+from configs import every_part, small, wide
 from swapformer.model.dims import Dims
 from swapformer.model.qk_norm import L2, HeadRMSNorm, QKNorm, WidthRMSNorm
 from swapformer.model.score import Additive, Bilinear, Cosine, Dot, Gaussian, LearnedDot, Score, Softcap
@@ -18,14 +18,6 @@ from swapformer.training.assemble import build_model
 DIMS = Dims(d_model=12, num_layers=1, num_heads=3, head_dim=4, max_len=8, vocab_size=5)
 Pair = Callable[[Score, int, Tensor, Tensor], Tensor]
 ROOT = 0.5  # 1/√E
-
-
-def wide(part: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in part.double().parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return part
 
 
 def length(x: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ import yaml
 
 from swapformer.results.arms import ArmDifference
 from swapformer.study import arm_differences
-from swapformer.study.arm_differences import composition_lines, find_differences
+from swapformer.study.arm_differences import find_differences
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.compose import compose
 from swapformer.study.expand import expand
+from swapformer.study.messages import composition_lines
 from swapformer.study.plan import Plan
 from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import load, parse, shipped

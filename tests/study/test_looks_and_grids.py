@@ -15,7 +15,8 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.run_study import StudyResult, power_line, run_study
+from swapformer.study.messages import power_line
+from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 
 

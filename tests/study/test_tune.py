@@ -16,14 +16,15 @@ from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
-from swapformer.study.arm_differences import tuning_lines
 from swapformer.study.expand import Plan, expand
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
+from swapformer.study.messages import tuning_lines
+from swapformer.study.plan import Template
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
-from swapformer.study.tune import Tried, choose
+from swapformer.study.tune import SettingResult, choose
 
 ARMS = {"base": ["best=1e-2"], "other": ["best=1e-3"], "wild": ["best=1e-1"]}
 LR = ["1e-4", "1e-3", "1e-2", "1e-1"]
@@ -129,13 +130,13 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     chosen = tuned(planned, store)
     assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
     assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
-    assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [
-        0,
-        1,
-        2,
-    ], (  # still reported
+    assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [0, 1, 2], (
         "still reported"
     )
+
+
+def result(setting: str, values: tuple[float, ...], lost: int, missing: int) -> SettingResult:
+    return SettingResult(Template("a", "", (setting,), (), {}), values, lost, missing)
 
 
 @pytest.mark.parametrize(("direction", "better", "worse"), [("lower", 1.0, 2.0), ("higher", 2.0, 1.0)])
@@ -143,17 +144,17 @@ def test_a_setting_that_lost_a_seed_is_worse_than_any_that_lost_none(
     direction: str, better: float, worse: float
 ) -> None:
     """The mean over the survivors would flatter it."""
-    whole, poor = (Tried(("a", ""), ("lr=1",), (value, value), 0, 0) for value in (better, worse))
-    lossy = Tried(("a", ""), ("lr=2",), (better,), 1, 0)
-    gone = Tried(("a", ""), ("lr=3",), (), 2, 0)
+    whole, poor = (result("lr=1", (value, value), 0, 0) for value in (better, worse))
+    lossy = result("lr=2", (better,), 1, 0)
+    gone = result("lr=3", (), 2, 0)
     ranked = sorted([gone, lossy, poor, whole], key=lambda each: each.rank(direction))
     assert ranked == [whole, poor, lossy, gone]
 
 
 def test_settings_are_ranked_by_the_mean_of_their_values() -> None:
     """A mean of 4 against one of 3, though most of the first one's values are better."""
-    uneven = Tried(("a", ""), ("lr=1",), (1.0, 1.0, 10.0), 0, 0)
-    even = Tried(("a", ""), ("lr=2",), (3.0, 3.0, 3.0), 0, 0)
+    uneven = result("lr=1", (1.0, 1.0, 10.0), 0, 0)
+    even = result("lr=2", (3.0, 3.0, 3.0), 0, 0)
     assert min([uneven, even], key=lambda each: each.rank("lower")) is even
     assert min([uneven, even], key=lambda each: each.rank("higher")) is uneven
 

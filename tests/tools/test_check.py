@@ -86,7 +86,7 @@ class Deaf(FFN):
 @pytest.mark.parametrize(
     ("name", "law", "words"),
     [
-        ("Unfinished", "is_a_part", "Unfinished leaves forward to be written"),
+        ("Unfinished", "is_a_part", "Unfinished does not define forward"),
         ("Refuses", "runs", "ValueError where nothing should be raised (wrong_parts.py, line 14): `factor` must be …"),
         ("Deaf", "no_dead_knob", "`factor` must change something, but no value other than 2.0"),
     ],

@@ -28,7 +28,7 @@ from swapformer.tools.pairs.judge import Advice, Judge, advised, names
 from swapformer.tools.pairs.rows import RowTraining, cover, every_pair, pair, pairs_in, train
 from swapformer.tools.pairs.stages import SMALL, STAGES, Option, options_of, stages
 
-PAIRS, TRAINED, SEED = 300, 16, 1
+PAIRS, TRAINED, SEED = 100, 6, 1
 """Of the sample that is judged, and of the one whose rows are trained."""
 
 

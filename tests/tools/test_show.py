@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from matplotlib.image import imread
 
 from configs import every_part
 from swapformer.errors import UsageError
@@ -12,24 +15,52 @@ from swapformer.task.recall import FactRecall
 from swapformer.tools.drawings import DRAWINGS
 from swapformer.tools.show import main
 
-PARTS = [(slot, option) for slot, option in every_part() if slot in DRAWINGS]
+SVG = "{http://www.w3.org/2000/svg}"
+OPTIONS = {slot: [option for name, option in every_part() if name == slot] for slot in DRAWINGS}
+SHOWN = {"position": "rope alibi", "pattern": "window causal", "activation": "gelu silu"}
+"""Two options of a slot; its first and last unless they stand here. Where all are drawn, it is for evidence."""
+ALIKE = {
+    "relative_bias",
+    "relative_key",
+    "relative_key_query",
+    "learned_interpolated",
+    "transformer_xl",
+    "strided_heads",
+}
 
 
-@pytest.mark.parametrize(("slot", "option"), PARTS)
-def test_a_part_draws_itself_as_svg(slot: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "part.svg"
+def drawn(slot: str, option: str, folder: Path) -> list[str]:
+    """What a part's drawing holds of data: the lines and images that are cut off at the edges of their panel."""
+    file = folder / f"{option}.svg"
     assert main([f"model/{slot}={option}", "--out", str(file)]) == 0
-    assert capsys.readouterr().out.strip() == str(file)
-    text = file.read_text(encoding="utf-8")
-    assert f"model/{slot}={option}" in text and text.count("<path") > 5
+    root = ElementTree.parse(file).getroot()
+    assert root.tag == f"{SVG}svg"
+    assert f"model/{slot}={option}" in file.read_text(encoding="utf-8")
+    data = [each for each in root.iter() if each.tag in (f"{SVG}path", f"{SVG}image") and "clip-path" in each.attrib]
+    return [each.get("d") or each.get("{http://www.w3.org/1999/xlink}href") or "" for each in data]
 
 
-@pytest.mark.parametrize("slot", DRAWINGS)
-def test_a_slot_draws_itself_as_png(slot: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("slot", "options"),
+    [
+        *((slot, SHOWN.get(slot, f"{OPTIONS[slot][0]} {OPTIONS[slot][-1]}").split()) for slot in DRAWINGS),
+        *(pytest.param(slot, OPTIONS[slot], marks=pytest.mark.evidence) for slot in DRAWINGS),
+    ],
+)
+def test_parts_draw_themselves_as_svg_and_each_in_its_own_way(slot: str, options: list[str], tmp_path: Path) -> None:
+    """Those that start as others do look like them: tables of zeros or noise, and the same pattern in other heads."""
+    pictures = {option: drawn(slot, option, tmp_path) for option in options}
+    assert all(len("".join(data)) > 100 for data in pictures.values())
+    told_apart = [data for option, data in pictures.items() if option not in ALIKE]
+    assert all(first != second for first, second in combinations(told_apart, 2))
+
+
+def test_a_part_draws_itself_as_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "part.png"
-    option = next(option for name, option in PARTS if name == slot)
-    assert main([f"model/{slot}={option}", "--out", str(file)]) == 0
-    assert file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size > 5000
+    assert main(["model/pattern=window", "--out", str(file)]) == 0
+    assert capsys.readouterr().out.strip() == str(file)
+    pixels = imread(file)
+    assert min(pixels.shape[:2]) > 100 and pixels[..., :3].std() > 0.05, "it is neither a stamp nor blank"
 
 
 def test_a_task_shows_what_is_asked_for_and_the_measured_overlap(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,14 +124,24 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.fixture(scope="module")
+def plain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plain")
+
+
+@pytest.fixture(scope="module")
+def plain(plain_folder: Path) -> Mapping[str, Any]:
+    """The record of a trial with no option of the trainer set."""
+    return final(plain_folder)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("gradient_checkpointing", True), ("accumulate_grad_batches", 2), ("precision", "bf16-mixed")],
 )
 def test_the_record_shows_how_a_trial_was_computed_and_the_trial_is_another(
-    option: str, value: object, tmp_path: Path
+    option: str, value: object, plain: Mapping[str, Any], plain_folder: Path, tmp_path: Path
 ) -> None:
-    plain = final(tmp_path / "plain")
     other = final(tmp_path / "other", f"trainer.{option}={value}")
     assert (plain["trainer"][option], other["trainer"][option]) == (compose(TINY)["trainer"][option], value)
     assert plain["id"] != other["id"]
@@ -139,11 +149,12 @@ def test_the_record_shows_how_a_trial_was_computed_and_the_trial_is_another(
     if option == "gradient_checkpointing":
         assert apart == 0
         held = weights(tmp_path / "other")
-        assert all(torch.equal(weight, held[name]) for name, weight in weights(tmp_path / "plain").items())
+        assert all(torch.equal(weight, held[name]) for name, weight in weights(plain_folder).items())
     else:  # another dropout, or another rounding
         assert 0 < apart < 0.1
 
 
+@pytest.mark.evidence
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in what it imports
 @pytest.mark.skipif(compiler() is not None, reason=str(compiler()))
 def test_a_compiled_training_is_the_same_to_rounding_and_its_weights_keep_their_names(

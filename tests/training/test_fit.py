@@ -86,13 +86,13 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, hook: str) -> None:
 @pytest.mark.parametrize(
     ("step", "hook"),
     [
-        (3, "on_train_batch_end"),
-        (5, "on_train_batch_end"),
+        pytest.param(3, "on_train_batch_end", marks=pytest.mark.evidence),
+        pytest.param(5, "on_train_batch_end", marks=pytest.mark.evidence),
         (12, "on_validation_end"),
         (13, "on_train_batch_end"),
-        (18, "on_validation_end"),
-        (22, "on_train_batch_end"),
-        (23, "on_train_batch_end"),
+        pytest.param(18, "on_validation_end", marks=pytest.mark.evidence),
+        pytest.param(22, "on_train_batch_end", marks=pytest.mark.evidence),
+        pytest.param(23, "on_train_batch_end", marks=pytest.mark.evidence),
         (23, "on_validation_batch_end"),
     ],
 )
@@ -132,7 +132,7 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
     assert equal(weights(tmp_path), weights(whole[0]))
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.evidence), 3])
 def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Path) -> None:
     """Lengths vary within a batch, so a mean of the parts' means is another loss: transformers had it so until 2024."""
     plain = ["model.dropout=0", "trainer.precision=64-true"]
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: py
     assert "the training loss is nan at step 1" in str(outcome.reason)
 
 
-@pytest.mark.parametrize("step", [21, 22, 23])
+@pytest.mark.parametrize("step", [pytest.param(21, marks=pytest.mark.evidence), 23])
 def test_a_loss_that_breaks_in_the_last_steps_is_not_a_finished_trial(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ ARMS = {
     "spoiled": ["trainer.strategy=ddp"],
     "experts": ["trainer.strategy=ddp", "model/ffn=moe"],
 }
+RARE = ("ddp in two parts", "fsdp computing layers again")
+"""Those that are trained for evidence alone."""
 TWO = "trainer.devices=2"
 DROPOUT = ["model.dropout=0.2", "trainer.precision=32-true"]
 ROUNDING = 1e-12
@@ -63,17 +65,34 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("two_ranks")
 
 
+def resumed(name: str, place: Path) -> dict[str, Job]:
+    """A training with dropout as a whole, and the same one stopped and gone on with."""
+    config = compose([*TINY, TWO, *ARMS[name], *DROPOUT])
+    return {
+        f"{name} whole": Job(config, place / f"{name} whole"),
+        f"{name} stopped": Job(config, place / f"{name} resumed", stop_at=3),
+        f"{name} resumed": Job(config, place / f"{name} resumed"),
+    }
+
+
 @pytest.fixture(scope="module")
 def outcomes(place: Path) -> dict[str, Outcome]:
-    """Every training on two ranks, by name; each has a folder of that name."""
-    jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items()}
+    """The trainings on two ranks, by name; each has a folder of that name."""
+    jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items() if name not in RARE}
     jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
-    for name in ("ddp", "fsdp"):
-        dropout = compose([*TINY, TWO, *ARMS[name], *DROPOUT])
-        jobs[f"{name} whole"] = Job(dropout, place / f"{name} whole")
-        jobs[f"{name} stopped"] = Job(dropout, place / f"{name} resumed", stop_at=3)
-        jobs[f"{name} resumed"] = Job(dropout, place / f"{name} resumed")
+    jobs |= resumed("fsdp", place)
     jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
+    return trained(jobs)
+
+
+@pytest.fixture(scope="module")
+def rare_outcomes(place: Path) -> dict[str, Outcome]:
+    """The trainings that are evidence alone."""
+    jobs = {name: Job(compose([*TINY, TWO, *ARMS[name]]), place / name) for name in RARE}
+    return trained(jobs | resumed("ddp", place))
+
+
+def trained(jobs: dict[str, Job]) -> dict[str, Outcome]:
     found = dict(zip(jobs, train_on_two_ranks(list(jobs.values())), strict=True))
     assert {name: outcome.status for name, outcome in found.items()} == {
         name: "interrupted" if job.stop_at else "finished" for name, job in jobs.items()
@@ -87,12 +106,18 @@ def alone(place: Path) -> tuple[Path, Outcome]:
     return place / "alone", fit(compose(TINY), place / "alone")
 
 
-@pytest.mark.parametrize("name", [name for name in ARMS if name not in ("spoiled", "experts")])
+@pytest.mark.parametrize(
+    ("name", "trainings"),
+    [
+        *((name, "outcomes") for name in ("ddp", "fsdp", "fsdp in two parts")),
+        *(pytest.param(name, "rare_outcomes", marks=pytest.mark.evidence) for name in RARE),
+    ],
+)
 def test_two_ranks_train_and_measure_what_one_device_does(
-    name: str, outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path
+    name: str, trainings: str, request: pytest.FixtureRequest, alone: tuple[Path, Outcome], place: Path
 ) -> None:
     directory, expected = alone
-    outcome = outcomes[name]
+    outcome = request.getfixturevalue(trainings)[name]
     assert apart(place / name, directory) < ROUNDING
     assert outcome.metrics == pytest.approx(expected.metrics, rel=ROUNDING, abs=ROUNDING)
     assert outcome.standard_errors == pytest.approx(expected.standard_errors, rel=ROUNDING, abs=ROUNDING)
@@ -120,15 +145,18 @@ def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(
     assert apart(place / "experts", cut) < ROUNDING
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    ("name", "trainings"), [("fsdp", "outcomes"), pytest.param("ddp", "rare_outcomes", marks=pytest.mark.evidence)]
+)
 def test_ranks_stop_together_when_one_is_asked_and_go_on_bit_equal(
-    name: str, outcomes: dict[str, Outcome], place: Path
+    name: str, trainings: str, request: pytest.FixtureRequest, place: Path
 ) -> None:
+    outcomes: dict[str, Outcome] = request.getfixturevalue(trainings)
     assert 0 < outcomes[f"{name} stopped"].steps < 6
     assert outcomes[f"{name} resumed"] == outcomes[f"{name} whole"]
     assert curve(place / f"{name} resumed") == curve(place / f"{name} whole")
-    resumed, whole = state(place / f"{name} resumed"), state(place / f"{name} whole")
-    assert all(torch.equal(resumed[key], whole[key]) for key in whole)
+    again, whole = state(place / f"{name} resumed"), state(place / f"{name} whole")
+    assert all(torch.equal(again[key], whole[key]) for key in whole)
 
 
 def test_one_device_can_go_on_from_what_two_have_left(

@@ -150,7 +150,10 @@ def test_what_does_not_fit_is_refused_when_composed(overrides: list[str], messag
     ],
 )
 def test_what_is_meant_can_be_said(overrides: list[str], started: Any) -> None:
-    check(started(*overrides))
+    config = started(*overrides)
+    check(config)
+    model = build_model(config, task_of(config).interface)
+    assert load_initial_weights(model, task_of(config), config).loaded, "some weights are those of the other"
 
 
 @pytest.mark.parametrize(

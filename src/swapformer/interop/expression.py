@@ -9,7 +9,7 @@ from typing import Any
 from swapformer.interop.format import Format
 from swapformer.interop.rules import Shapes
 from swapformer.study.config.compose import compose
-from swapformer.targets import find
+from swapformer.training.assemble import factory
 
 UNREAD = (
     "init",
@@ -56,7 +56,8 @@ def _lacks(format: Format, model: Mapping[str, Any], reference: Mapping[str, Any
         if slot in unread or own == reference[slot]:
             continue
         if slot == "extension":
-            acting = [name for name, part in own.items() if not find(part["_target_"]).training_only]
+            kinds: dict[str, Any] = {name: factory(part).func for name, part in own.items()}
+            acting = [name for name, kind in kinds.items() if not kind.training_only]
             yield from (f"model.extension has {name}, which the format does not" for name in acting)
             continue
         if not isinstance(own, Mapping):

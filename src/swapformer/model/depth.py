@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims, require_between, require_positive
+from swapformer.model.ops import widen
 
 
 class Depth(nn.Module):
@@ -65,8 +66,7 @@ class EarlyExit(Depth):
     def confident(self, logits: Tensor) -> Tensor | None:
         if self.threshold is None:
             return None
-        wide = logits if logits.element_size() >= 4 else logits.float()
-        first, second = wide.softmax(-1).topk(2, dim=-1).values.unbind(-1)
+        first, second = widen(logits).softmax(-1).topk(2, dim=-1).values.unbind(-1)
         return first - second >= self.threshold
 
 

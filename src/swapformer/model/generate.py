@@ -11,6 +11,7 @@ from torch import Tensor
 
 from swapformer.model.cache import Cache
 from swapformer.model.dims import require_between, require_counts, require_positive
+from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 
@@ -55,8 +56,7 @@ class Sampler:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The probabilities that symbols are drawn with, [B, V]."""
-        wide = logits.float() if logits.element_size() < 4 else logits
-        ordered, symbols = (wide / self.temperature).sort(dim=-1, descending=True, stable=True)
+        ordered, symbols = (widen(logits) / self.temperature).sort(dim=-1, descending=True, stable=True)
         if self.top_k is not None:
             ordered[:, self.top_k :] = -math.inf
         p = ordered.softmax(-1)

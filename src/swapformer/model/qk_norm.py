@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from swapformer.model.dims import Dims
 from swapformer.model.layers import gain
+from swapformer.model.ops import widen
 
 
 class QKNorm(nn.Module):
@@ -46,8 +47,7 @@ class L2(QKNorm):
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """x / √(mean(x²) + ε) over the last axis, statistics in float32 or wider, times a weight where there is one."""
-    wide = x if x.element_size() >= 4 else x.float()
-    normed = functional.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype)
+    normed = functional.rms_norm(widen(x), x.shape[-1:], None, eps).to(x.dtype)
     return normed if weight is None else normed * weight
 
 

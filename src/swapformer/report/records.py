@@ -16,8 +16,6 @@ from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
-STATUSES = ("finished", "diverged", "failed", "interrupted", "killed", "running", "missing", "corrupt")
-
 CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
 

@@ -20,6 +20,7 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import Readout
 from swapformer.model.layers import declare, origin_of
+from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
@@ -142,7 +143,7 @@ class TrialModule(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         answers = self(batch)
         for name, metrics in self.collections[dataloader_idx].items():
-            metrics.update(at_least_float32(answers[name]), batch.answers[name])
+            metrics.update(widen(answers[name]), batch.answers[name])
 
     def on_validation_epoch_end(self) -> None:
         self.results = {
@@ -221,11 +222,6 @@ def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) ->
     return torch.compile(function)
 
 
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Logits widened from half precision to float32; float64 stays."""
-    return logits.float() if logits.element_size() < 4 else logits
-
-
 def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
     """The loss summed over all targets: cross-entropy in nats of symbols and classes, squared error of values.
 
@@ -234,7 +230,7 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
         answer: logits or values, [B, T, size] or [B, size].
         targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
     """
-    answer = at_least_float32(answer)
+    answer = widen(answer)
     if readout.kind == "values":
         there = target_mask(targets)
         return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()

@@ -9,7 +9,7 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.figures.pareto import CostAxis, ParetoRank, known_costs, pareto_ranks
+from swapformer.report.figures.pareto import ParetoRank, known_costs, pareto_ranks
 from swapformer.results.costs import Measured
 
 #: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
@@ -34,9 +34,9 @@ def built(root: Path, lost: str = "", directions: Mapping[str, str] | None = Non
 
 
 def found(report: Report) -> dict[str, ParetoRank]:
-    scene = report.views[0].scene
-    (price,) = known_costs(scene, {}, {})
-    return pareto_ranks(scene, "val/loss", price)
+    data = report.views[0].data
+    (price,) = known_costs(data, {}, {})
+    return pareto_ranks(data, "val/loss", price)
 
 
 def test_the_front_holds_what_nothing_beats_and_doubt_is_not_called_defeat(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_an_arm_that_diverged_is_not_weighed_and_the_caption_says_so(tmp_path: P
     assert found(report) == {"cheap": "front", "beaten": "open", "unclear": "front"}
     (figure,) = [each for each in report.views[0].figures if each.name.startswith("pareto")]
     assert "Left out, since trials diverged or have no finite value: good." in figure.caption
-    assert figure.hover is not None and "good" not in {marks["arm"] for marks in figure.hover["marks"]}
+    assert figure.tooltips is not None and "good" not in {marks["arm"] for marks in figure.tooltips["marks"]}
 
 
 def test_a_cost_that_all_share_is_not_drawn(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_cost_that_all_share_is_not_drawn(tmp_path: Path) -> None:
 
 def test_a_time_is_no_cheaper_than_its_spread(tmp_path: Path) -> None:
     """Better beyond doubt, and faster by median, but the ranges over rounds overlap: not beaten."""
-    scene = built(tmp_path).views[0].scene
+    data = built(tmp_path).views[0].data
 
     def timed(*seconds: float) -> Measured:
         return Measured(seconds, 1, 1, 1, None, 1, "", False)
@@ -73,19 +73,19 @@ def test_a_time_is_no_cheaper_than_its_spread(tmp_path: Path) -> None:
     apart = {"good": timed(1.0, 1.1), "beaten": timed(2.0, 2.1)}
     mixed = {"good": timed(1.0, 2.05), "beaten": timed(2.0, 2.1)}
     for times, standing in ((apart, "beaten"), (mixed, "open")):
-        (price,) = [each for each in known_costs(scene, {}, times) if each.slug == "time"]
-        assert pareto_ranks(scene, "val/loss", price) == {"good": "front", "beaten": standing}
+        (price,) = [each for each in known_costs(data, {}, times) if each.slug == "time"]
+        assert pareto_ranks(data, "val/loss", price) == {"good": "front", "beaten": standing}
 
 
 @pytest.mark.parametrize(("value", "text"), [(100.0, "100"), (300.0, "300")])
 def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: float, text: str) -> None:
     report = built(tmp_path)
     (figure,) = [each for each in report.views[0].figures if each.name.startswith("pareto")]
-    assert figure.hover is not None
-    told = {marks["arm"]: (marks["x"], marks["y"], marks["text"][0]) for marks in figure.hover["marks"]}
+    assert figure.tooltips is not None
+    told = {marks["arm"]: (marks["x"], marks["y"], marks["text"][0]) for marks in figure.tooltips["marks"]}
     for row in report.rows:
         summary = row.summaries["val/loss"]
         x, y, words = told[row.arm]
         assert (x, y) == ([row.parameters], pytest.approx([summary.mean]))
         assert words == f"{summary.text} {summary.interval_text}, {row.parameters:.0f} parameters"
-    assert CostAxis("", "", {}).values == {} and any(t[0] == [value] and text in t[2] for t in told.values())
+    assert any(t[0] == [value] and text in t[2] for t in told.values())

@@ -29,8 +29,8 @@ def with_artifact(root: Path, probe: str, data: dict[str, list[Any]]) -> Report:
 
 def told(report: Report, name: str) -> dict[str, tuple[list[float], list[float]]]:
     (figure,) = [each for each in report.views[0].figures if each.name == name]
-    assert figure.hover is not None
-    return {marks["arm"]: (marks["x"], marks["y"]) for marks in figure.hover["marks"]}
+    assert figure.tooltips is not None
+    return {marks["arm"]: (marks["x"], marks["y"]) for marks in figure.tooltips["marks"]}
 
 
 def test_head_similarity_is_drawn_by_layer(tmp_path: Path) -> None:

@@ -131,9 +131,10 @@ def test_three_looks_together_err_with_5_percent_at_most() -> None:
     assert looked(looks, 0.05, seed=3) > 0.08, "uncorrected looks err more often, so the correction does something"
 
 
-def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("studies", [100, pytest.param(400, marks=pytest.mark.evidence)])
+def test_a_sequential_study_of_several_claims_errs_with_5_percent_at_most(studies: int, tmp_path: Path) -> None:
     """The whole procedure, claims that are decided leaving the family: two are true and clear, three at the border."""
-    looks, claims, studies = [5, 8, 11], family(5), 400
+    looks, claims = [5, 8, 11], family(5)
     store = Store(tmp_path, {"b": [], **{f"a{i}": [] for i in range(5)}}, "b", ["val/loss"], range(looks[-1]))
     store.manifest = {"looks": looks}
     store.write(lambda arm, seed: {"val/loss": 0.0})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import check, compose
 from swapformer.study.config.identity import trial_id
@@ -128,4 +129,5 @@ def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message
 
 
 def test_a_study_of_the_leak_may_let_a_decoder_see_the_future() -> None:
-    check(composed("model/pattern=full", "allow=[future]"))
+    config = accepted(*COPY, "model/pattern=full", "allow=[future]")
+    assert config["allow"] == ["future"] and config["model"]["topology"]["_target_"].endswith(".Decoder")

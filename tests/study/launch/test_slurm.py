@@ -133,7 +133,14 @@ def test_more_trials_than_an_array_may_have_wait_for_the_next_one(store: Store, 
     assert arrays == ["0-1%2", None]
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGUSR2], [signal.SIGTERM, signal.SIGUSR2], [signal.SIGTERM]])
+@pytest.mark.parametrize(
+    "signals",
+    [
+        pytest.param([signal.SIGUSR2], marks=pytest.mark.evidence),
+        [signal.SIGTERM, signal.SIGUSR2],
+        [signal.SIGTERM],
+    ],
+)
 def test_a_preempted_trial_keeps_its_checkpoint_is_queued_again_and_resumes(
     store: Store, journal: Path, cluster: Path, signals: list[signal.Signals]
 ) -> None:
@@ -255,6 +262,7 @@ def test_a_machine_without_slurm_is_told_apart(store: Store, monkeypatch: pytest
         launcher(store)
 
 
+@pytest.mark.evidence
 def test_a_study_of_real_trainings_is_launched_from_the_command_line(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

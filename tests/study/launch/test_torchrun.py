@@ -83,6 +83,18 @@ def record(store: Store, one: Trial) -> Record:
     return found
 
 
+def test_a_trial_on_two_devices_is_started_and_comes_to_what_one_device_does(store: Store) -> None:
+    short = ["budget.steps=4", "eval.every=4"]
+    two, alone = trial(*TWO, *short), trial(*short)
+    LocalLauncher(store, fakes.PROVENANCE, slots=3)([two, alone])
+    found, expected = record(store, two), record(store, alone)
+    assert (found.status, expected.status) == ("finished", "finished")
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
+    assert (found.trainer["devices"], found.trainer["strategy"]) == (2, "ddp")
+    assert files(store, two) == files(store, alone) and not ranks(two.id)
+
+
+@pytest.mark.evidence
 def test_a_rank_that_is_killed_or_hangs_costs_its_trial_alone_and_the_trial_goes_on_when_started_again(
     store: Store,
 ) -> None:

@@ -85,9 +85,12 @@ def test_arms_are_measured_in_turn_and_each_round_begins_with_another(monkeypatc
     assert order == ["a", "b", "c", "b", "c", "a"]
 
 
+@pytest.mark.parametrize("pretended", [True, pytest.param(False, marks=pytest.mark.evidence)])
 def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
-    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pretended: bool, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if pretended:
+        monkeypatch.setattr(CostPass, "_measure", pretend)
     capsys.readouterr()
     assert cost(study, "--json") == 0  # counted alone
     counted = json.loads(capsys.readouterr().out)["arms"]
@@ -108,7 +111,7 @@ def test_what_a_study_costs_is_counted_measured_kept_reused_and_shown(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("what was measured is not measured again")
 
-    monkeypatch.setattr(cost_pass.subprocess, "run", never)
+    monkeypatch.setattr(CostPass, "_measure", never)
     assert cost(study, "--measure") == 0
 
 

@@ -19,7 +19,8 @@ class Extension:
 
     A layer has any number of extensions, by name (`model/extension=[gate,convolution]`); the attention calls each hook
     of all of them, sorted by name, in this order: `project`, `values`, `heads`, `loss`, `output`. They act inside every
-    attention of the layer, so in a decoder that reads a source on both.
+    attention of the layer, so in a decoder that reads a source in both. The first line of an extension's YAML puts it
+    under its name: `# @package model.extension.NAME`.
 
     `uses` names the slots whose parts the constructor takes as keywords: ("pattern",) or none.
 

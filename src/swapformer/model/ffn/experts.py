@@ -10,6 +10,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
+from swapformer.model.ops import widen
 
 
 class MoE(FFN):
@@ -61,7 +62,7 @@ class MoE(FFN):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         logits = self.router(x)
-        probabilities = (logits if logits.element_size() >= 4 else logits.float()).softmax(dim=-1)
+        probabilities = widen(logits).softmax(dim=-1)
         gates, chosen = probabilities.topk(self.top_k, dim=-1)
         if self.top_k > 1:
             gates = gates / gates.sum(dim=-1, keepdim=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 from swapformer.model.dims import Dims, require_between, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
+from swapformer.model.ops import widen
 
 
 class BatchNorm(Norm):
@@ -43,7 +44,7 @@ class BatchNorm(Norm):
         self.register_buffer("running_var", torch.ones(dims.d_model))
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        wide = x if x.element_size() >= 4 else x.float()
+        wide = widen(x)
         mean, var = self._statistics(wide, padding) if self.training else (self.running_mean, self.running_var)
         normed = ((wide - mean) * (var + self.eps).rsqrt()).to(x.dtype)
         scaled = normed if self.weight is None else normed * self.weight

@@ -10,6 +10,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
+from swapformer.model.ops import widen
 
 
 class LayerNorm(Norm):
@@ -73,8 +74,7 @@ class ScaleNorm(Norm):
         self.weight = gain(1, start=self.scale) if affine else None
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        wide = x if x.element_size() >= 4 else x.float()
-        direction = functional.normalize(wide, dim=-1, eps=self.eps).to(x.dtype)
+        direction = functional.normalize(widen(x), dim=-1, eps=self.eps).to(x.dtype)
         return direction * (self.scale if self.weight is None else self.weight)
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import gain
 from swapformer.model.normaliser.base import Normaliser, softmax
+from swapformer.model.ops import widen
 
 
 class Softmax(Normaliser):
@@ -78,7 +79,7 @@ _BEYOND = 4.0
 
 def _finite(logits: Tensor, normalise: Callable[..., Tensor]) -> Tensor:
     """`normalise` over the last axis in float32 or wider, with −∞ replaced by a logit that gets exactly zero."""
-    wide = logits if logits.element_size() >= 4 else logits.float()
+    wide = widen(logits)
     forbidden = wide.isneginf()
     blind = forbidden.all(dim=-1, keepdim=True)
     floor = wide.detach().masked_fill(blind, 0.0).amax(dim=-1, keepdim=True) - _BEYOND

@@ -148,11 +148,7 @@ def shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     return diary.read_text()
 
 
-def test_the_process_is_told_the_whole_of_what_it_shows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(store, monkeypatch) == "heads/h8 with size=nano\n"
-
-
-def test_files_of_the_working_directory_do_not_stand_for_pythons_modules(
+def test_the_process_is_told_the_whole_of_what_it_shows_and_takes_no_file_beside_it_for_a_module_of_python(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "here"

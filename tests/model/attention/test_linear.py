@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import LinearAttention
 from swapformer.model.context import Context
@@ -146,4 +147,4 @@ def test_what_linear_attention_cannot_take_is_refused_at_composition(override: s
 
 
 def test_linear_attention_goes_with_the_defaults() -> None:
-    check(compose(["task=copy", "model/attention=linear"]))
+    accepted("task=copy", "model/attention=linear")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import Linformer
 from swapformer.model.context import Context
@@ -164,4 +165,4 @@ def test_what_linformer_cannot_take_is_refused_at_composition(overrides: list[st
 
 
 def test_linformer_goes_with_the_full_pattern() -> None:
-    check(compose(ENCODING))
+    assert accepted(*ENCODING)["model"]["pattern"]["_target_"] == "swapformer.model.pattern.Full"
