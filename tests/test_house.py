@@ -513,6 +513,7 @@ ACROSS_MODULES = {
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
+    "task/test_extrapolation.py": "scores at lengths beyond those trained",
     "task/test_labels.py": "every label of every synthetic task",
     "task/test_laws.py": "what every synthetic task has in common",
     "task/test_purity.py": "batches are functions of seed and step",
@@ -522,6 +523,7 @@ ACROSS_MODULES = {
     "training/test_durable.py": "checkpoints and power cuts",
     "training/test_execution.py": "checkpointing, compilation and precision",
     "training/test_kinds_of_answers.py": "every kind of task",
+    "training/test_objective.py": "the loss by the kind of answer",
 }
 """Tests that are about no single module, and what they are about; all others bear a module's name."""
 

@@ -116,14 +116,14 @@ def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Out
         import os, signal
         from pathlib import Path
         from swapformer.study.config.compose import compose
-        from swapformer.training.callbacks import Watch
+        from swapformer.training.callbacks import TrainingMonitor
         from swapformer.training.fit import fit
-        old = Watch.on_train_batch_end
+        old = TrainingMonitor.on_train_batch_end
         def dying(self, trainer, *args):
             if trainer.global_step == 15:
                 os.kill(os.getpid(), signal.SIGKILL)
             old(self, trainer, *args)
-        Watch.on_train_batch_end = dying
+        TrainingMonitor.on_train_batch_end = dying
         fit(compose({TINY!r}), Path({str(tmp_path)!r}))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=False)

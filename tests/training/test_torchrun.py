@@ -20,8 +20,8 @@ from swapformer.training.signals import StopRequest
 FOLLOWER = """
 import sys, time
 from pathlib import Path
-from swapformer.training.heartbeat import Pulse
-Pulse(Path(sys.argv[1]), 0).start()
+from swapformer.training.heartbeat import RankHeartbeat
+RankHeartbeat(Path(sys.argv[1]), 0).start()
 print("started", flush=True)
 time.sleep(60)
 """
@@ -30,8 +30,8 @@ time.sleep(60)
 CRAMPED = """
 import resource, signal, sys, time
 from pathlib import Path
-from swapformer.training.heartbeat import Pulse
-life = Pulse(Path(sys.argv[1]), 0)
+from swapformer.training.heartbeat import RankHeartbeat
+life = RankHeartbeat(Path(sys.argv[1]), 0)
 life.start()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # no further file
