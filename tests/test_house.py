@@ -521,6 +521,7 @@ ACROSS_MODULES = {
     "task/test_tasks.py": "what each synthetic task promises of its items",
     "training/test_durable.py": "checkpoints and power cuts",
     "training/test_execution.py": "checkpointing, compilation and precision",
+    "training/test_objective.py": "hidden tokens, pairs and spans, trained and measured",
     "training/test_kinds_of_answers.py": "every kind of task",
 }
 """Tests that are about no single module, and what they are about; all others bear a module's name."""
