@@ -513,6 +513,7 @@ ACROSS_MODULES = {
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
+    "task/test_extrapolation.py": "lengths beyond those trained",
     "task/test_labels.py": "every label of every synthetic task",
     "task/test_laws.py": "what every synthetic task has in common",
     "task/test_purity.py": "batches are functions of seed and step",
