@@ -513,7 +513,7 @@ ACROSS_MODULES = {
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
-    "task/test_extrapolation.py": "scores at lengths beyond those trained",
+    "task/test_extrapolation.py": "lengths beyond those trained",
     "task/test_labels.py": "every label of every synthetic task",
     "task/test_laws.py": "what every synthetic task has in common",
     "task/test_purity.py": "batches are functions of seed and step",
@@ -522,8 +522,8 @@ ACROSS_MODULES = {
     "task/test_tasks.py": "what each synthetic task promises of its items",
     "training/test_durable.py": "checkpoints and power cuts",
     "training/test_execution.py": "checkpointing, compilation and precision",
+    "training/test_objective.py": "hidden tokens, pairs and spans, trained and measured",
     "training/test_kinds_of_answers.py": "every kind of task",
-    "training/test_objective.py": "the loss by the kind of answer",
 }
 """Tests that are about no single module, and what they are about; all others bear a module's name."""
 
