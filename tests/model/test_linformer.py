@@ -143,7 +143,7 @@ ENCODING = ["task=copy", "model/attention=linformer", "model/pattern=full", "all
 REFUSED = [
     (
         ["task=copy", "model/attention=linformer"],
-        "no place of the topology Decoder may see a later one, but attention Linformer mixes all places of a row",
+        "no place of the topology Decoder may see a later one, but attention Linformer mixes all positions of a row",
     ),
     (
         ["task=copy", "model/attention=linformer", "allow=[future]"],

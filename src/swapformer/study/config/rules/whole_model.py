@@ -115,7 +115,7 @@ def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequ
         if not kind.causal_safe:
             plain = pattern.full or pattern.plain_causal
             yield (
-                f"{start}attention {kind.__name__} mixes all places of a row before any of them asks; use "
+                f"{start}attention {kind.__name__} mixes all positions of a row before any of them is a query; use "
                 f"model/attention={'linear, performer or mha' if plain else 'mha'}, or a task whose answers are no "
                 f"next tokens{'; to study the leak, add allow=[future]' if plain else ''}."
             )
