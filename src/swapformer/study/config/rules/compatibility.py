@@ -147,6 +147,12 @@ def _keys(config: Mapping[str, Any]) -> Iterator[str]:
             if key not in known:
                 where = f"`{node}`" if node else "the configuration"
                 yield f"{where} has no key {key!r}, so nothing would read it{suggest(str(key), known)}"
+    if "_target_" in config["model"]["extension"]:
+        found = config["model"]["extension"]["_target_"]
+        yield (
+            f"`model.extension` must hold extensions by name, but it is {found} itself; let the first line of its YAML "
+            "be `# @package model.extension.NAME`."
+        )
     for word in config["allow"]:
         if word not in ALLOWANCES:
             yield f"`allow` may list {', '.join(ALLOWANCES)}, but not {word!r}."
