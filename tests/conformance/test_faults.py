@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from swapformer.catalogue import filled
 from swapformer.conformance import LAWS, examine
-from swapformer.options import filled
 from swapformer.targets import VARIABLE
 
 FAULTS = [

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from swapformer.catalogue import option
 from swapformer.conformance.subject import (
     LENGTH,
     TIGHT,
@@ -20,7 +21,6 @@ from swapformer.conformance.subject import (
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
-from swapformer.options import option
 from swapformer.random import stream
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from swapformer.catalogue import default_option, option, options
 from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import LENGTH, VOCABULARY, Subject, ids, make_tokens, refusal, require, run
-from swapformer.options import default_option, option, options
 
 NEUTRAL = {
     "position": "none",

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from swapformer.catalogue import options
 from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, require, require_near, run
 from swapformer.model.context import Context
 from swapformer.model.generate import Generation, Prompt
@@ -13,7 +14,6 @@ from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.topology import Topology
-from swapformer.options import options
 from swapformer.random import stream
 from swapformer.targets import find
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from swapformer.catalogue import takes_list
 from swapformer.interface import MAIN
 from swapformer.model.layers import Role, origin_of
 from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology, take_auxiliary_loss
-from swapformer.options import takes_list
 from swapformer.random import stream
 from swapformer.targets import find
 from swapformer.training.assemble import FULL, build_model, build_plan

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from swapformer.catalogue import filled
 from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
-from swapformer.options import filled
 from swapformer.study.config.compose import compose
 from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from swapformer.options import NONE
-from swapformer.options import option as read_option
+from swapformer.catalogue import NONE
+from swapformer.catalogue import option as read_option
 from swapformer.targets import targets
 from swapformer.tools.pairs.stages import Option, Settings, Stage, options_of
 from swapformer.training.assemble import SLOTS

@@ -13,7 +13,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from swapformer.options import NONE, default_option, filled
+from swapformer.catalogue import NONE, default_option, filled
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import Config, compose, task_of
 from swapformer.study.config.rules.compatibility import problems
