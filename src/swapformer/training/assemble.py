@@ -21,24 +21,11 @@ from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
 
-MODEL_SLOTS = ("topology", "depth", "init")
 LAYER_SLOTS = (
-    "position",
-    "attention",
-    "extension",
-    "score",
-    "normaliser",
-    "pattern",
-    "kernel",
-    "qk_norm",
-    "norm",
-    "placement",
-    "residual",
-    "block",
-    "ffn",
-    "activation",
+    *("position", "attention", "extension", "score", "normaliser", "pattern", "kernel", "qk_norm"),
+    *("norm", "placement", "residual", "block", "ffn", "activation"),
 )
-SLOTS = MODEL_SLOTS + LAYER_SLOTS
+SLOTS = ("topology", "depth", "init", *LAYER_SLOTS)
 LAYER_SIZES = ("num_heads", "head_dim", "dropout", "bias")
 
 FULL = {"_target_": "swapformer.model.pattern.Full", "_partial_": True, "_convert_": "all"}
@@ -54,10 +41,9 @@ def build_task(config: Config) -> Task:
     """
     require_known(config)
     try:
-        task: Task = make(config["task"], Task)
+        return make(config["task"], Task)
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
-    return task
 
 
 def factory(node: Config) -> partial[Any]:

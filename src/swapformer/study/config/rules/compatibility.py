@@ -19,24 +19,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Probe
-from swapformer.study.config.rules import (
-    depth,
-    devices,
-    embeddings,
-    ends,
-    exchange,
-    futures,
-    initialisation,
-    layer_rules,
-    placed,
-    positions,
-    sources,
-    streams,
-    trainer,
-    updates,
-    values,
-)
-from swapformer.study.config.rules.unused_parts import unused
+from swapformer.study.config.rules import stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import SLOTS, build_plan, factory
@@ -45,31 +28,15 @@ from swapformer.training.schedule import Schedule
 from swapformer.training.warm_start import match_weights
 from swapformer.training.weights import summarise_weights
 
-WHOLE_NUMBERS = {
-    "seed": 0,
-    "data_seed": 0,
-    "budget.steps": 1,
-    "eval.every": 1,
-    "eval.batches": 1,
-    "eval.final_batches": 1,
-    "log_every": 1,
-    "checkpoint_every": 1,
-    "trainer.threads": 1,
-    "trainer.devices": 1,
-    "trainer.accumulate_grad_batches": 1,
-    "model.d_model": 1,
-    "model.num_layers": 1,
-    "model.num_heads": 1,
-    "model.max_len": 1,
-}
+COUNTS = (
+    *("budget.steps", "eval.every", "eval.batches", "eval.final_batches", "log_every", "checkpoint_every"),
+    *("trainer.threads", "trainer.devices", "trainer.accumulate_grad_batches"),
+    *("model.d_model", "model.num_layers", "model.num_heads", "model.max_len"),
+)
+WHOLE_NUMBERS = {"seed": 0, "data_seed": 0, **dict.fromkeys(COUNTS, 1)}
 """Keys that hold whole numbers, and the least of each."""
 
-NUMBERS = {
-    "divergence": 1.0,
-    "trainer.gradient_clip_val": 0.0,
-    "trainer.heartbeat": 2.0,
-    "model.dropout": 0.0,
-}
+NUMBERS = {"divergence": 1.0, "trainer.gradient_clip_val": 0.0, "trainer.heartbeat": 2.0, "model.dropout": 0.0}
 """Keys that hold numbers, and the least of each."""
 
 KEYS = {
@@ -111,15 +78,16 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
-            if found := list(dict.fromkeys(sources(topology, plan))):
+            if found := list(dict.fromkeys(whole_model.sources(topology, plan))):
                 return found
-            found = list(dict.fromkeys(futures(topology, plan, task, config["allow"])))
-            for stack in plan.stacks:
+            found = list(dict.fromkeys(whole_model.futures(topology, plan, task, config["allow"])))
+            for layers in plan.stacks:
                 try:
-                    found += placed(_of_layers(stack, config, task), stack, plan, topology)
+                    found += whole_model.placed(_of_layers(layers, config, task), layers, plan, topology)
                 except ValueError as error:
-                    return found or list(placed([str(error)], stack, plan, topology))
-            found += [*depth(plan), *_topology(config, plan, task), *unused(config["model"], plan)]
+                    return found or list(whole_model.placed([str(error)], layers, plan, topology))
+            unused = whole_model.unused(config["model"], plan)
+            found += [*whole_model.depth(plan), *_topology(config, plan, task), *unused]
             if not found:
                 _start(config, plan, task)
                 found += _probes(config, plan, task)
@@ -133,12 +101,12 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
 def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Task) -> Iterator[str]:
     """What the layers of one stack cannot do."""
     for layer in layers:
-        yield from layer_rules(layer, task)
-    yield from devices(layers, config["trainer"]["accelerator"])
+        yield from stack.layer_rules(layer, task)
+    yield from stack.devices(layers, config["trainer"]["accelerator"])
     yield from trainer.parts(config["trainer"], layers)
-    for rule in (embeddings, streams, updates, ends, values):
+    for rule in (stack.embeddings, stack.streams, stack.updates, stack.ends, stack.values):
         yield from rule(layers)
-    yield from positions(layers, task)
+    yield from stack.positions(layers, task)
 
 
 def _keys(config: Mapping[str, Any]) -> Iterator[str]:
@@ -186,7 +154,7 @@ def _make_optimiser(settings: str) -> None:
 
 def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
     node = config["model"]["topology"]
-    yield from exchange(_target(node), plan, task, config["model"]["encoder"])
+    yield from whole_model.exchange(_target(node), plan, task, config["model"]["encoder"])
     if _target(node).reads_source and not plan.encoder:
         return
     model: Topology = factory(node)(plan)
@@ -194,8 +162,8 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
     origins = [origin_of(name, parameter) for name, parameter in model.named_parameters()]
     starts = [(origin.role, deviation(init, origin)) for origin in origins]
     silent = all(std == 0 for role, std in starts if role.ends_branch)
-    layers = [layer for stack in plan.stacks for layer in stack]
-    yield from initialisation(init, layers, _target(node), node, silent)
+    layers = [layer for layers in plan.stacks for layer in layers]
+    yield from whole_model.initialisation(init, layers, _target(node), node, silent)
 
 
 def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
@@ -222,5 +190,4 @@ def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:
-    found: type[Topology] = find(node["_target_"])
-    return found
+    return find(node["_target_"])

@@ -41,7 +41,7 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
         )
     if (refusal := attention.refuses(position)) is not None:
         yield f"{refusal}."
-    if not norm.normalises and _places(layer):
+    if not norm.normalises and moves_norms(layer):
         yield (
             "norm=none leaves nothing to place, so every placement would be the same model; use model/placement=pre, "
             "or a norm."
@@ -61,7 +61,7 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
         )
 
 
-def _places(layer: LayerPlan) -> bool:
+def moves_norms(layer: LayerPlan) -> bool:
     """Whether norms would stand elsewhere than the default has them."""
     placement = layer.placement()
     return placement.embed or placement.inside or placement.after or not placement.before

@@ -1,22 +1,23 @@
-"""Rules of a whole model: its topology, its task, its start."""
+"""Rules of a whole model: its topology, its task, its start, and its parts that nothing would use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from swapformer.catalogue import default_option, option
 from swapformer.interface import MAIN
 from swapformer.model.init import Init
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.residual import Residual
 from swapformer.model.topology import Topology
+from swapformer.study.config.rules.stack import moves_norms
+from swapformer.targets import targets
 from swapformer.task.base import Task
+from swapformer.training.assemble import FULL, encoder_node
 
-
-def _places(layer: LayerPlan) -> bool:
-    """Whether norms would stand elsewhere than the default has them."""
-    placement = layer.placement()
-    return placement.embed or placement.inside or placement.after or not placement.before
+USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm", "extension"), "ffn": ("activation",)}
+"""For each slot whose parts are built from others, the slots that they may use."""
 
 
 def depth(plan: ModelPlan) -> Iterator[str]:
@@ -56,7 +57,7 @@ def initialisation(
             "else past a branch, so nothing would reach the end of the stack; use model/residual=add, gated or "
             "rezero, or model/init=gpt2, xavier or small."
         )
-    if init.without_norm and any(_places(layer) and not layer.norm().normalises for layer in layers):
+    if init.without_norm and any(moves_norms(layer) and not layer.norm().normalises for layer in layers):
         yield (
             f"init {name} is for models without a norm, where a placement has nothing to place; use "
             "model/placement=pre, or another init with a norm."
@@ -140,3 +141,27 @@ def placed(
         changed = problem.replace("model/pattern=", "pattern=")
         where = "" if changed == problem else " An encoder's patterns are chosen in model.encoder.layers."
         yield f"in the encoder of {topology.__name__}, {changed}{where}"
+
+
+def unused(model: Mapping[str, Any], plan: ModelPlan) -> Iterator[str]:
+    """A complaint for each choice that the attention or feed-forward layer it is meant for does not use."""
+    yield from _unused(model, plan.layers)
+    if plan.encoder:
+        yield from _unused(encoder_node(model), plan.encoder)
+
+
+def _unused(model: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
+    overrides = model["layers"] or [{}] * len(layers)
+    for layer, override in zip(layers, overrides, strict=True):
+        nodes = {**model, **override}
+        for user, slots in USED_BY.items():
+            part = layer.attention() if user == "attention" else layer.ffn()
+            for slot in slots:
+                name = default_option(slot)
+                if slot not in part.uses and nodes[slot] not in (option(slot, name), FULL):
+                    chosen = " and ".join(target.rpartition(".")[-1] for target in targets(nodes[slot]))
+                    article = "an" if slot[0] in "aeiou" else "a"
+                    yield (
+                        f"{user} {type(part).__name__} does not use {article} {slot}, so {chosen} with its settings "
+                        f"would be ignored; use model/{slot}={name} as it is, or another model/{user}."
+                    )
