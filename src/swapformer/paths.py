@@ -1,9 +1,11 @@
-"""Paths of the configuration and of the studies, in a checkout or in the installed package, and of Python's modules."""
+"""Paths of the configuration and the studies, in a checkout or an installed package, and processes' environments."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -32,3 +34,17 @@ def python_environment() -> dict[str, str]:
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Code and processes started within find these values in their environment."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

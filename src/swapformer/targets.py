@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
+from swapformer.paths import environment
 
 OURS = (
     *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.mirror"),
@@ -37,17 +38,9 @@ def allowed() -> str:
     return os.environ.get(VARIABLE, "")
 
 
-@contextmanager
-def trusting(package: str) -> Iterator[None]:
+def trusting(package: str) -> AbstractContextManager[None]:
     """The user's word for one package more, given on the command line."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = ",".join((*_users(before or ""), package))
-    try:
-        yield
-    finally:
-        del os.environ[VARIABLE]
-        if before is not None:
-            os.environ[VARIABLE] = before
+    return environment({VARIABLE: ",".join((*_users(allowed()), package))})
 
 
 def targets(node: object) -> Iterator[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -16,7 +14,7 @@ from swapformer.console import Failed, guarded
 from swapformer.errors import UsageError, suggest
 from swapformer.mirror.follower import Target
 from swapformer.mirror.process import mirror_trials
-from swapformer.paths import conf_dir
+from swapformer.paths import conf_dir, environment
 from swapformer.results import record as records
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
@@ -56,7 +54,7 @@ def train(composed: DictConfig) -> float:
 
 def _train(composed: DictConfig) -> float:
     from swapformer.study.config import budget, compose
-    from swapformer.study.expand import make_trial
+    from swapformer.study.plan import make_trial
 
     with explained():
         resolved = compose.finalise(composed)
@@ -71,17 +69,13 @@ def _train(composed: DictConfig) -> float:
         for missing in trials:
             execute(missing, store, current_provenance())
 
-    with mirror_trials([] if _started_by_study() else [(Target(trial.id), resolved)], store):
+    hydra_config = HydraConfig.get()  # our sweeper mirrors all jobs that it starts itself
+    by_study = hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
+    with mirror_trials([] if by_study else [(Target(trial.id), resolved)], store):
         launch_missing([trial], store, launch)
     value = objective(trial, store)
     _print_result(trial, store, reused)
     return value
-
-
-def _started_by_study() -> bool:
-    """Whether our sweeper has started this job: then it mirrors all of them itself."""
-    hydra_config = HydraConfig.get()
-    return hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
 
 
 def objective(trial: Trial, store: Store) -> float:
@@ -121,7 +115,8 @@ def _hydra(arguments: Sequence[str]) -> None:
         if argument.startswith("-") and argument.partition("=")[0] not in FLAGS:
             raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
     sys.argv[1:] = _options_first(arguments)
-    with _raised_errors(), explained([argument for argument in arguments if not argument.startswith("-")]):
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    with environment({"HYDRA_FULL_ERROR": "1"}), explained(overrides):  # else Hydra prints errors and exits with 1
         train()
         if _raised:
             raise _raised.pop()
@@ -150,19 +145,6 @@ def _print_result(trial: Trial, store: Store, reused: bool) -> None:
     print(f"in {store.directory(trial.id)}")
     for note in record.notes:
         print(f"note: {note}")
-
-
-@contextmanager
-def _raised_errors() -> Iterator[None]:
-    """Let Hydra raise its errors instead of printing them and exiting with status 1."""
-    before = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop("HYDRA_FULL_ERROR")
-        if before is not None:
-            os.environ["HYDRA_FULL_ERROR"] = before
 
 
 if __name__ == "__main__":

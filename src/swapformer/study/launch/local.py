@@ -20,10 +20,11 @@ from multiprocessing import connection
 from multiprocessing.context import BaseContext
 
 from swapformer.errors import UsageError
+from swapformer.paths import environment
 from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
 from swapformer.study.launch.launcher import Launcher, require_at_least
 from swapformer.study.launch.signals import blocked_signals, collected_signals
-from swapformer.study.launch.slots import Slot, environment, make_slots, pinned_threads
+from swapformer.study.launch.slots import Slot, make_slots, pinned_threads
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.targets import allowed
 
@@ -66,8 +67,9 @@ class LocalLauncher(Launcher):
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.
 
-        Trials that another process is running are left to it. The first SIGINT or SIGTERM is forwarded to the
-        children as SIGTERM, the second kills them; both end in KeyboardInterrupt after the children have ended.
+        Trials that another process is running, or has finished since they were asked for, are left to it. The first
+        SIGINT or SIGTERM is forwarded to the children as SIGTERM, the second kills them; both end in KeyboardInterrupt
+        after the children have ended.
         """
         waiting = deque(trials)
         free = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
@@ -79,7 +81,7 @@ class LocalLauncher(Launcher):
             while waiting or self.children:
                 while waiting and free and not stops:
                     trial = waiting.popleft()
-                    if not self._is_taken(trial):
+                    if not (self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))):
                         self._start(context, trial, free)
                 if stops:
                     waiting.clear()
@@ -105,10 +107,6 @@ class LocalLauncher(Launcher):
                 child.kill()
                 child.wait(self.store, time.monotonic() + KILL_TIMEOUT)
         self.children.clear()
-
-    def _is_taken(self, trial: Trial) -> bool:
-        """Whether another process runs the trial, or has finished it since it was asked for."""
-        return self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
 
     def _context(self) -> BaseContext:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"

@@ -97,18 +97,22 @@ def hardware(accelerator: str) -> dict[str, Any]:
 
     `name` says it in words, `key` is 12 hexadecimal digits of it.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found: dict[str, Any] = {
         "processor": _processor(),
-        "cores": cores,
+        "cores": cores(),
         "memory_gib": _memory(),
         "devices": [] if accelerator == "cpu" else _devices(),
         "torch": version("torch"),
     }
-    words = [*found["devices"], found["processor"], f"{cores} core{'' if cores == 1 else 's'}"]
+    words = [*found["devices"], found["processor"], f"{found['cores']} core{'' if found['cores'] == 1 else 's'}"]
     words += [f"{found['memory_gib']} GiB", f"torch {found['torch']}"]
     key = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
     return {**found, "name": " · ".join(words), "key": key}
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.paths import environment
+from swapformer.study.launch.machine import cores
 from swapformer.study.launch.trial import Trial
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -87,7 +89,10 @@ def _devices(trainer: Mapping[str, Any]) -> int:
 def visible_gpus() -> list[str]:
     """The GPUs that a process started here would see, as CUDA_VISIBLE_DEVICES spells them; none where none is found."""
     given = os.environ.get(VISIBLE)
-    return _from_driver() if given is None else _listed(given)
+    if given is None:
+        return _from_driver()
+    names = [name.strip() for name in given.split(",")]  # CUDA ignores what stands behind the first entry that is none
+    return names[: next((index for index, name in enumerate(names) if name in _NOTHING), len(names))]
 
 
 def chosen_gpus(wanted: Sequence[int | str] | None) -> list[str]:
@@ -109,12 +114,6 @@ def chosen_gpus(wanted: Sequence[int | str] | None) -> list[str]:
             f"gpus must name GPUs that are visible here ({', '.join(found) or 'none'}), each once, but {names} is given"
         )
     return names
-
-
-def _listed(given: str) -> list[str]:
-    """CUDA ignores what stands behind the first entry that is none."""
-    names = [name.strip() for name in given.split(",")]
-    return names[: next((index for index, name in enumerate(names) if name in _NOTHING), len(names))]
 
 
 def _from_driver() -> list[str]:
@@ -149,27 +148,6 @@ def cores_of(trials: Sequence[Trial]) -> int:
     return max((threads_of(trial) * _devices(trial.config.get("trainer", {})) for trial in trials), default=1)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def pinned_threads(threads: int) -> Iterator[None]:
+def pinned_threads(threads: int) -> AbstractContextManager[None]:
     """Start processes within: their numeric libraries make this many threads."""
-    with environment(dict.fromkeys(_THREAD_VARIABLES, str(threads))):
-        yield
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Start processes within: they find these values in their environment."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+    return environment(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
