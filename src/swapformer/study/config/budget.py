@@ -50,7 +50,7 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
 
 def of_a_step(config: Mapping[str, Any], task: Task, kind: str) -> int:
     """What one step takes of a budget of this kind. Raises what counting operations raises."""
-    return task.train_batch(config["data_seed"], 0).num_positions if kind == "tokens" else flops_of_a_step(config, task)
+    return task.train_batch(config["data_seed"], 0).num_positions if kind == "tokens" else flops_of_a_step(config)
 
 
 def text(budget: Mapping[str, Any]) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -14,18 +15,22 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
-from swapformer.results.arms import Measure
+from swapformer.results.record import FINISHED
+from swapformer.results.store import Store
 from swapformer.study.config import budget
-from swapformer.study.config import cost as counted
+from swapformer.study.config.cost import TASKS, task_key
+from swapformer.study.config.cost import cost as cost
+from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
+from swapformer.study.config.cost import shapes as shapes
+from swapformer.study.config.cost import task_of as task_of
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
-from swapformer.study.config.init_from import resolve
 from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.targets import require_known_folder
-from swapformer.task.base import Task
 from swapformer.training.assemble import build_task, encoder_node
+from swapformer.training.weights import summarise_weights
 
 Config = dict[str, Any]
 
@@ -62,10 +67,10 @@ def finalise(composed: DictConfig) -> Config:
     config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
-    resolved["init_from"] = resolve(resolved["init_from"], resolved["runs_dir"])
+    resolved["init_from"] = resolve_source(resolved["init_from"], resolved["runs_dir"])
     task = build_task(resolved)
     resolved["data"] = task.fingerprint()
-    _TASKS[_task_key(resolved)] = task
+    TASKS[task_key(resolved)] = task
     model = resolved["model"]
     if model["max_len"] is None:
         model["max_len"] = task.max_length
@@ -73,6 +78,35 @@ def finalise(composed: DictConfig) -> Config:
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
+
+
+def resolve_source(given: object, runs_dir: str) -> dict[str, Any] | None:
+    """`init_from` as a trial keeps it: what was said, where the weights lie, and their hash. None where it is null.
+
+    Raises:
+        UsageError: if it is neither a file of weights nor a finished trial.
+    """
+    if given is None:
+        return None
+    text = str(given)
+    path = Path(text).absolute() if text.endswith(".safetensors") else _of_trial(text, runs_dir)
+    return {"source": text, "path": str(path), "weights": summarise_weights(path).weights}
+
+
+def _of_trial(text: str, runs_dir: str) -> Path:
+    if not re.fullmatch(r"[0-9a-f]{4,16}", text):
+        raise UsageError(
+            f"`init_from` must be null, a .safetensors file that `swapformer import` has made, or the id of a finished "
+            f"trial, but it is {text!r}"
+        )
+    store = Store(runs_dir)
+    record = store.find(text)
+    if record.status != FINISHED:
+        raise UsageError(
+            f"a trial can start from one that has finished, but {record.id} is {record.status}; finish it with the "
+            f"command that began it: {record.command}"
+        )
+    return store.directory(record.id) / "checkpoints" / "last.ckpt"
 
 
 def _load_option(slot: str, name: str) -> Config:
@@ -84,8 +118,7 @@ def _load_option(slot: str, name: str) -> Config:
         raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
     composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
     assert isinstance(composed, dict)
-    slots: Config = composed["model"]
-    return slots
+    return composed["model"]
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -99,34 +132,3 @@ def check(config: Mapping[str, Any]) -> None:
         check_parts({**config, "budget": {"steps": 1}}, task)
         budget.of_a_step(config, task, "flops")
     check_parts(config, task)
-
-
-def cost(config: Mapping[str, Any], what: Measure) -> int:
-    """One cost of a configuration: see `swapformer.study.config.cost.cost`."""
-    return counted.cost(config, task_of(config), what)
-
-
-def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a configuration's parameters by name."""
-    return counted.shapes(config, task_of(config))
-
-
-def flops_of_a_step(config: Mapping[str, Any]) -> int:
-    """Operations of one optimiser step."""
-    return counted.flops_of_a_step(config, task_of(config))
-
-
-def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a configuration, as it was when the configuration was composed."""
-    key = _task_key(config)
-    if key not in _TASKS:
-        _TASKS[key] = build_task(config)
-    return _TASKS[key]
-
-
-_TASKS: dict[str, Task] = {}
-
-
-def _task_key(config: Mapping[str, Any]) -> str:
-    """Settings and data: a file that has changed makes another task."""
-    return json.dumps([config["task"], config["data"]], sort_keys=True)

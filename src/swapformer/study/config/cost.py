@@ -26,12 +26,28 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_plan, count_parameters, factory
+from swapformer.training.assemble import build_plan, build_task, count_parameters, factory
 from swapformer.training.parameter_selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
+TASKS: dict[str, Task] = {}
+"""The tasks that were built, by `task_key`."""
+
 T = TypeVar("T")
+
+
+def task_of(config: Mapping[str, Any]) -> Task:
+    """The task of a configuration, as it was when the configuration was composed."""
+    key = task_key(config)
+    if key not in TASKS:
+        TASKS[key] = build_task(config)
+    return TASKS[key]
+
+
+def task_key(config: Mapping[str, Any]) -> str:
+    """Settings and data: a file that has changed makes another task."""
+    return json.dumps([config["task"], config["data"]], sort_keys=True)
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
@@ -47,7 +63,7 @@ def once(counted: Callable[..., T]) -> Callable[..., T]:
     return remembered
 
 
-def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
+def cost(config: Mapping[str, Any], what: Measure) -> int:
     """One cost of a resolved configuration.
 
     `params`: all parameters, tied ones once. `flops`: forward and backward of one training sequence. `kv_bytes`:
@@ -57,6 +73,7 @@ def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
         UsageError: where it cannot be counted, or there is no cache.
         ValueError: where a part refuses its settings.
     """
+    task = task_of(config)
     if what == "flops":
         found = measure(config, task.interface, 1, [task.train_length], "float32")["lengths"][0]
         return int(found["forward"] + found["backward"])
@@ -69,16 +86,18 @@ def cost(config: Mapping[str, Any], task: Task, what: Measure) -> int:
     return kept
 
 
-def flops_of_a_step(config: Mapping[str, Any], task: Task) -> int:
+def flops_of_a_step(config: Mapping[str, Any]) -> int:
     """Floating-point operations of one optimiser step, forward and backward, of matrix products."""
+    task = task_of(config)
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
     found = measure(config, task.interface, rows, [task.train_length], "float32")["lengths"][0]
     return int(found["forward"] + found["backward"])
 
 
-def shapes(config: Mapping[str, Any], task: Task) -> dict[str, tuple[int, ...]]:
+def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter, tied ones once, by name."""
-    return {name: tuple(held.shape) for name, held in _built(config, task.interface, "float32")[0].named_parameters()}
+    model, _ = _built(config, task_of(config).interface, "float32")
+    return {name: tuple(held.shape) for name, held in model.named_parameters()}
 
 
 def measure(
@@ -110,7 +129,7 @@ def measure(
             )
     try:
         costs: list[BatchCost] = [
-            count(model, partial(_answered, model), model.example(batch, length, "meta"), length, one and batch * one)
+            _batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
             for length in lengths
             for one in [kept_bytes(plan, length, DTYPES[dtype])]
         ]
@@ -120,9 +139,12 @@ def measure(
             "be counted without them; use parts that treat all tokens alike, such as model/ffn=mlp for moe, and "
             "model/kernel=auto for flex."
         ) from error
+    by_role: Counter[str] = Counter()  # a tied parameter is counted once, where it is declared
+    for name, parameter in model.named_parameters():
+        by_role[str(origin_of(name, parameter).role)] += parameter.numel()
     return {
         "parameters": count_parameters(model),
-        "by_role": parameters_by_role(model, lambda name, parameter: str(origin_of(name, parameter).role)),
+        "by_role": dict(by_role),
         "batch": batch,
         "dtype": dtype,
         "lengths": [asdict(cost) for cost in costs],
@@ -135,12 +157,6 @@ def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tup
         plan = build_plan(config, asked)
         model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
     return model, plan
-
-
-def _answered(model: Topology, *given: Any) -> Tensor:
-    """The sum of the main answer and of those that are read early in training."""
-    last: Tensor = model(*given)
-    return torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
 
 
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
@@ -182,29 +198,15 @@ class BatchCost:
     kv_cache: int | None
 
 
-def parameters_by_role(model: nn.Module, role_of: Callable[[str, nn.Parameter], str]) -> dict[str, int]:
-    """The number of parameters of each role; a tied one is counted once, where it is declared."""
-    counts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        counts[role_of(name, parameter)] += parameter.numel()
-    return dict(counts)
+def _batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> BatchCost:
+    """The cost of one training batch [batch, length], whose arguments of a forward pass are `given`.
 
-
-def count(
-    model: nn.Module, run: Callable[..., Tensor], given: Sequence[Any], length: int, kv_cache: int | None
-) -> BatchCost:
-    """The cost of one training batch [batch, length] of a model on the meta device.
-
-    Args:
-        model: on meta, in the precision that activations are counted in.
-        run: sums the model's answers for one batch.
-        given: the arguments of a forward pass, for one batch.
-        length: tokens of each sequence.
-        kv_cache: bytes that generation keeps.
+    The model is on the meta device, in the precision that activations are counted in.
     """
     saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
     with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-        total = run(*given)
+        last: Tensor = model(*given)
+        total = torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
     with counter() as backward:
         total.backward()  # type: ignore[no-untyped-call]
     model.zero_grad()

@@ -31,10 +31,16 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-    if (wrong := _usage_error(error)) is not None:
+    wrong: BaseException | None = error  # Hydra's `instantiate` wraps a UsageError into an error of its own
+    while wrong is not None and not isinstance(wrong, UsageError):
+        wrong = wrong.__cause__
+    if wrong is not None:
         return str(wrong)
     if isinstance(error, MissingConfigException):
-        return _missing(error.missing_cfg_file or "", error.options, str(error))
+        group, _, option = (error.missing_cfg_file or "").rpartition("/")
+        if error.options is None or not group:
+            return " ".join(str(error).split())
+        return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {error.override!r}: it must be key=value, in Hydra's grammar"
     if not isinstance(error, HydraException | OmegaConfBaseException):
@@ -56,20 +62,6 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
             f"installed beside it; uninstall that one (hydra-{found[1]}-launcher), which swapformer does without"
         )
     return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
-
-
-def _usage_error(error: BaseException | None) -> UsageError | None:
-    """The UsageError that Hydra's `instantiate` has wrapped into an error of its own."""
-    while error is not None and not isinstance(error, UsageError):
-        error = error.__cause__
-    return error
-
-
-def _missing(file: str, options: Sequence[str] | None, text: str) -> str:
-    group, _, option = file.rpartition("/")
-    if options is None or not group:
-        return " ".join(text.split())
-    return f"unknown option {option!r} for {group}{suggest(option, options)}"
 
 
 def _unchosen(group: str) -> str:

@@ -39,7 +39,12 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], ke
     for override in model["layers"]:
         if not isinstance(override, Mapping) or "at" not in override:
             raise UsageError(f"every entry of `{key}` needs `at` and what to change there, but one is {override!r}.")
-        chosen = _range(override["at"], len(layers))
+        chosen = layer_range(override["at"], len(layers))
+        if not chosen:
+            raise UsageError(
+                f"`at` of `model.layers` must name some of the layers 0 … {len(layers) - 1}, such as 0, -1 or '0:2', "
+                f"but it is {override['at']!r}."
+            )
         changes = [(str(key), value) for key, value in override.items() if key != "at"]
         for key, value in sorted(changes, key=lambda change: ("." in change[0], change[0] == "extension")):
             for index in chosen:
@@ -101,14 +106,3 @@ def _set(node: Node, slot: str, setting: str, value: object) -> None:
         known = [name for name in node if not name.startswith("_")]
         raise UsageError(f"`{slot}` of `model.layers` has no setting {setting!r}{suggest(setting, known)}")
     node[setting] = value
-
-
-def _range(at: object, count: int) -> Sequence[int]:
-    """The layers that `at` names."""
-    chosen = layer_range(at, count)
-    if not chosen:
-        raise UsageError(
-            f"`at` of `model.layers` must name some of the layers 0 … {count - 1}, such as 0, -1 or '0:2', "
-            f"but it is {at!r}."
-        )
-    return chosen
