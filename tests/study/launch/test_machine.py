@@ -14,7 +14,7 @@ from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch import machine
 from swapformer.study.launch.machine import alone, computing, hardware, lock_files
-from swapformer.study.launch.trial import TrainingResult, Work, execute
+from swapformer.study.launch.trial import Work, execute
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_a_trial_holds_the_machine_while_it_trains_and_while_probes_replay(tmp_p
             pass
         held.append(what)
 
-    def fit(config: dict[str, Any], directory: Path) -> TrainingResult:
+    def fit(config: dict[str, Any], directory: Path) -> fakes.Outcome:
         see("training")
         return fakes.fit(config, directory)
 

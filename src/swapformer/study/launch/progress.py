@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from statistics import fmean
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from swapformer.results.store import Store
@@ -29,10 +28,7 @@ class StudyProgress:
 
     def __init__(self, trials: Sequence[Trial], store: Store, quiet: bool = False, what: str = "trials") -> None:
         self._pending = {trial.id: trial for trial in trials}
-        self._total = len(trials)
-        self._store = store
-        self._quiet = quiet
-        self._what = what
+        self._total, self._store, self._quiet, self._what = len(trials), store, quiet, what
         self._seconds: list[float] = []
         self._bar: Bar | None = None
         self._last = (0, time.monotonic())
@@ -52,9 +48,7 @@ class StudyProgress:
             self._say(f"{self.done} of {self._total} {self._what} are in the store, {len(self._pending)} to run")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._look()
             self.tick(())

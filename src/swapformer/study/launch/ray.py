@@ -61,7 +61,8 @@ class RayLauncher(Launcher):
             while waiting or tasks:
                 while waiting and not stops and len(tasks) < (self.slots or len(trials)):
                     trial = waiting.popleft()
-                    tasks[self._submit(remote, job, trial)] = trial
+                    options = {**self._demand(trial), **self.options, "name": f"trial {trial.id}"}
+                    tasks[remote.options(**options).remote(job, trial)] = trial
                 if stops:
                     waiting.clear()
                     if not any(self.store.locked(trial.id) for trial in tasks.values()):
@@ -103,10 +104,6 @@ class RayLauncher(Launcher):
                     raise UsageError(
                         f"a trial needs {name}={needed:g}, but Ray has {there:g} here; give hydra.launcher.{name}=…"
                     )
-
-    def _submit(self, remote: Any, job: RemoteJob, trial: Trial) -> Any:
-        options = {**self._demand(trial), **self.options, "name": f"trial {trial.id}"}
-        return remote.options(**options).remote(job, trial)
 
     def _note(self, task: Any, trial: Trial) -> None:
         try:

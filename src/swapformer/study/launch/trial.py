@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
@@ -21,6 +21,9 @@ from swapformer.results.store import Store
 from swapformer.study.launch.machine import computing
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import SigtermReceived, deferred_signals, sigterm_raises
+
+if TYPE_CHECKING:
+    from swapformer.training.fit import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -48,34 +51,11 @@ class Trial:
         return self.config.get("probes") or {}
 
 
-class TrainingResult(Protocol):
-    """The result that a training returns (`swapformer.training.fit.Outcome`)."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-    @property
-    def standard_errors(self) -> Mapping[str, float]: ...
-    @property
-    def directions(self) -> Mapping[str, str]: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def parameters(self) -> Mapping[str, int]: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-
 @dataclass(frozen=True)
 class Work:
     """What a trial does: train, then replay probes. Picklable, so that a child process can be told."""
 
-    fit: Callable[[Config, Path], TrainingResult]
+    fit: Callable[[Config, Path], Outcome]
     replay: Callable[[Config, Path], None]
     corrupt_checkpoint: type[Exception]
 
@@ -125,7 +105,9 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
 def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | None, work: Work) -> Record:
     folder = store.directory(trial.id)
     if before is not None and before.status == records.FAILED:
-        _start_anew(folder)
+        for path in (folder / "checkpoints", history_path(folder)):  # what made it fail may be in its checkpoint
+            if path.exists():
+                quarantine(path)
         before = None
     running = _running(trial, provenance, before)
     write_config(folder, trial.config)
@@ -183,6 +165,10 @@ def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
 
 
 def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Record:
+    notes: tuple[str, ...] = ()
+    if before is not None:  # how the attempt ended that this one takes up: its record is about to be overwritten
+        ended = records.KILLED if before.status == records.RUNNING else before.status
+        notes = (*before.notes, f"attempt {before.attempts} {ended}: {before.reason or records.NO_HOLDER}")
     return Record(
         id=trial.id,
         status=records.RUNNING,
@@ -197,21 +183,8 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         started=before.started if before else records.now(),
         seconds=before.seconds if before else 0.0,
         attempts=before.attempts + 1 if before else 1,
-        notes=(*before.notes, _attempt_note(before)) if before else (),
+        notes=notes,
     )
-
-
-def _attempt_note(before: Record) -> str:
-    """How the attempt ended that this one takes up, for the notes: its record is about to be overwritten."""
-    status = records.KILLED if before.status == records.RUNNING else before.status
-    return f"attempt {before.attempts} {status}: {before.reason or records.NO_HOLDER}"
-
-
-def _start_anew(folder: Path) -> None:
-    """Forget a failed attempt: what made it fail may be in its checkpoint."""
-    for path in (folder / "checkpoints", history_path(folder)):
-        if path.exists():
-            quarantine(path)
 
 
 def _discard_checkpoints(folder: Path, error: Exception) -> str:
