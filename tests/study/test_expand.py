@@ -14,11 +14,12 @@ from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
-from swapformer.study.expand import Plan, expand
+from swapformer.study.expand import expand
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.manifest import make_manifest
+from swapformer.study.plan import Plan
 from swapformer.study.run_study import plain_sweep
 from swapformer.study.spec import parse
 

@@ -13,9 +13,10 @@ from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
-from swapformer.study.expand import Plan, expand
+from swapformer.study.expand import expand
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.messages import power_line
+from swapformer.study.plan import Plan
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 

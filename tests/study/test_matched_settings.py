@@ -10,7 +10,8 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.study.config import compose
-from swapformer.study.expand import Plan, expand
+from swapformer.study.expand import expand
+from swapformer.study.plan import Plan
 from swapformer.study.spec import parse
 
 ARMS = {"h2": ["model.heads=2"], "h14": ["model.heads=14"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
-from swapformer.study.expand import Plan, expand
+from swapformer.study.expand import expand
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.messages import tuning_lines
-from swapformer.study.plan import Template
+from swapformer.study.plan import Plan, Template
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 from swapformer.study.tune import SettingResult, choose
@@ -130,7 +131,7 @@ def test_a_setting_that_diverges_is_chosen_only_where_all_do(tmp_path: Path, sto
     chosen = tuned(planned, store)
     assert chosen["frail", ""] == Choice("frail", "", {"lr": "1e-3"})
     assert chosen["lost", ""] == Choice("lost", "", {"lr": "1e-4"}, diverged=True), "all alike: the first of the file"
-    assert [cell.seed for cell in planned.with_choices(chosen).cells if cell.arm == "lost"] == [0, 1, 2], (
+    assert [cell.seed for cell in replace(planned, chosen=chosen).cells if cell.arm == "lost"] == [0, 1, 2], (
         "still reported"
     )
 

@@ -14,9 +14,9 @@ from swapformer.interface import MAIN
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.identity import trial_id
-from swapformer.study.expand import make_trial
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import execute
+from swapformer.study.plan import make_trial
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit

@@ -44,8 +44,8 @@ class TrialLauncher(Launcher):
         from swapformer.mirror.process import mirror_trials
         from swapformer.results.store import Store
         from swapformer.study.config.compose import check, compose
-        from swapformer.study.expand import make_trial
         from swapformer.study.launch.missing_trials import launch_missing
+        from swapformer.study.plan import make_trial
 
         configs = [compose([*self.search_path, *overrides]) for overrides in job_overrides]
         for resolved in configs:

@@ -10,10 +10,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 if TYPE_CHECKING:
     from swapformer.results.store import Store
-    from swapformer.study.expand import Plan
     from swapformer.study.launch.launcher import Launch
     from swapformer.study.launch.progress import StudyProgress
     from swapformer.study.launch.trial import Trial
+    from swapformer.study.plan import Plan
 
 
 class StudySweeper(BasicSweeper):

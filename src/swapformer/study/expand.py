@@ -13,10 +13,8 @@ from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.trial import Config
 from swapformer.study.match import solve
-from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, make_trial, real_composer
+from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
 from swapformer.study.spec import Spec
-
-__all__ = ["Plan", "expand", "make_trial"]
 
 
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:

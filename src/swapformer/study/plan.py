@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -109,7 +109,12 @@ class Plan:
     @cached_property
     def cells(self) -> tuple[PlannedTrial, ...]:
         """The trials that the report is about."""
-        return tuple(self._cells(self.reported))
+        first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
+        return tuple(
+            PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
+            for each in self.reported
+            for seed in self.spec.seeds[: self.reach.get(each.arm_condition, first)]
+        )
 
     @property
     def possible_cells(self) -> tuple[PlannedTrial, ...]:
@@ -147,20 +152,10 @@ class Plan:
         reported = [each for each in self.reported if each.arm == self.spec.baseline]
         return with_seed((reported or baseline)[0].config, self.spec.seeds[0])
 
-    def with_choices(self, chosen: Mapping[ArmCondition, Choice]) -> Plan:
-        """The plan with the setting of each arm."""
-        return replace(self, chosen=chosen)
-
     def with_seeds_at_look(self, seeds: int, arms: Collection[ArmCondition] | None) -> Plan:
         """The plan with the first `seeds` seeds of some arms in their conditions, or of all."""
         chosen = {each.arm_condition for each in self.templates if arms is None or each.arm_condition in arms}
         return replace(self, reach={**self.reach, **dict.fromkeys(chosen, seeds)})
-
-    def _cells(self, templates: Sequence[Template]) -> Iterator[PlannedTrial]:
-        first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
-        for each in templates:
-            for seed in self.spec.seeds[: self.reach.get(each.arm_condition, first)]:
-                yield PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
 
     def _trial(self, template: Template, seed: int) -> Trial:
         config = with_seed(template.config, seed)

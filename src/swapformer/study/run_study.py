@@ -7,7 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from swapformer.console import Failed
@@ -101,7 +101,7 @@ def run_study(
 
     if plan.spec.tune is not None:
         attempt(plan.tuning_trials, "tuning trials")
-        plan = plan.with_choices(choose(plan, store))
+        plan = replace(plan, chosen=choose(plan, store))
         differences = find_differences(plan)
         _say(tuning_lines(plan), quiet)
     from swapformer.report.build import build

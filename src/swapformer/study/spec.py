@@ -11,18 +11,7 @@ import yaml
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
-from swapformer.study.comparison import (
-    Matching,
-    SearchSpace,
-    Values,
-    combinations,
-    parse_grid,
-    parse_match,
-    parse_seeds,
-    parse_tune,
-    require_free,
-    require_one_role,
-)
+from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
 
 DEFAULT_SCALE = "cpu"
@@ -62,14 +51,14 @@ class Spec:
     axis: tuple[str, ...]
     published: Path | None
     looks: tuple[int, ...] = ()
-    tune: SearchSpace | None = None
-    match: Matching | None = None
-    grid: Values | None = None
+    tune: comparison.SearchSpace | None = None
+    match: comparison.Matching | None = None
+    grid: comparison.Values | None = None
 
     @property
     def conditions(self) -> dict[str, tuple[str, ...]]:
         """The cells of the grid: name → overrides; one without name or overrides where there is no grid."""
-        return {", ".join(overrides): overrides for overrides in combinations(self.grid)}
+        return {", ".join(overrides): overrides for overrides in comparison.combinations(self.grid)}
 
     @property
     def roles(self) -> dict[str, Collection[str]]:
@@ -144,10 +133,13 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
     own = {**raw, **section}
-    seeds, looks = parse_seeds(own.get("seeds", 5))
+    seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
+    question = raw.get("question", "")
+    if not isinstance(question, str):
+        raise UsageError(f"`question` must be a text, not {question!r}")
     spec = Spec(
         name=name if chosen in NAMELESS else f"{name}.{chosen}",
-        question=_text(raw.get("question", ""), "question"),
+        question=question,
         scale=chosen,
         baseline=baseline,
         arms=arms,
@@ -163,9 +155,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,
-        tune=parse_tune(own.get("tune")),
-        match=parse_match(own.get("match")),
-        grid=parse_grid(own.get("grid")),
+        tune=comparison.parse_tune(own.get("tune")),
+        match=comparison.parse_match(own.get("match")),
+        grid=comparison.parse_grid(own.get("grid")),
     )
     _check_roles(spec)
     return spec
@@ -175,7 +167,7 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
     """The study with other seeds, given as in the file; with its own when `seeds` is None."""
     if seeds is None:
         return spec
-    reported, looks = parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
+    reported, looks = comparison.parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
     found = replace(spec, seeds=reported, looks=looks)
     _check_roles(found)
     return found
@@ -183,10 +175,10 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
 
 def _check_roles(spec: Spec) -> None:
     """Refuse a key with two roles, tuning seeds that are reported, and looks without claims."""
-    require_one_role(spec.roles)
-    require_free(spec.roles, spec.overrides, "`overrides`")
+    comparison.require_one_role(spec.roles)
+    comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():
-        require_free(spec.roles, overrides, f"arm {arm!r}")
+        comparison.require_free(spec.roles, overrides, f"arm {arm!r}")
         if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
             raise UsageError(f"arm {arm!r} must not set {spec.match.key}, which `match` solves; take it out of one")
     if spec.match and len(spec.arms) == 1:
@@ -246,11 +238,8 @@ def _overrides(raw: object, where: str) -> tuple[str, ...]:
 
 def metric_names(raw: object) -> tuple[str, ...]:
     """`raw` as the metrics of a report; UsageError unless they are different names."""
-    if (
-        not isinstance(raw, list | tuple)
-        or not raw
-        or not all(isinstance(metric, str) and "/" in metric for metric in raw)
-    ):
+    named = isinstance(raw, list | tuple) and all(isinstance(metric, str) and "/" in metric for metric in raw)
+    if not isinstance(raw, list | tuple) or not raw or not named:
         raise UsageError(f"`metrics` must be a list of names such as val/loss or probe/head_similarity, not {raw!r}")
     if len(set(raw)) != len(raw):
         raise UsageError(f"`metrics` must differ, but are {', '.join(raw)}")
@@ -274,9 +263,3 @@ def _axis(raw: object) -> tuple[str, ...]:
     if not named or len(set(keys)) != len(keys):
         raise UsageError(f"`axis` must be a key such as model/position, or a list of different keys, not {raw!r}")
     return tuple(keys)
-
-
-def _text(raw: object, name: str) -> str:
-    if not isinstance(raw, str):
-        raise UsageError(f"`{name}` must be a text, not {raw!r}")
-    return raw

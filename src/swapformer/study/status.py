@@ -105,7 +105,11 @@ def study_status(folder: Path, store: Store) -> StudyStatus:
         tuning=dict(tried),
         impossible=manifest.impossible,
         running=running,
-        stopped=[_stopped(cell, record) for cell, record in found.items() if record and statuses[cell] in _STOPPED],
+        stopped=[
+            StoppedTrial(*_cell(cell), record.status, record.attempts, record.reason or "")
+            for cell, record in found.items()
+            if record and statuses[cell] in _STOPPED
+        ],
         left=_left(running, waiting, usual),
     )
 
@@ -130,10 +134,8 @@ def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[
     return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
 
 
-def _stopped(cell: Cell, record: Record) -> StoppedTrial:
-    return StoppedTrial(
-        cell.trial, arm_name(cell.arm, cell.condition), cell.seed, record.status, record.attempts, record.reason or ""
-    )
+def _cell(cell: Cell) -> tuple[str, str, int]:
+    return cell.trial, arm_name(cell.arm, cell.condition), cell.seed
 
 
 def _running(cell: Cell, record: Record | None, store: Store, usual: float | None) -> RunningTrial:
@@ -145,9 +147,7 @@ def _running(cell: Cell, record: Record | None, store: Store, usual: float | Non
     else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
         fresh = record is not None and record.attempts == 1 and share > 0
         left = store.age(cell.trial) * (1 / share - 1) if fresh else None
-    return RunningTrial(
-        cell.trial, arm_name(cell.arm, cell.condition), cell.seed, step, steps, left, record.attempts if record else 1
-    )
+    return RunningTrial(*_cell(cell), step, steps, left, record.attempts if record else 1)
 
 
 def _steps(config: Mapping[str, Any]) -> int | None:

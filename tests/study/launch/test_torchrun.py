@@ -15,10 +15,10 @@ from study import fakes
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose
-from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.slots import make_slots
 from swapformer.study.launch.trial import Trial
+from swapformer.study.plan import make_trial
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=7", "model.d_model=16"),
