@@ -131,19 +131,14 @@ class Checkpoints(Callback):
     def _pause(self, trainer: Trainer) -> None:
         """Save what is due in training, and stop if asked."""
         stop = self.ranks.any(self.stop.requested is not None)
-        if trainer.state.fn == "fit" and (stop or self._due(trainer)):
-            self._save(trainer)
+        step = trainer.global_step
+        if trainer.state.fn == "fit" and (stop or step % self.every == 0 or step == trainer.max_steps):
+            draft = self.path.with_suffix(".tmp")
+            trainer.save_checkpoint(draft)
+            if self.ranks.first:
+                move(draft, self.path)
         if stop:
             raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
-
-    def _due(self, trainer: Trainer) -> bool:
-        return trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps
-
-    def _save(self, trainer: Trainer) -> None:
-        draft = self.path.with_suffix(".tmp")
-        trainer.save_checkpoint(draft)
-        if self.ranks.first:
-            move(draft, self.path)
 
 
 class BatchCounter(Callback):

@@ -33,14 +33,6 @@ class BatchShare(NamedTuple):
     num_positions: int
 
 
-def split_batch(batch: Batch, parts: int) -> Iterator[Batch]:
-    """Cut a batch into at most `parts` of nearly equal numbers of sequences."""
-    rows = batch.inputs.shape[0]
-    bounds = [rows * i // parts for i in range(parts + 1)]
-    for low, high in pairwise(bounds):
-        yield _cut(batch, rows, low, high)
-
-
 def _cut(value: Any, rows: int, low: int, high: int) -> Any:
     if isinstance(value, Tensor):
         return value[low:high] if value.shape[0] == rows else value
@@ -125,15 +117,16 @@ class TrainingStream(IterableDataset[BatchShare]):
                 yield from self._parts(batch, targets)
 
     def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
-        """This rank's parts of a batch."""
-        count = self.ranks.count
-        if batch.inputs.shape[0] < self.accumulate * count:
+        """This rank's parts of a batch, which are of nearly equal numbers of sequences."""
+        rows, count = batch.inputs.shape[0], self.ranks.count
+        if rows < self.accumulate * count:
             raise UsageError(
                 f"every one of {count} devices × {self.accumulate} parts must have a sequence, but a batch has "
-                f"{batch.inputs.shape[0]}; raise task.batch_size, or lower trainer.devices or "
+                f"{rows}; raise task.batch_size, or lower trainer.devices or "
                 "trainer.accumulate_grad_batches."
             )
-        parts = list(split_batch(batch, self.accumulate * count))
+        bounds = [rows * i // (self.accumulate * count) for i in range(self.accumulate * count + 1)]
+        parts = [_cut(batch, rows, low, high) for low, high in pairwise(bounds)]
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
             yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))

@@ -79,12 +79,17 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         UsageError: if the trial asks for GPUs that are not there, or its data are no longer what they were.
         RuntimeError: if the training of one of several processes failed.
     """
-    _require_devices(config["trainer"])
-    if config["trainer"]["devices"] == 1:
+    trainer = config["trainer"]
+    if trainer["accelerator"] == "gpu" and torch.cuda.device_count() < trainer["devices"]:
+        raise UsageError(
+            f"trainer.accelerator=gpu with trainer.devices={trainer['devices']} needs as many CUDA devices, but there "
+            f"are {torch.cuda.device_count()} here; use fewer, or trainer=cpu."
+        )
+    if trainer["devices"] == 1:
         return train(config, directory, callbacks, final)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
-    report = run_ranks({"config": dict(config), "final": final}, directory, config["trainer"])
+    report = run_ranks({"config": dict(config), "final": final}, directory, trainer)
     if "outcome" in report:
         return Outcome(**{**report["outcome"], "notes": tuple(report["outcome"]["notes"])})
     raise _ERRORS[report["error"]](report["reason"])
@@ -94,18 +99,10 @@ _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCh
 """What a rank's error is here."""
 
 
-def _require_devices(trainer: Config) -> None:
-    if trainer["accelerator"] == "gpu" and torch.cuda.device_count() < trainer["devices"]:
-        raise UsageError(
-            f"trainer.accelerator=gpu with trainer.devices={trainer['devices']} needs as many CUDA devices, but there "
-            f"are {torch.cuda.device_count()} here; use fewer, or trainer=cpu."
-        )
-
-
 def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
-    ranks = Ranks.from_environment(config["trainer"])
+    ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
     task = build_task(config)
     if task.fingerprint() != config["data"]:
         raise UsageError("the data have changed since this trial was named by them; start the command again.")

@@ -32,7 +32,7 @@ from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
-from swapformer.training.trainer import data_mesh, shard
+from swapformer.training.trainer import shard
 from swapformer.training.weights import vocabulary_of
 
 
@@ -58,12 +58,8 @@ def model_inputs(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | 
 def _unsynchronised(metrics: MetricCollection) -> MetricCollection:
     """Metrics that are not summed over ranks, since each rank evaluates everything."""
     for metric in metrics.values():
-        metric.distributed_available_fn = _not_distributed
+        metric.distributed_available_fn = lambda: False
     return metrics
-
-
-def _not_distributed() -> bool:
-    return False
 
 
 class TrialModule(lightning.LightningModule):
@@ -100,7 +96,7 @@ class TrialModule(lightning.LightningModule):
 
     def configure_model(self) -> None:
         if self.config["trainer"]["strategy"] == "fsdp":
-            shard(self.model, data_mesh(self.device_mesh))
+            shard(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
 
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()

@@ -19,10 +19,8 @@ OURS = ("freeze", "layer_decay")
 
 def make_optimiser(optim: Mapping[str, Any]) -> Callable[[Iterable[Any]], Optimizer]:
     """The optimiser that an `optim` node names, to be given its groups of parameters."""
-    made: Callable[[Iterable[Any]], Optimizer] = make(
-        {**{key: value for key, value in optim.items() if key not in OURS}, "_convert_": "all"}, Optimizer
-    )
-    return made
+    settings = {key: value for key, value in optim.items() if key not in OURS}
+    return make({**settings, "_convert_": "all"}, Optimizer)
 
 
 def freeze(model: nn.Module, optim: Mapping[str, Any]) -> None:

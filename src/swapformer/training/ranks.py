@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +24,8 @@ class Ranks:
     _group: Any = None
 
     @classmethod
-    def from_environment(cls, trainer: Mapping[str, Any]) -> Ranks:
-        """The rank that torchrun has given this process; a single one for a trial on one device."""
-        if trainer["devices"] == 1:
-            return cls()
+    def from_environment(cls) -> Ranks:
+        """The rank that torchrun has given this process."""
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
     @property

@@ -152,9 +152,7 @@ class _Rank:
         if self.pid is not None and now - self.last_beat > silent:
             return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
         patience = limit if self.batches and not compiles else max(limit, START)
-        if (
-            now - self.last_batch > patience + 2 * heartbeat.PERIOD
-        ):  # a rank that stopped stops the others: it is named first
+        if now - self.last_batch > patience + 2 * heartbeat.PERIOD:  # one that stopped stops the others: it is first
             return f"rank {self.number} was through no batch for {now - self.last_batch:.0f} seconds"
         return None
 
@@ -198,11 +196,9 @@ def _watch(
 
 def _abandon(stop: StopRequest, why: str) -> Report:
     """The outcome of a training whose ranks were ended: interrupted if it was asked to stop."""
-    stopped = stop.requested is not None
-    status, reason = (
-        ("interrupted", f"stopped by {stop.requested}") if stopped else ("killed", f"{why}; all were ended")
-    )
-    return {"outcome": {"status": status, "reason": reason, "notes": []}}
+    if stop.requested is not None:
+        return {"outcome": {"status": "interrupted", "reason": f"stopped by {stop.requested}", "notes": []}}
+    return {"outcome": {"status": "killed", "reason": f"{why}; all were ended", "notes": []}}
 
 
 def _joint_report(reports: Sequence[Report]) -> Report:

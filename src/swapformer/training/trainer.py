@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from lightning import Callback, Trainer
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.plugins import DoublePrecision, TorchCheckpointIO
@@ -51,12 +50,17 @@ def make_trainer(
     watch = TrainingMonitor(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
     callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
     bar = ranks.first and sys.stderr.isatty()
+    # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
+    environment = TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()
+    plugins: list[Any] = [environment, DirectCheckpointIO()]
+    double = settings["precision"] == "64-true"
     return Trainer(
         accelerator=settings["accelerator"],
         devices=settings["devices"],
         strategy=strategy(config, ranks),
-        # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
-        **_precision(settings, TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()),
+        # Lightning refuses the name of float64 under fsdp, but not what it stands for.
+        plugins=[*plugins, DoublePrecision()] if double else plugins,
+        precision=None if double else settings["precision"],
         deterministic=settings["deterministic"],
         gradient_clip_val=settings["gradient_clip_val"] or None,
         accumulate_grad_batches=accumulate,
@@ -72,16 +76,6 @@ def make_trainer(
         default_root_dir=directory,
         callbacks=[*callbacks, ProgressBar(watch)] if bar else callbacks,
     )
-
-
-def _precision(settings: Config, environment: ClusterEnvironment) -> dict[str, Any]:
-    """Precision, environment, and how checkpoints are written.
-
-    Lightning refuses the name of float64 under fsdp, but not what it stands for.
-    """
-    if settings["precision"] == "64-true":
-        return {"plugins": [environment, DirectCheckpointIO(), DoublePrecision()]}
-    return {"plugins": [environment, DirectCheckpointIO()], "precision": settings["precision"]}
 
 
 _UNFIT_ADVICE = (
@@ -135,9 +129,3 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     register_fsdp_forward_method(model, "answers")
-
-
-def data_mesh(meshes: Any) -> DeviceMesh:
-    """The ranks that share the weights, of what Lightning has set up."""
-    mesh: DeviceMesh = meshes["data_parallel"]
-    return mesh

@@ -76,9 +76,7 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
 
 def vocabulary_of(task: Task) -> str | None:
     """Hash of how each symbol of a task is written; None where its inputs are no symbols."""
-    if task.interface.channels:
-        return None
-    return _hash(task.tokens)
+    return None if task.interface.channels else _hash(task.tokens)
 
 
 def _hash(tokens: Sequence[str]) -> str:
