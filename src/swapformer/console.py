@@ -53,16 +53,12 @@ def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
     try:
         return action() or DONE
-    except UsageError as error:
+    except (UsageError, Failed) as error:
         if debug:
             raise
-        print(f"swapformer: error: {error}", file=sys.stderr)
-        return WRONG_USE
-    except Failed as error:
-        if debug:
-            raise
-        print(f"swapformer: {error}", file=sys.stderr)
-        return FAILED
+        wrong = isinstance(error, UsageError)
+        print(f"swapformer: {'error: ' if wrong else ''}{error}", file=sys.stderr)
+        return WRONG_USE if wrong else FAILED
     except KeyboardInterrupt:
         print(f"swapformer: interrupted; {RESUMES}", file=sys.stderr)
         return FAILED
