@@ -198,7 +198,7 @@ def test_ranks_share_out_the_very_batch_of_one_device() -> None:
     rows = torch.cat([parts[rank][turn].batch.inputs for turn in range(2) for rank in range(3)])
     assert torch.equal(rows, whole.batch.inputs)
     assert all(share.targets == whole.targets for own in parts for share in own)
-    assert [sum(share.positions for share in own) for own in parts] == [whole.positions] * 3
+    assert [sum(share.num_positions for share in own) for own in parts] == [whole.num_positions] * 3
 
 
 def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:
