@@ -15,10 +15,10 @@ from benchmarks.measurement import Ratio, compare, in_turn
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose
-from swapformer.study.expand import make_trial
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Config, Trial, execute
+from swapformer.study.plan import make_trial
 from swapformer.training.fit import fit
 
 NEVER = 1_000_000_000

@@ -18,7 +18,7 @@ from benchmarks.reliability.tiny_trials import SMALL
 from swapformer.results.record import FINISHED, Record
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
-from swapformer.study.expand import make_trial
+from swapformer.study.plan import make_trial
 
 ARMS = 20
 METRICS = ("val/loss", "val/accuracy", "val/exact_match")

@@ -21,8 +21,8 @@ from benchmarks.measurement import Figure
 from benchmarks.reliability.tiny_trials import SMALL, differing, leftovers, none_of, trials, undisturbed
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
-from swapformer.study.expand import make_trial
 from swapformer.study.launch.trial import Trial
+from swapformer.study.plan import make_trial
 
 ARMS = {"one": ["model.num_heads=1"], "two": ["model.num_heads=2"]}
 STEPS = 300
