@@ -119,13 +119,13 @@ class TrainingStream(IterableDataset[BatchShare]):
     def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
         """This rank's parts of a batch, which are of nearly equal numbers of sequences."""
         rows, count = batch.inputs.shape[0], self.ranks.count
-        if rows < self.accumulate * count:
+        cuts = self.accumulate * count
+        if rows < cuts:
             raise UsageError(
                 f"every one of {count} devices × {self.accumulate} parts must have a sequence, but a batch has "
-                f"{rows}; raise task.batch_size, or lower trainer.devices or "
-                "trainer.accumulate_grad_batches."
+                f"{rows}; raise task.batch_size, or lower trainer.devices or trainer.accumulate_grad_batches."
             )
-        bounds = [rows * i // (self.accumulate * count) for i in range(self.accumulate * count + 1)]
+        bounds = [rows * i // cuts for i in range(cuts + 1)]
         parts = [_cut(batch, rows, low, high) for low, high in pairwise(bounds)]
         for first in range(0, len(parts), count):
             together = parts[first : first + count]

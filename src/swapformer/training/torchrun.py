@@ -152,7 +152,8 @@ class _Rank:
         if self.pid is not None and now - self.last_beat > silent:
             return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
         patience = limit if self.batches and not compiles else max(limit, START)
-        if now - self.last_batch > patience + 2 * heartbeat.PERIOD:  # one that stopped stops the others: it is first
+        # A rank that stopped stops the others: it is named first.
+        if now - self.last_batch > patience + 2 * heartbeat.PERIOD:
             return f"rank {self.number} was through no batch for {now - self.last_batch:.0f} seconds"
         return None
 

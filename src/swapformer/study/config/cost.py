@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
@@ -128,7 +127,7 @@ def measure(
                 f"{max(lengths)} does; raise model.max_len, or use a part without a table."
             )
     try:
-        costs: list[BatchCost] = [
+        costs = [
             _batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
             for length in lengths
             for one in [kept_bytes(plan, length, DTYPES[dtype])]
@@ -147,7 +146,7 @@ def measure(
         "by_role": dict(by_role),
         "batch": batch,
         "dtype": dtype,
-        "lengths": [asdict(cost) for cost in costs],
+        "lengths": costs,
     }
 
 
@@ -178,30 +177,18 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     return total
 
 
-@dataclass(frozen=True)
-class BatchCost:
-    """The operations and bytes of one training batch.
+def _batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> dict[str, int | None]:
+    """The operations and bytes of one training batch [batch, length], whose arguments of a forward pass are `given`.
 
-    Attributes:
+    The model is on the meta device, in the precision that activations are counted in.
+
+    Returns:
         length: tokens of a sequence.
         forward, backward: floating-point operations of matrix products and triangular systems, a multiplication and an
             addition counted as two; everything else (norms, softmax, activations) is left out, as is usual.
         activations: bytes that the forward keeps for the backward, without the parameters.
         kv_cache: bytes that generation keeps of `length` tokens, a recurrent state included; None for an attention
             that has neither.
-    """
-
-    length: int
-    forward: int
-    backward: int
-    activations: int
-    kv_cache: int | None
-
-
-def _batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> BatchCost:
-    """The cost of one training batch [batch, length], whose arguments of a forward pass are `given`.
-
-    The model is on the meta device, in the precision that activations are counted in.
     """
     saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
     with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
@@ -210,13 +197,13 @@ def _batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: in
     with counter() as backward:
         total.backward()  # type: ignore[no-untyped-call]
     model.zero_grad()
-    return BatchCost(
-        length=length,
-        forward=forward.get_total_flops(),
-        backward=backward.get_total_flops(),
-        activations=saved.bytes,
-        kv_cache=kv_cache,
-    )
+    return {
+        "length": length,
+        "forward": forward.get_total_flops(),
+        "backward": backward.get_total_flops(),
+        "activations": saved.bytes,
+        "kv_cache": kv_cache,
+    }
 
 
 def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:

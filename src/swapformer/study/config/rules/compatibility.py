@@ -162,7 +162,7 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
     origins = [origin_of(name, parameter) for name, parameter in model.named_parameters()]
     starts = [(origin.role, deviation(init, origin)) for origin in origins]
     silent = all(std == 0 for role, std in starts if role.ends_branch)
-    layers = [layer for layers in plan.stacks for layer in layers]
+    layers = [layer for each in plan.stacks for layer in each]
     yield from whole_model.initialisation(init, layers, _target(node), node, silent)
 
 
