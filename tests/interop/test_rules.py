@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.interop.rules import Rule, for_layers, inside, module, read, read_gradients, write
+from swapformer.interop.rules import Rule, for_layers, inside, module, read, write
 
 HEADS, WIDTH = 2, 6
 QKV = ("query", "key", "value")
@@ -108,8 +108,3 @@ def test_what_does_not_fit_is_named(change: dict[str, Tensor | None], message: s
 def test_what_the_format_has_no_place_for_must_be_zero_to_be_written() -> None:
     with pytest.raises(UsageError, match=re.escape("norm.other must be zero")):
         write(RULES, {**ours(), "norm.other": draw(4)})
-
-
-def test_gradients_of_one_tensor_gather_those_of_its_copies_and_no_constant() -> None:
-    rules = [Rule("a", ("x",), plus=1.0, also=("b",))]
-    assert torch.equal(read_gradients(rules, {"a": draw(4), "b": draw(4)}, ["x"])["x"], 2 * draw(4))

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from casts import casts_lifted
 from configs import SMALL, small
-from swapformer.interop.rules import Rule, Shapes, module, read, read_gradients
+from swapformer.interop.rules import Rule, Shapes, module, read
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose
 from swapformer.training.assemble import build_model, build_plan
-from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case, Given
+from whole_models import CASES, LAYERS, LENGTH, VOCABULARY, Case, Given, read_gradients
 
 NOPE = Position(Dims(32, 1, 4, 8, LENGTH, VOCABULARY))
 
@@ -145,3 +145,9 @@ def test_attention_weights_are_those_of_torch_with_padding_and_mask(record_prope
     record_property("largest_difference", worst)
     print(f"\nMultiheadAttention: {worst:.1e}")
     assert worst <= 1e-10
+
+
+def test_gradients_of_one_tensor_gather_those_of_its_copies_and_no_constant() -> None:
+    grad = torch.arange(4.0)
+    rules = [Rule("a", ("x",), plus=1.0, also=("b",))]
+    assert torch.equal(read_gradients(rules, {"a": grad, "b": grad}, ["x"])["x"], 2 * grad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.interface import Interface
-from swapformer.interop.rules import Rule, for_layers
+from swapformer.interop.rules import Rule, Weights, applicable_rules, for_layers
 
 transformers = pytest.importorskip("transformers")
 
@@ -102,6 +102,16 @@ class Case:
     def stacks(self) -> Mapping[str, str]:
         """Our stacks and their layers."""
         return {"stack": self.layers} if isinstance(self.layers, str) else self.layers
+
+
+def read_gradients(rules: Sequence[Rule], theirs: Weights, ours: Collection[str]) -> dict[str, Tensor]:
+    """The gradients of our tensors, from those of a checkpoint; several names of one tensor are summed."""
+    found: dict[str, Tensor] = {}
+    for rule, names in applicable_rules(rules, ours):
+        present = [theirs[name] for name in names if name in theirs]
+        if rule.ours and present:
+            found.update(rule.cut(torch.stack(present).sum(0)))
+    return found
 
 
 def model_of(name: str, settings: dict[str, Any], kind: str = "ForCausalLM", **more: Any) -> Callable[[], nn.Module]:

@@ -36,7 +36,8 @@ def facts_hold(subject: Subject) -> None:
     _attention_facts(subject)
     _norm_facts(subject)
     _ffn_facts(subject)
-    _init_facts(subject)
+    init = factory(subject.config["model"]["init"])(layer.dims)
+    _require_fact(init, "zero_head", init.std(Origin(Role.HEAD, layer.dims.d_model, VOCABULARY)) == 0)
     _residual_facts(subject)
     if layer.part("score").is_dot:
         score = layer.part("score")
@@ -193,12 +194,6 @@ def _ffn_facts(subject: Subject) -> None:
     out = ffn.train()(x)
     _require_fact(ffn, "present", bool(out.any()))
     _require_fact(ffn, "has_auxiliary_loss", getattr(ffn, "auxiliary_loss", None) is not None)
-
-
-def _init_facts(subject: Subject) -> None:
-    layer = subject.layers[0]
-    init = factory(subject.config["model"]["init"])(layer.dims)
-    _require_fact(init, "zero_head", init.std(Origin(Role.HEAD, layer.dims.d_model, VOCABULARY)) == 0)
 
 
 def _residual_facts(subject: Subject) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from swapformer.catalogue import options
 from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, require, require_near, run
@@ -13,6 +15,7 @@ from swapformer.model.generate import Prompt, StepwiseGeneration
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.targets import find
@@ -45,25 +48,24 @@ def kernel_equals_reference(subject: Subject) -> str | None:
         fast = subject.with_model(kernel=node)
         runs_here = find(node["_target_"]).accelerator in (None, "cpu")
         if runs_here and node != reference and not fast.refused:
-            _compare(name, fast.perturbed(), slow, subject.config["model"]["max_len"])
+            padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+            padding[1, LENGTH - 3 :] = padding[0, :2] = True
+            padded, document = make_tokens(padding=padding), (torch.arange(LENGTH) >= LENGTH // 3).long()[None]
+            cases = [make_tokens(), padded, make_tokens(start=7), make_tokens(document=document)]
+            fitting = [tokens for tokens in cases if tokens.extent <= subject.config["model"]["max_len"]]
+            _agree(f"kernel {name}", fast.perturbed(), slow, ids(), fitting, padded)
             compared += 1
     return None if compared else "it is the reference, or no other kernel takes it on this machine"
 
 
-def _compare(name: str, fast: Topology, slow: Topology, max_len: int) -> None:
-    """Raise BrokenLaw if a kernel differs from the reference."""
-    inputs = ids()
-    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
-    padding[1, LENGTH - 3 :] = padding[0, :2] = True
-    document = (torch.arange(LENGTH) >= LENGTH // 3).long()[None]
-    for tokens in (make_tokens(), make_tokens(padding=padding), make_tokens(start=7), make_tokens(document=document)):
-        if tokens.extent > max_len:
-            continue
-        message = f"kernel {name} must equal the reference, but logits differ by {{gap}}."
+def _agree(name: str, fast: Topology, slow: Topology, inputs: Tensor, cases: Sequence[Tokens], trained: Tokens) -> None:
+    """Raise BrokenLaw unless a model has the logits of the reference in all cases, and its gradients in one."""
+    for tokens in cases:
+        message = f"{name} must equal the reference, but logits differ by {{gap}}."
         require_near(run(fast, inputs, tokens), run(slow, inputs, tokens), message)
-    (_, quick), (_, exact) = (gradients(model, inputs, make_tokens(padding=padding)) for model in (fast, slow))
+    (_, quick), (_, exact) = (gradients(model, inputs, trained) for model in (fast, slow))
     for weight in exact:
-        message = f"kernel {name} must equal the reference, but gradients of {weight} differ by {{gap}}."
+        message = f"{name} must equal the reference, but gradients of {weight} differ by {{gap}}."
         require_near(quick[weight], exact[weight], message)
 
 
@@ -83,7 +85,10 @@ def blocks_equal_the_whole(subject: Subject) -> str | None:
     fast = band if subject.slot == "kernel" else band.with_model(kernel=BLOCKED)
     if (refusal := fast.layers[0].attention().refuses(fast.layers[0].position())) is not None:
         return refusal
-    _equal(fast, band.with_model(kernel=REFERENCE))
+    padding, plain = torch.zeros(2, LONG, dtype=torch.bool), make_tokens(LONG)
+    padding[0, :3] = padding[1, -40:] = True
+    models = fast.perturbed(), band.with_model(kernel=REFERENCE).perturbed()
+    _agree("a band from its blocks", *models, ids(2, LONG), [plain, make_tokens(LONG, padding=padding)], plain)
     return None
 
 
@@ -131,18 +136,6 @@ def _absent_keys(normaliser: Normaliser, heads: int) -> None:
         logits[..., 4:] = float("-inf")
         gap = (normaliser(logits)[..., :4] - alone).abs().max().item()
     require(gap < 1e-12, f"weights must not depend on forbidden keys, but they change by {gap:.2g} without them.")
-
-
-def _equal(fast: Subject, slow: Subject) -> None:
-    inputs, padding = ids(2, LONG), torch.zeros(2, LONG, dtype=torch.bool)
-    padding[0, :3] = padding[1, -40:] = True
-    for tokens in (make_tokens(LONG), make_tokens(LONG, padding=padding)):
-        message = "a band from its blocks must equal the reference, but logits differ by {gap}."
-        require_near(run(fast.perturbed(), inputs, tokens), run(slow.perturbed(), inputs, tokens), message)
-    (_, quick), (_, exact) = (gradients(subject.perturbed(), inputs) for subject in (fast, slow))
-    for name in exact:
-        message = f"a band from its blocks must equal the reference, but gradients of {name} differ by {{gap}}."
-        require_near(quick[name], exact[name], message)
 
 
 def cache_changes_nothing(subject: Subject) -> str | None:

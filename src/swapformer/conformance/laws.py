@@ -8,35 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swapformer.conformance.causality import (
-    causality,
-    encodings_see_positions,
-    permutation_equivariance,
-    shift_invariance,
-)
-from swapformer.conformance.effects import beyond_max_len, does_something, used_parts_matter
-from swapformer.conformance.facts import facts_hold
-from swapformer.conformance.isolation import (
-    calls_are_independent,
-    documents_are_independent,
-    instances_are_independent,
-    padding_is_ignored,
-    rows_are_independent,
-)
-from swapformer.conformance.kernels import blocks_equal_the_whole, cache_changes_nothing, kernel_equals_reference
-from swapformer.conformance.numerics import (
-    autocast_is_near,
-    builds_are_reproducible,
-    evaluation_is_deterministic,
-    every_parameter_has_a_gradient,
-    gradients_are_derivatives,
-    logits_are_finite,
-    low_precision_is_near,
-    runs,
-    training_steps_are_repeatable,
-)
-from swapformer.conformance.settings import choices_are_declared, no_dead_knob
-from swapformer.conformance.signature import is_a_part
+from swapformer.conformance import causality, effects, facts, isolation, kernels, numerics, settings, signature
 from swapformer.conformance.subject import BrokenLaw, Subject
 
 Law = Callable[[Subject], str | None]
@@ -45,34 +17,34 @@ Law = Callable[[Subject], str | None]
 LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
-        is_a_part,
-        runs,
-        logits_are_finite,
-        evaluation_is_deterministic,
-        builds_are_reproducible,
-        training_steps_are_repeatable,
-        causality,
-        encodings_see_positions,
-        shift_invariance,
-        permutation_equivariance,
-        rows_are_independent,
-        padding_is_ignored,
-        documents_are_independent,
-        calls_are_independent,
-        instances_are_independent,
-        low_precision_is_near,
-        autocast_is_near,
-        every_parameter_has_a_gradient,
-        gradients_are_derivatives,
-        kernel_equals_reference,
-        blocks_equal_the_whole,
-        cache_changes_nothing,
-        beyond_max_len,
-        does_something,
-        used_parts_matter,
-        facts_hold,
-        no_dead_knob,
-        choices_are_declared,
+        signature.is_a_part,
+        numerics.runs,
+        numerics.logits_are_finite,
+        numerics.evaluation_is_deterministic,
+        numerics.builds_are_reproducible,
+        numerics.training_steps_are_repeatable,
+        causality.causality,
+        causality.encodings_see_positions,
+        causality.shift_invariance,
+        causality.permutation_equivariance,
+        isolation.rows_are_independent,
+        isolation.padding_is_ignored,
+        isolation.documents_are_independent,
+        isolation.calls_are_independent,
+        isolation.instances_are_independent,
+        numerics.low_precision_is_near,
+        numerics.autocast_is_near,
+        numerics.every_parameter_has_a_gradient,
+        numerics.gradients_are_derivatives,
+        kernels.kernel_equals_reference,
+        kernels.blocks_equal_the_whole,
+        kernels.cache_changes_nothing,
+        effects.beyond_max_len,
+        effects.does_something,
+        effects.used_parts_matter,
+        facts.facts_hold,
+        settings.no_dead_knob,
+        settings.choices_are_declared,
     )
 }
 
@@ -98,8 +70,12 @@ def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
         slot: the slot whose part is examined.
     """
     subject = Subject.of(config, slot)
-    if (reason := _unavailable(subject)) is not None:
-        return [LawVerdict(name, None, reason) for name in LAWS]
+    try:
+        unavailable = subject.unavailable
+    except Exception:  # one that cannot be made at all breaks a law
+        unavailable = None
+    if unavailable is not None:
+        return [LawVerdict(name, None, unavailable) for name in LAWS]
     verdicts: list[LawVerdict] = []
     for name, law in LAWS.items():
         failed = next((verdict.law for verdict in verdicts if verdict.holds is False), None)
@@ -114,14 +90,6 @@ def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
         except Exception as error:
             verdicts.append(LawVerdict(name, False, _unexpected(error)))
     return verdicts
-
-
-def _unavailable(subject: Subject) -> str | None:
-    """Why the subject cannot be examined on this machine; one that cannot be made at all breaks a law."""
-    try:
-        return subject.unavailable
-    except Exception:
-        return None
 
 
 def _unexpected(error: Exception) -> str:

@@ -64,7 +64,7 @@ def no_dead_knob(subject: Subject) -> str | None:
 
     Compared are output, loss, gradients, and for kernels the operations.
     """
-    knobs = list(knobs_of(subject))
+    knobs = list(knobs_of(subject.node))
     for knob in knobs:
         require(
             any(differ(subject, knob.set_to(subject, other)) for other in knob.alternatives()),
@@ -76,7 +76,7 @@ def no_dead_knob(subject: Subject) -> str | None:
 
 def choices_are_declared(subject: Subject) -> str | None:
     """Each of a setting's declared `choices` is accepted, and other words are refused by an error that names them."""
-    words = [knob for knob in knobs_of(subject) if isinstance(knob.value, str)]
+    words = [knob for knob in knobs_of(subject.node) if isinstance(knob.value, str)]
     for knob in words:
         unknown = refusal(knob.set_to(subject, UNKNOWN))
         require(
@@ -94,7 +94,7 @@ def choices_are_declared(subject: Subject) -> str | None:
 
 def variants(subject: Subject) -> Iterator[Subject]:
     """The subject with each of its part's settings changed in turn to another value that the part accepts."""
-    for knob in knobs_of(subject):
+    for knob in knobs_of(subject.node):
         for other in knob.alternatives():
             changed = knob.set_to(subject, other)
             if refusal(changed) is None:
@@ -102,20 +102,18 @@ def variants(subject: Subject) -> Iterator[Subject]:
                 break
 
 
-def knobs_of(subject: Subject) -> Iterator[Knob]:
-    """Every number, flag, word and empty list in the part's settings, those of parts within it too."""
-    return _knobs(subject.node, (), None)
+def knobs_of(node: Any, path: tuple[str | int, ...] = (), owner: Any = None) -> Iterator[Knob]:
+    """Every number, flag, word and empty list in a part's settings, those of parts within it too.
 
-
-def _knobs(node: Any, path: tuple[str | int, ...], owner: Any) -> Iterator[Knob]:
-    """The settings below a node; `owner` is the innermost class around it."""
+    `owner` is the innermost class around the node that `path` leads to.
+    """
     if isinstance(node, Mapping):
         owner = find(node["_target_"]) if "_target_" in node else owner
         for name, value in node.items():
             if not name.startswith("_"):
-                yield from _knobs(value, (*path, name), owner)
+                yield from knobs_of(value, (*path, name), owner)
     elif isinstance(node, list) and node:
         for index, value in enumerate(node):
-            yield from _knobs(value, (*path, index), owner)
+            yield from knobs_of(value, (*path, index), owner)
     else:
         yield Knob(path, node, getattr(owner, "choices", {}).get(path[-1], ()))

@@ -11,14 +11,7 @@ from swapformer.interop.rules import Shapes
 from swapformer.study.config.compose import compose
 from swapformer.training.assemble import factory
 
-UNREAD = (
-    "init",
-    "kernel",
-    "encoder",
-    "ffn.expansion",
-    "ffn.drop_hidden",
-    "ffn.drop_output",
-)
+UNREAD = ("init", "kernel", "encoder", "ffn.expansion", "ffn.drop_hidden", "ffn.drop_output")
 """Leaves of a `model` node that do not change what a trained model computes; its width is read from its weights."""
 
 

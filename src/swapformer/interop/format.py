@@ -160,17 +160,9 @@ class Format:
 
     def config(self, model: Config) -> dict[str, Any]:
         """The config.json of a `model` node, as far as the format can express it."""
-        keys: dict[str, Any] = {}
-        for setting in self.settings:
-            keys.update(setting.write(model))
-        return {
-            "model_type": self.name,
-            **self.nested({**self.required, **keys}),
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
-            "dtype": "float32",
-        }
+        keys = {key: value for setting in self.settings for key, value in setting.write(model).items()}
+        unset = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+        return {"model_type": self.name, **self.nested({**self.required, **keys}), **unset, "dtype": "float32"}
 
 
 COMMON = (

@@ -124,7 +124,7 @@ def read(rules: Sequence[Rule], theirs: Weights, shapes: Shapes) -> dict[str, Te
     """
     found: dict[str, Tensor] = {}
     missing, wrong, known = [], [], set[str]()
-    for rule, names in _used(rules, shapes):
+    for rule, names in applicable_rules(rules, shapes):
         present = [theirs[name] for name in names if name in theirs]
         known.update(names)
         if not rule.ours or rule.theirs is None:
@@ -142,7 +142,7 @@ def read(rules: Sequence[Rule], theirs: Weights, shapes: Shapes) -> dict[str, Te
     return found
 
 
-def _used(rules: Sequence[Rule], ours: Collection[str]) -> Iterator[tuple[Rule, list[str]]]:
+def applicable_rules(rules: Sequence[Rule], ours: Collection[str]) -> Iterator[tuple[Rule, list[str]]]:
     """The rules of tensors that we have, each with the names that the checkpoint's tensor may have."""
     used = [rule for rule in rules if all(name in ours for name in rule.ours)]
     first = {rule.theirs for rule in used}
@@ -170,16 +170,6 @@ def _raise_if_any(missing: Sequence[str], unknown: Sequence[str], wrong: Sequenc
     ]
     if problems := [*texts, *wrong[:_SHOWN]]:
         raise UsageError(f"the weights do not fit their configuration: {'; '.join(problems)}")
-
-
-def read_gradients(rules: Sequence[Rule], theirs: Weights, ours: Collection[str]) -> dict[str, Tensor]:
-    """The gradients of our tensors, from those of a checkpoint; several names of one tensor are summed."""
-    found: dict[str, Tensor] = {}
-    for rule, names in _used(rules, ours):
-        present = [theirs[name] for name in names if name in theirs]
-        if rule.ours and present:
-            found.update(rule.cut(torch.stack(present).sum(0)))
-    return found
 
 
 def write(rules: Sequence[Rule], ours: Weights) -> dict[str, Tensor]:

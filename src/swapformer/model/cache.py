@@ -97,16 +97,7 @@ def _side_by_side(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _rows_of(tokens: Tokens, rows: Tensor) -> Tokens:
-    def cut(values: Tensor | None) -> Tensor | None:
-        return values if values is None or len(values) == 1 else values[rows]
+    def cut(values: Tensor) -> Tensor:
+        return values if len(values) == 1 else values[rows]
 
-    order, position = cut(tokens.order), cut(tokens.position)
-    assert order is not None and position is not None
-    return replace(
-        tokens,
-        order=order,
-        position=position,
-        document=cut(tokens.document),
-        padding=cut(tokens.padding),
-        tags={name: tag if len(tag) == 1 else tag[rows] for name, tag in tokens.tags.items()},
-    )
+    return replace(tokens, **tokens.channels(cut), tags={name: cut(tag) for name, tag in tokens.tags.items()})

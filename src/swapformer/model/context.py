@@ -35,10 +35,7 @@ class Context:
         cache: Cache | None = None,
         whole: Context | None = None,
     ) -> None:
-        self.query = query
-        self.key = key
-        self.dtype = dtype
-        self.cache = cache
+        self.query, self.key, self.dtype, self.cache = query, key, dtype, cache
         self.whole: Context = self if whole is None else whole
         self._memo: dict[object, object] = {}
 

@@ -1,4 +1,4 @@
-"""Operations on tensors that parts of several slots share: precision, and causal convolution over positions."""
+"""Operations on tensors that parts of several slots share: precision, chunks, sums, and causal convolution."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from swapformer.model.tokens import Tokens
 def widen(x: Tensor) -> Tensor:
     """x in float32 or wider: long sums and exponentials lose much in fewer digits."""
     return x if x.element_size() >= 4 else x.float()
+
+
+def chunks(x: Tensor, size: int) -> Tensor:
+    """[B, H, T, M] → [B, H, N, size, M], filled up with zeros."""
+    x = functional.pad(x, (0, 0, 0, -x.shape[-2] % size))
+    return x.reshape(*x.shape[:2], -1, size, x.shape[-1])
+
+
+def total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The sum of two terms, each of which may be missing; None if both are."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -54,12 +54,13 @@ class LayerPlan:
         return self.dims if narrowed is None else narrowed(self.dims, **_settings(factory))
 
     def _shared_part(self, slot: str, factory: Factory, dims: Dims) -> Any:
-        """One instance for each distinct (settings, sizes that the part reads).
+        """One instance for each distinct (class, settings, sizes that the part reads).
 
         The settings that the part names in `combines` are parts of the same slot, made and shared likewise.
         """
         reads: tuple[str, ...] = getattr(_target(factory), "reads", ("num_heads", "head_dim"))
-        key = (slot, _identity(factory), tuple(getattr(dims, size) for size in reads))
+        settings = repr(sorted(_settings(factory).items()))
+        key = (slot, _target(factory), settings, tuple(getattr(dims, size) for size in reads))
         if key not in self._shared:
             combines: tuple[str, ...] = getattr(_target(factory), "combines", ())
             parts = {name: self._shared_part(slot, _settings(factory)[name], dims) for name in combines}
@@ -129,11 +130,6 @@ def _target(factory: Factory) -> Any:
 
 def _settings(factory: Factory) -> Mapping[str, Any]:
     return factory.keywords if isinstance(factory, partial) else {}
-
-
-def _identity(factory: Factory) -> Hashable:
-    """Equal for factories of the same class with the same settings."""
-    return _target(factory), repr(sorted(_settings(factory).items()))
 
 
 @dataclass(frozen=True)

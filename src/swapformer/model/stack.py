@@ -69,9 +69,8 @@ class Layer(nn.Module):
         if self.cross_attention is not None:
             assert source is not None, "a layer with cross-attention needs a source"
             across = position if position.crosses else self._no_position
-            branches.append(
-                partial(self.cross_attention, context=source.context, position=across, memory=source.memory)
-            )
+            reads = {"context": source.context, "position": across, "memory": source.memory}
+            branches.append(partial(self.cross_attention, **reads))
         if self.ffn.present:
             branches.append(partial(self.ffn, padding=context.query.padding))
         return branches
@@ -123,7 +122,16 @@ class Stack(nn.Module):
         With a cache, the T tokens follow those that it holds. With `exits`, tokens may leave before the last layer.
         """
         keys = tokens if cache is None else cache.extend(tokens)
-        contexts = partial(_contexts, tokens, keys, x.dtype, memory, memory_tokens, cache)
+        dtype = x.dtype
+
+        def contexts() -> tuple[Context, EncoderOutput | None]:
+            """A new context of the tokens against all so far, and one against the source's if there is a source."""
+            context = Context(tokens, keys, dtype, cache)
+            if memory is None:
+                return context, None
+            assert memory_tokens is not None, "a memory comes with its tokens"
+            return context, EncoderOutput(memory, Context(tokens, memory_tokens, dtype, cache))
+
         context, source = contexts()
         for encoding in self._encodings:
             x = encoding.embed(x, tokens)
@@ -161,22 +169,6 @@ class Stack(nn.Module):
     def _layers(self) -> list[Layer]:
         """The layers with their own type, which nn.ModuleList hides."""
         return [layer for layer in self.layers if isinstance(layer, Layer)]
-
-
-def _contexts(
-    tokens: Tokens,
-    keys: Tokens,
-    dtype: torch.dtype,
-    memory: Tensor | None,
-    memory_tokens: Tokens | None,
-    cache: Cache | None,
-) -> tuple[Context, EncoderOutput | None]:
-    """A new context of the tokens against all tokens so far, and one against the source's if there is a source."""
-    context = Context(tokens, keys, dtype, cache)
-    if memory is None:
-        return context, None
-    assert memory_tokens is not None, "a memory comes with its tokens"
-    return context, EncoderOutput(memory, Context(tokens, memory_tokens, dtype, cache))
 
 
 def _recomputed(

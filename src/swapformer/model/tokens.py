@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,19 +69,13 @@ class Tokens:
 
     def at(self, index: slice | Tensor) -> Tokens:
         """Some of these tokens, by index; they keep their order, position, document, padding and tags."""
+        channels = self.channels(lambda values: values[:, index])
+        return Tokens(**channels, extent=self.extent, tags=_TagsAt(self.tags, index), bounds=self._bounds_at(index))
 
-        def cut(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[:, index]
-
-        return Tokens(
-            order=self.order[:, index],
-            position=self.position[:, index],
-            extent=self.extent,
-            document=cut(self.document),
-            padding=cut(self.padding),
-            tags=_TagsAt(self.tags, index),
-            bounds=self._bounds_at(index),
-        )
+    def channels(self, cut: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """What `cut` makes of order, position, document and padding, by name; without those that are None."""
+        found = {name: getattr(self, name) for name in ("order", "position", "document", "padding")}
+        return {name: cut(values) for name, values in found.items() if values is not None}
 
     def _bounds_at(self, index: slice | Tensor) -> tuple[int, int]:
         """The bounds of some tokens: narrower for a slice of tokens whose positions are their true ones."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,16 +53,14 @@ def watch_attention(model: nn.Module, see: Callable[[int, Tensor, Context], None
     """
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
 
-    def hook(layer: int) -> Callable[..., None]:
-        def show(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            assert isinstance(module, Attention)
-            if (weights := module.weights(*args, **kwargs)) is not None:
-                see(layer, weights, kwargs["context"])
+    def show(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        assert isinstance(module, Attention)
+        if (weights := module.weights(*args, **kwargs)) is not None:
+            see(layer, weights, kwargs["context"])
 
-        return show
-
+    hooks = [partial(show, layer) for layer in range(len(attentions))]
     handles = [
-        module.register_forward_pre_hook(hook(layer), with_kwargs=True) for layer, module in enumerate(attentions)
+        module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in zip(attentions, hooks, strict=True)
     ]
     try:
         yield

@@ -45,15 +45,17 @@ class EarlyExits(Probe):
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
-        metrics, curves = {}, {}
+        metrics, other = {}, copy.deepcopy(model)
+        curves: dict[str, list[dict[str, float]]] = {}
+        names = ("threshold", "layers_saved", "loss", "accuracy")
         for item in task.evaluation("val"):
             saved, _, _ = self._at(model, item)
             metrics[f"probe/layers_saved{item.name}"] = saved
-            curves[item.name] = [
-                dict(zip(("threshold", "layers_saved", "loss", "accuracy"), (threshold, *found), strict=True))
-                for threshold in self.thresholds
-                for found in [self._at(_with(model, threshold), item)]
-            ]
+            curves[item.name] = []
+            for threshold in self.thresholds:
+                other.depth.threshold = threshold
+                found = (threshold, *self._at(other, item))
+                curves[item.name].append(dict(zip(names, found, strict=True)))
         return Finding(metrics, {"curves": curves, "exits": list(model.depth.exits)})
 
     def _at(self, model: Topology, item: EvaluationSet) -> tuple[float, float, float]:
@@ -69,10 +71,3 @@ class EarlyExits(Probe):
             found.append(torch.stack([saved.double(), nats, right.double()]))
         saved_share, loss, accuracy = torch.cat(found, 1).mean(1).tolist()
         return saved_share, loss, accuracy
-
-
-def _with(model: Topology, threshold: float) -> Topology:
-    """A copy of a model whose tokens leave at another threshold."""
-    other = copy.deepcopy(model)
-    other.depth.threshold = threshold
-    return other

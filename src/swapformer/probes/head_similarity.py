@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
@@ -44,16 +45,9 @@ class HeadSimilarity(Probe):
         with watch_attention(model, see):
             for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
                 model(*model_inputs(batch))
-        layers = [_mean(sums) for _, sums in sorted(found.items())]
+        columns = [zip(*sums, strict=True) for _, sums in sorted(found.items())]
+        layers = [sum(matrices, torch.zeros(())) / sum(counts) for matrices, counts in columns]
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]
         metrics = {"probe/head_similarity": fmean(present)} if present else {}
         return Finding(metrics, {"layers": [matrix.tolist() for matrix in layers], "means": means})
-
-
-def _mean(sums: list[tuple[Tensor, int]]) -> Tensor:
-    """The mean over all counted queries of all batches."""
-    total, count = sums[0][0].clone(), sums[0][1]
-    for matrix, number in sums[1:]:
-        total, count = total + matrix, count + number
-    return total / count

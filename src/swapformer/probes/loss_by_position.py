@@ -53,13 +53,10 @@ class LossByPosition(Probe):
         metrics: dict[str, float] = {}
         data: dict[str, Any] = {"trained": task.train_length}
         for item in task.evaluation("val"):
-            batches = EvaluationStream(item, self.batches, drawn_position_range(model))
-            sums, counts = _totals(model, batches)
-            losses = zip(sums.tolist(), counts.tolist(), strict=True)
-            data[item.name] = {
-                "loss": [total / count if count else None for total, count in losses],
-                "count": counts.tolist(),
-            }
+            sums, counts = _totals(model, EvaluationStream(item, self.batches, drawn_position_range(model)))
+            columns = zip(sums.tolist(), counts.tolist(), strict=True)
+            losses = [total / count if count else None for total, count in columns]
+            data[item.name] = {"loss": losses, "count": counts.tolist()}
             for name, part in (("within", slice(None, task.train_length)), ("beyond", slice(task.train_length, None))):
                 if len(counts) > task.train_length and counts[part].sum():
                     metrics[f"probe/loss_{name}{item.name}"] = float(sums[part].sum() / counts[part].sum())

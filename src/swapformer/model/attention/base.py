@@ -33,6 +33,7 @@ class Attention(nn.Module, ABC):
         signed: the weights that its computation implies may be negative, so they are no distribution.
         has_auxiliary_loss: whether a forward in training leaves one.
         shares_values: (heads, width) of the values that it mixes with those of the first layer; None if it does not.
+        scoreless: its name where it has no scores, to which a position encoding could add; None where it has.
     """
 
     sees_order: bool = False
@@ -47,6 +48,7 @@ class Attention(nn.Module, ABC):
     signed: ClassVar[bool] = False
     has_auxiliary_loss: bool = False
     shares_values: tuple[int, int] | None = None
+    scoreless: ClassVar[str | None] = None
 
     uses: ClassVar[tuple[str, ...]] = ()
 
@@ -67,4 +69,9 @@ class Attention(nn.Module, ABC):
 
     def refuses(self, position: Position) -> str | None:
         """Why this attention cannot work with such a position encoding, and what would; None if it can."""
-        return None
+        if self.scoreless is None or not (position.has_bias or position.has_scores):
+            return None
+        return (
+            f"{self.scoreless} attention has no scores that the position {type(position).__name__} could add to; use "
+            "model/position=rope, sinusoidal, learned or none, or model/attention=mha"
+        )

@@ -1,4 +1,4 @@
-"""What several attentions share: heads split, patterns and positions refused, cached keys, documents told apart."""
+"""What several attentions share: heads split, projections, patterns refused, cached keys, documents told apart."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
+from swapformer.model.dims import Dims
+from swapformer.model.layers import Linear, Role
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 
@@ -19,6 +21,18 @@ Hidden = Tensor | None
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
     """[B, T, H·E] → [B, H, T, E]."""
     return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
+
+
+def projections(dims: Dims, kv_width: int | None = None) -> tuple[Linear, Linear, Linear, Linear]:
+    """W_q [H·E, D], W_k and W_v [kv_width, D], and W_o [D, H·E]; `kv_width` is H·E where it is None."""
+    width = dims.num_heads * dims.head_dim
+    shared = width if kv_width is None else kv_width
+    return (
+        Linear(dims.d_model, width, Role.QUERY, bias=dims.bias),
+        Linear(dims.d_model, shared, Role.KEY, bias=dims.bias),
+        Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias),
+        Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias),
+    )
 
 
 def require_plain(pattern: Pattern, name: str) -> None:
@@ -48,16 +62,6 @@ def require_causal(pattern: Pattern, name: str) -> None:
             f"{name} goes from position to position and knows the past as one state, so it cannot follow the pattern "
             f"{type(pattern).__name__}; use model/pattern=causal, or model/attention=mha."
         )
-
-
-def refusal_of_terms(position: Position, name: str) -> str | None:
-    """Why attention without scores cannot work with a position that adds to them; None if it does not."""
-    if not (position.has_bias or position.has_scores):
-        return None
-    return (
-        f"{name} attention has no scores that the position {type(position).__name__} could add to; use "
-        "model/position=rope, sinusoidal, learned or none, or model/attention=mha"
-    )
 
 
 def cached_positions(pattern: Pattern, position: Position) -> int | None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import refusal_of_terms, require_causal, split_heads
+from swapformer.model.attention.common import require_causal, split_heads
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
@@ -40,6 +40,7 @@ class GatedDeltaNet(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "gated delta"
     crosses = False
     sees_order = True
     caches = True
@@ -76,9 +77,6 @@ class GatedDeltaNet(Attention):
         self.dropout = nn.Dropout(dims.dropout)
         self.state_width = heads * self.key_width * self.value_width + (convolution - 1) * (2 * keys + values)
 
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "gated delta")
-
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "gated delta attention cannot read a memory"
         return self.dropout(continue_from_cache(self, self.advance, x, context, position))
@@ -89,19 +87,16 @@ class GatedDeltaNet(Attention):
         """The output [B, T, D] for new tokens x and the state after them; `before` is the state before them."""
         tokens = context.query
         new = RecurrentInputs.of(x, (self.query, self.key, self.value), self.taps, tokens, before)
-        q, k = (self._unit(split_heads(y, self.key_width)) for y in (new.q, new.k))
+        q, k = (split_heads(y, self.key_width) for y in (new.q, new.k))
+        # y / √(Σ y² + ε), which is smooth at zero.
+        q, k = (y * (widen(y).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(y.dtype) for y in (q, k))
         q, k = position.rotate(q, k, context)
         log_decay, _ = self.decay(x, tokens.padding)
         strength = widen(self.strength(x)).sigmoid().mT
         if tokens.padding is not None:
             strength = strength.masked_fill(tokens.padding[:, None], 0.0)
         v = widen(split_heads(new.v, self.value_width))
-        mixed, state = run_recurrence(
-            StateUpdates(widen(q) * self.key_width**-0.5, widen(k), v, log_decay, strength, new.fresh), new.state
-        )
+        updates = StateUpdates(widen(q) * self.key_width**-0.5, widen(k), v, log_decay, strength, new.fresh)
+        mixed, state = run_recurrence(updates, new.state)
         normed = rms_norm(mixed.to(x.dtype), self.gain, self.norm_eps).transpose(1, 2).flatten(2)
         return self.out(normed * functional.silu(self.gate(x))), new.after(state)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        """x / √(Σ x² + ε), which is smooth at zero."""
-        return x * (widen(x).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(x.dtype)

@@ -6,11 +6,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
+from swapformer.model.attention.common import projections, require_plain, split_heads
 from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.layers import Linear, Role
 from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -29,23 +28,17 @@ class LinearAttention(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "linear"
     caches = True
     signed = True  # a position rotates the numerator alone
 
     def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
         super().__init__()
         require_plain(pattern, "linear")
-        width = dims.num_heads * dims.head_dim
         self.head_dim, self.pattern = dims.head_dim, pattern
-        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
-        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
-        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
-        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.query, self.key, self.value, self.out = projections(dims)
         self.dropout = nn.Dropout(dims.dropout)
-        self.state_width = width * (dims.head_dim + 1)
-
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "linear")
+        self.state_width = dims.num_heads * dims.head_dim * (dims.head_dim + 1)
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         context = context if context.cache is None or memory is not None else context.among_queries

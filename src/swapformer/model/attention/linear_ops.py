@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from swapformer.model.context import Context
+from swapformer.model.ops import chunks
 from swapformer.model.pattern import Pattern
 
 _CHUNK = 64
@@ -73,7 +73,7 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Σ_{j≤i} (q_i·k_j) v_j: pairs within a chunk, and the sum of all chunks before."""
     length = q.shape[-2]
-    q, k, v = (_chunks(x.to(q.dtype)) for x in (q, k, v))
+    q, k, v = (chunks(x.to(q.dtype), _CHUNK) for x in (q, k, v))
     sums = (k.mT @ v).cumsum(dim=2)
     before = torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], dim=2)
     return ((q @ k.mT).tril() @ v + q @ before).flatten(2, 3)[:, :, :length]
@@ -84,9 +84,3 @@ def _continued(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[
     if before is None:
         return _causal(q, k, v), _outer_sum(k, v)
     return _causal(q, k, v) + q @ before, before + _outer_sum(k, v)
-
-
-def _chunks(x: Tensor) -> Tensor:
-    """[B, H, T, M] → [B, H, N, _CHUNK, M], filled up with zeros."""
-    x = functional.pad(x, (0, 0, 0, -x.shape[-2] % _CHUNK))
-    return x.view(*x.shape[:2], -1, _CHUNK, x.shape[-1])

@@ -10,17 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import (
-    Hidden,
-    for_each_document,
-    masked,
-    refusal_of_terms,
-    require_full,
-    split_heads,
-)
+from swapformer.model.attention.common import Hidden, for_each_document, masked, projections, require_full, split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.layers import Linear, Role, StackedLinear
+from swapformer.model.layers import Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
@@ -44,6 +37,7 @@ class Linformer(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "linformer"
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"sharing": ("none", "heads", "key_value")}
     sees_order = True
     anchored = True
@@ -61,19 +55,13 @@ class Linformer(Attention):
         if sharing not in self.choices["sharing"]:
             known = ", ".join(self.choices["sharing"])
             raise ValueError(f"`sharing` of linformer must be one of {known}, but it is {sharing!r}.")
-        width, maps = dims.num_heads * dims.head_dim, dims.num_heads if sharing == "none" else 1
+        maps = dims.num_heads if sharing == "none" else 1
         self.limit, self.head_dim, self.dropout_p = dims.max_len, dims.head_dim, dims.dropout
-        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
-        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
-        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
-        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.query, self.key, self.value, self.out = projections(dims)
         self.of_keys = StackedLinear(maps, dims.max_len, landmarks, Role.LANDMARK, bias=False)
         separate = sharing != "key_value"
         self.of_values = StackedLinear(maps, dims.max_len, landmarks, Role.LANDMARK, bias=False) if separate else None
         self.dropout = nn.Dropout(dims.dropout)
-
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "linformer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v = self._project(x, context, position, memory)

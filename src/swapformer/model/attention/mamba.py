@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import refusal_of_terms, require_causal, split_heads
+from swapformer.model.attention.common import require_causal, split_heads
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
@@ -45,6 +45,7 @@ class Mamba2(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "mamba2"
     crosses = False
     sees_order = True
     caches = True
@@ -92,9 +93,6 @@ class Mamba2(Attention):
         self.dropout = nn.Dropout(dims.dropout)
         self.state_width = heads * state_dim * self.value_width + (convolution - 1) * (2 * keys + values)
 
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "mamba2")
-
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         assert memory is None, "mamba2 cannot read a memory"
         return self.dropout(continue_from_cache(self, self.advance, x, context, position))
@@ -109,12 +107,9 @@ class Mamba2(Attention):
         q, k = (widen(y).repeat_interleave(self.repeats, dim=1) for y in (q, k))
         v = split_heads(new.v, self.value_width)
         log_decay, step = self.decay(x, tokens.padding)
-        mixed, state = run_recurrence(
-            StateUpdates(q, k, widen(v) * step[..., None], log_decay, fresh=new.fresh), new.state
-        )
+        updates = StateUpdates(q, k, widen(v) * step[..., None], log_decay, fresh=new.fresh)
+        mixed, state = run_recurrence(updates, new.state)
         heads = (mixed.to(x.dtype) + self.skip[:, None, None] * v).transpose(1, 2).flatten(2)
-        return self.out(self._norm(heads * functional.silu(self.gate(x)))), new.after(state)
-
-    def _norm(self, y: Tensor) -> Tensor:
-        """RMSNorm over the values of each group, with a gain for each channel."""
-        return rms_norm(y.view(*y.shape[:-1], self.num_groups, -1), None, self.norm_eps).flatten(-2) * self.gain
+        gated = heads * functional.silu(self.gate(x))
+        by_group = gated.view(*gated.shape[:-1], self.num_groups, -1)
+        return self.out(rms_norm(by_group, None, self.norm_eps).flatten(-2) * self.gain), new.after(state)

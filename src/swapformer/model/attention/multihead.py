@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import split_heads, with_cached
+from swapformer.model.attention.common import projections, split_heads, with_cached
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension
 from swapformer.model.kernel import AttentionPlan, Kernel, Reference
-from swapformer.model.layers import Linear, Role
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -61,10 +60,7 @@ class MultiHead(Attention):
         width, shared = dims.num_heads * dims.head_dim, groups * dims.head_dim
         self.cache_width = 2 * shared
         self.head_dim, self.repeats, self.dropout_p = dims.head_dim, dims.num_heads // groups, dims.dropout
-        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
-        self.key = Linear(dims.d_model, shared, Role.KEY, bias=dims.bias)
-        self.value = Linear(dims.d_model, shared, Role.VALUE, bias=dims.bias)
-        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.query, self.key, self.value, self.out = projections(dims, shared)
         self.extensions = list(extension.values())
         for name, part in extension.items():
             for key, module in part.modules(width, shared, shared).items():

@@ -7,17 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import (
-    Hidden,
-    for_each_document,
-    masked,
-    refusal_of_terms,
-    require_full,
-    split_heads,
-)
+from swapformer.model.attention.common import Hidden, for_each_document, masked, projections, require_full, split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.layers import Linear, Role, StackedLinear
+from swapformer.model.layers import Role, StackedLinear
 from swapformer.model.ops import widen, without_autocast
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -46,6 +39,7 @@ class Nystrom(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "nystrom"
     sees_order = True
     causal_safe = False
     signed = True
@@ -63,21 +57,14 @@ class Nystrom(Attention):
                 f"`convolution` of nystrom attention must be an odd number of positions, for it is centred, but it is "
                 f"{convolution}; null leaves it out."
             )
-        width = dims.num_heads * dims.head_dim
         self.head_dim, self.landmarks, self.iterations = dims.head_dim, landmarks, iterations
-        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
-        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
-        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
-        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.query, self.key, self.value, self.out = projections(dims)
         # Queries and values are at the same positions only where a sequence attends to itself.
         self.crosses = convolution is None
         self.filters: StackedLinear | None = None
         if convolution is not None:
             self.filters = StackedLinear(dims.num_heads, convolution, 1, Role.VALUE, bias=False)
         self.dropout = nn.Dropout(dims.dropout)
-
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "nystrom")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v = self._project(x, context, position, memory)

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
+from swapformer.model.attention.common import projections, require_plain, split_heads
 from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
-from swapformer.model.layers import Linear, Role
 from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -36,6 +35,7 @@ class Performer(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "performer"
     caches = True
     isotropic = False
     directions: Tensor
@@ -45,19 +45,12 @@ class Performer(Attention):
         require_plain(pattern, "performer")
         if features < 1:
             raise ValueError(f"`features` of performer attention must be at least 1, but it is {features}.")
-        width = dims.num_heads * dims.head_dim
         self.head_dim, self.pattern = dims.head_dim, pattern
-        self.query = Linear(dims.d_model, width, Role.QUERY, bias=dims.bias)
-        self.key = Linear(dims.d_model, width, Role.KEY, bias=dims.bias)
-        self.value = Linear(dims.d_model, width, Role.VALUE, bias=dims.bias)
-        self.out = Linear(width, dims.d_model, Role.ATTENTION_OUT, bias=dims.bias)
+        self.query, self.key, self.value, self.out = projections(dims)
         self.dropout = nn.Dropout(dims.dropout)
         self.state_width = dims.num_heads * features * (dims.head_dim + 1)
         drawn = orthogonal_directions(features, dims.head_dim, stream("performer", seed, dims.layer))
         self.register_buffer("directions", drawn, persistent=False)
-
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "performer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         context = context if context.cache is None or memory is not None else context.among_queries

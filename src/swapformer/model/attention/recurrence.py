@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, shift
-from swapformer.model.ops import widen, without_autocast
+from swapformer.model.ops import chunks, widen, without_autocast
 
 _CHUNK = 64
 """Positions of a chunk, within which pairs are formed; the state goes from chunk to chunk."""
@@ -79,11 +79,11 @@ def by_chunk(updates: StateUpdates, state: Tensor) -> tuple[Tensor, Tensor]:
     """
     length = updates.q.shape[-2]
     size = min(_CHUNK, length)
-    q, k, v = (_chunks(x, size) for x in (updates.q, updates.k, updates.v))
+    q, k, v = (chunks(x, size) for x in (updates.q, updates.k, updates.v))
     pairs, since_start, until_end = _decays(updates, size)
     reads = None
     if updates.strength is not None:
-        strength = _chunks(updates.strength[..., None], size)
+        strength = chunks(updates.strength[..., None], size)
         system = pairs * ((strength * k) @ k.mT)
         right = strength * torch.cat([v, since_start * k], dim=-1)
         solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
@@ -97,31 +97,22 @@ def by_chunk(updates: StateUpdates, state: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(outs, dim=2)[:, :, :length], state
 
 
-def _chunks(x: Tensor, size: int) -> Tensor:
-    """[B, H, T, M] → [B, H, N, size, M], filled up with zeros, which decay nothing and write nothing."""
-    x = functional.pad(x, (0, 0, 0, -x.shape[-2] % size))
-    return x.reshape(*x.shape[:2], -1, size, x.shape[-1])
-
-
 def _decays(updates: StateUpdates, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Decay between the tokens of a chunk [B, H, N, C, C], from its start to each [.., C, 1], and from each to its end.
 
-    Between documents it is zero. They are told apart by how many have started, so that nothing is ever divided by a
-    decay of zero.
+    The zeros that fill up a chunk decay nothing and write nothing. Between documents the decay is zero. They are told
+    apart by how many have started, so that nothing is ever divided by a decay of zero.
     """
-    total = _chunks(updates.log_decay[..., None], size).cumsum(dim=-2)
-    pairs = (total - total.mT).masked_fill(_later(size, total.device), float("-inf")).exp()
+    total = chunks(updates.log_decay[..., None], size).cumsum(dim=-2)
+    later = torch.ones(size, size, dtype=torch.bool, device=total.device).triu(1)
+    pairs = (total - total.mT).masked_fill(later, float("-inf")).exp()
     since_start, until_end = total.exp(), (total[..., -1:, :] - total).exp()
     if updates.fresh is not None:
-        started = _chunks(updates.fresh[:, None, :, None].long(), size).cumsum(dim=-2)
+        started = chunks(updates.fresh[:, None, :, None].long(), size).cumsum(dim=-2)
         pairs = pairs.masked_fill(started != started.mT, 0.0)
         since_start = since_start.masked_fill(started > 0, 0.0)
         until_end = until_end.masked_fill(started != started[..., -1:, :], 0.0)
     return pairs, since_start, until_end
-
-
-def _later(size: int, device: torch.device) -> Tensor:
-    return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
 
 
 class Decay(nn.Module):

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.buckets import ChunkIndex, Chunks, hashes
-from swapformer.model.attention.common import refusal_of_terms, require_plain, split_heads
+from swapformer.model.attention.common import require_plain, split_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role
@@ -47,6 +47,7 @@ class Reformer(Attention):
     """
 
     uses = ("pattern",)
+    scoreless = "reformer"
     sees_order = True
     crosses = False
     caches = True
@@ -70,9 +71,6 @@ class Reformer(Attention):
         self.dropout = nn.Dropout(dims.dropout)
         shape, generator = (dims.num_heads, rounds, dims.head_dim, buckets // 2), stream("reformer", seed, dims.layer)
         self.register_buffer("rotations", torch.randn(shape, generator=generator, device="cpu"), persistent=False)
-
-    def refuses(self, position: Position) -> str | None:
-        return refusal_of_terms(position, "reformer")
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, index = self._project(x, context, position)

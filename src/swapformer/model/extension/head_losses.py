@@ -96,7 +96,12 @@ class Guidance(Extension):
             return None
         weights_BHQK, losses = widen(weights()), []
         back = context.query.order[:, :, None] - context.key.order[:, None, :]
-        allowed = _allowed(context, self.pattern).expand(-1, weights_BHQK.shape[1], -1, -1)
+        allowed, padding = context.mask(self.pattern), context.query.padding
+        if allowed is None:
+            allowed = torch.ones(1, 1, *back.shape[1:], dtype=torch.bool, device=back.device)
+        if padding is not None:  # padding has no queries
+            allowed = allowed & ~padding[:, None, :, None]
+        allowed = allowed.expand(-1, weights_BHQK.shape[1], -1, -1)
         for name, head, weight in self.guided:
             shares = BEHAVIOURS[name](back).to(weights_BHQK.dtype) * allowed[:, head]
             losses.append(weight * distance(weights_BHQK[:, head], shares))
@@ -120,15 +125,6 @@ def distance(weights: Tensor, shares: Tensor) -> Tensor:
     total = shares.sum(-1, keepdim=True)
     off = (weights - shares / total.masked_fill(total == 0, 1.0)).square().sum(-1)
     return _mean(off, (total > 0).squeeze(-1))
-
-
-def _allowed(context: Context, pattern: Pattern) -> Tensor:
-    """True where a query may attend, bool [B|1, H|1, Q, K]; padding has no queries."""
-    allowed = context.mask(pattern)
-    if allowed is None:
-        allowed = torch.ones(1, 1, len(context.query), len(context.key), dtype=torch.bool).to(context.key.order.device)
-    padding = context.query.padding
-    return allowed if padding is None else allowed & ~padding[:, None, :, None]
 
 
 def _mean(values: Tensor, counted: Tensor | None) -> Tensor:

@@ -33,9 +33,9 @@ class Kernel(ABC):
 
     accelerator: str | None = None
 
-    @abstractmethod
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         """Why this kernel cannot compute such an attention; None if it can."""
+        return None
 
     @abstractmethod
     def __call__(

@@ -75,9 +75,8 @@ class BlockSlices:
 
     def keys_of(self, block: QueryBlock) -> Tensor:
         """The rows of a block's keys and its far landmarks."""
-        return torch.cat(
-            [*self.runs[block.first : block.last + 1], *(self.landmarks[token] for token in block.far)], dim=2
-        )
+        far = (self.landmarks[token] for token in block.far)
+        return torch.cat([*self.runs[block.first : block.last + 1], *far], dim=2)
 
 
 def block_order(blocks: list[QueryBlock], device: torch.device) -> Tensor | None:
@@ -135,14 +134,14 @@ class Blocked(Kernel):
         blocks = context.once(("blocks", reach), lambda: query_blocks(reach, length))
         landmarks = [token for token in reach.landmarks if token < length]
         queries, keys, values = (BlockSlices(x, blocks, landmarks) for x in (q, k, v))
-        alike = _alike(plan, position, context)
-        out = torch.cat(
-            [
-                attend(rows, keys.keys_of(block), values.keys_of(block), context=_within(context, block, alike))
-                for rows, block in zip(queries.runs, blocks, strict=True)
-            ],
-            dim=2,
-        )
+        # Whether the mask, bias and scores of a block depend on its shape alone.
+        independent = position.relative or not (position.has_bias or position.has_scores)
+        alike = context.uniform and independent and not plan.pattern.anchored and not plan.pattern.tags
+        outs = [
+            attend(rows, keys.keys_of(block), values.keys_of(block), context=_within(context, block, alike))
+            for rows, block in zip(queries.runs, blocks, strict=True)
+        ]
+        out = torch.cat(outs, dim=2)
         if (order := block_order(blocks, q.device)) is not None:
             out = out.index_select(2, order.argsort())
         if landmarks:
@@ -155,12 +154,6 @@ class Blocked(Kernel):
 def _divisible(plan: AttentionPlan, context: Context) -> bool:
     """Whether the pattern is a band over tokens in consecutive order, known without reading tensors."""
     return plan.pattern.reach.bounded and context.query is context.key and context.key.consecutive
-
-
-def _alike(plan: AttentionPlan, position: Position, context: Context) -> bool:
-    """Whether the mask, bias and scores of a block depend on its shape alone."""
-    independent = position.relative or not (position.has_bias or position.has_scores)
-    return context.uniform and independent and not plan.pattern.anchored and not plan.pattern.tags
 
 
 def _within(context: Context, block: QueryBlock, alike: bool) -> Context:
@@ -183,16 +176,10 @@ class Auto(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.banded, self.fused, self.general = Blocked(dims), SDPA(dims, backend="auto"), Reference(dims)
 
-    def refuses(self, plan: AttentionPlan, position: Position) -> None:
-        return None
-
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
-        kernel = self._fastest(plan, position, context, on_gpu=q.is_cuda)
+        kernel: Kernel = self.general if self.fused.refuses(plan, position) else self.fused
+        if not q.is_cuda and self.banded.pays(plan, context) and not self.banded.refuses(plan, position):
+            kernel = self.banded
         return kernel(q, k, v, plan, position, context, dropout)
-
-    def _fastest(self, plan: AttentionPlan, position: Position, context: Context, *, on_gpu: bool) -> Kernel:
-        if not on_gpu and self.banded.pays(plan, context) and not self.banded.refuses(plan, position):
-            return self.banded
-        return self.general if self.fused.refuses(plan, position) else self.fused

@@ -23,9 +23,6 @@ class Reference(Kernel):
     def __init__(self, dims: Dims) -> None:
         pass
 
-    def refuses(self, plan: AttentionPlan, position: Position) -> None:
-        return None
-
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:

@@ -49,17 +49,12 @@ class Flex(Kernel):
         attend = self._fused if q.is_cuda else unfused
         mask = context.once(("flex", plan.pattern), lambda: _block_mask(plan.pattern, context))
         bias = context.once(("flex", position, q.dtype), lambda: _bias(position, context, q.dtype))
-        return attend(q, k, v, score_mod=_adding(bias), block_mask=mask, scale=float(plan.score.scale))
+        modify = None if bias is None else lambda score, b, h, i, j: score + bias(b, h, i, j)
+        return attend(q, k, v, score_mod=modify, block_mask=mask, scale=float(plan.score.scale))
 
     @cached_property
     def _fused(self) -> Callable[..., Any]:
         return torch.compile(flex_attention, dynamic=False)
-
-
-def _adding(bias: Lookup | None) -> Callable[..., Tensor] | None:
-    if bias is None:
-        return None
-    return lambda score, b, h, i, j: score + bias(b, h, i, j)
 
 
 def _block_mask(pattern: Pattern, context: Context) -> BlockMask | None:

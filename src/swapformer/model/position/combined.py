@@ -6,6 +6,7 @@ from torch import Tensor
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.ops import total
 from swapformer.model.position.base import Position, shared_bias
 from swapformer.model.tokens import Tokens
 
@@ -56,16 +57,10 @@ class Sum(Position):
         return self.second.rotate(*self.first.rotate(q, k, context), context)
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor | None:
-        return _total(self.first.scores(q, k, context), self.second.scores(q, k, context))
+        return total(self.first.scores(q, k, context), self.second.scores(q, k, context))
 
     def bias(self, context: Context) -> Tensor | None:
-        return _total(shared_bias(self.first, context), shared_bias(self.second, context))
-
-
-def _total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
+        return total(shared_bias(self.first, context), shared_bias(self.second, context))
 
 
 class Randomized(Position):

@@ -56,11 +56,8 @@ class TransformerXL(Position):
         d_N = torch.arange(1 - context.key.extent, context.query.extent, device=weight.device, dtype=precision)
         exponent_I = torch.arange(0, weight.shape[1], 2, device=weight.device, dtype=precision) / weight.shape[1]
         angle = d_N[:, None] * self.base**-exponent_I
-        return (
-            self.map(torch.cat([angle.sin(), angle.cos()], -1).to(weight.dtype))
-            .unflatten(-1, self.heads)
-            .transpose(0, 1)
-        )
+        table_NHE = self.map(torch.cat([angle.sin(), angle.cos()], -1).to(weight.dtype)).unflatten(-1, self.heads)
+        return table_NHE.transpose(0, 1)
 
 
 class CoPE(Position):

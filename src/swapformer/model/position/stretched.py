@@ -155,7 +155,9 @@ class YaRN(Position):
         _require_stretch(factor, original_len)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base, self.factor = base, factor
-        ends = [self._pair(turns, original_len) for turns in (beta_fast, beta_slow)]
+        # The index i of the pair that turns so many times within `original_len` positions.
+        per_turn = [original_len / (turns * 2 * math.pi) for turns in (beta_fast, beta_slow)]
+        ends = [self.rotation.width * math.log(length) / (2 * math.log(base)) for length in per_turn]
         if rounded:
             ends = [math.floor(ends[0]), math.ceil(ends[1])]
         self.first, self.last = max(ends[0], 0), min(ends[1], self.rotation.width - 1)
@@ -163,10 +165,6 @@ class YaRN(Position):
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         return self.rotation.rotate(self, q, k, context, self._angles, self.amplitude)
-
-    def _pair(self, turns: float, length: int) -> float:
-        """The index i of the pair that turns so many times within `length` positions."""
-        return self.rotation.width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(self.base))
 
     def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
         omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from swapformer.model.ops import total
 from swapformer.model.residual.base import ForwardPass, Residual, Update
 
 Pair = tuple[Tensor, Tensor]
@@ -80,16 +81,10 @@ class _Backwards(torch.autograd.Function):
             found = torch.autograd.grad(update, [read, *wanted], grad_b, allow_unused=True)
             a, b = b - update.detach(), a
             grad_a, grad_b = grad_b, grad_a if found[0] is None else grad_a + found[0]
-            totals = [_sum(total, more) for total, more in zip(totals, found[1:], strict=True)]
+            totals = [total(before, more) for before, more in zip(totals, found[1:], strict=True)]
         by_parameter = iter(totals)
         grads = [next(by_parameter) if parameter.requires_grad else None for parameter in ctx.inputs]
         return None, None, *grads, grad_a, grad_b
-
-
-def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
-    if total is None or more is None:
-        return more if total is None else total
-    return total + more
 
 
 class _Conditions:

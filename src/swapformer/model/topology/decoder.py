@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
@@ -79,11 +80,6 @@ class EncoderDecoder(Topology):
     ) -> Tensor:
         if source is None or source_tokens is None:
             raise ValueError("an encoder-decoder reads a source, but none was given; pass `source`.")
-        memory = self._memory(source, source_tokens, cache)
+        read = partial(self.read, source, source_tokens)
+        memory = read() if cache is None else cache.once(self, lambda: (read(),))[0]
         return self.stack(self.embed(inputs, tokens), tokens, memory, source_tokens, cache, exits)
-
-    def _memory(self, source: Tensor, source_tokens: Tokens, cache: Cache | None) -> Tensor:
-        if cache is None:
-            return self.read(source, source_tokens)
-        (memory,) = cache.once(self, lambda: (self.read(source, source_tokens),))
-        return memory
