@@ -454,6 +454,21 @@ def state_outside_instances(path: Path) -> Iterator[str]:
             yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
+def test_public_classes_have_names_of_their_own() -> None:
+    """Parts of different slots aside: `model/activation=identity` and `model/norm=none` may both be an Identity."""
+    homes: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        slot = module.removeprefix("swapformer.model.").split(".")[0]
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(slot if slot in SLOTS else module)
+    assert sum(map(len, homes.values())) > len(SLOTS), "classes are found"
+    shared = {name: found for name, found in homes.items() if len(found) > 1}
+    assert {
+        name: found for name, found in shared.items() if len(set(found)) < len(found) or set(found) - set(SLOTS)
+    } == {}
+
+
 class TestModel:
     def test_never_asks_which_part_it_has(self) -> None:
         """Parts state facts, and one function for each rule reads them; plain values may be asked; ASKED: what else."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, run
 from swapformer.interface import Interface
-from swapformer.model.generate import Generation, Prompt, Sampler, beam_search, complete, generate, greedy
+from swapformer.model.generate import Prompt, Sampler, StepwiseGeneration, beam_search, complete, generate, greedy
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -25,7 +25,7 @@ def wide(*overrides: str) -> Topology:
 def steps_of(model: Topology, inputs: Tensor, *, cache: bool, padding: Tensor | None = None) -> Tensor:
     """Logits after each of the last six places, which are handed over one by one."""
     given = None if padding is None else padding[:, :-6]
-    generation = Generation(model, Prompt(inputs[:, :-6], given), cache=cache)
+    generation = StepwiseGeneration(model, Prompt(inputs[:, :-6], given), cache=cache)
     found = [generation.logits()]
     for place in range(-6, 0):
         generation.append(inputs[:, place])
@@ -47,34 +47,34 @@ class TestPadding:
     def test_behind_the_symbols_is_refused(self) -> None:
         padding = torch.tensor([[False, True]])
         with pytest.raises(ValueError, match="padded on the left"):
-            Generation(wide(), Prompt(ids(1, 2), padding))
+            StepwiseGeneration(wide(), Prompt(ids(1, 2), padding))
 
 
 class TestLimits:
     def test_beyond_the_table_the_last_places_are_read_as_a_text_of_their_own(self) -> None:
         model = wide("model/position=learned", "model.max_len=8")
         inputs = ids(1, 12)
-        generation = Generation(model, Prompt(inputs))
+        generation = StepwiseGeneration(model, Prompt(inputs))
         expected = run(model, inputs[:, -8:], Tokens.of(8))[:, -1]
         assert (generation.logits() - expected).abs().max() < 1e-10
         assert not generation.cached
 
     def test_an_encoding_that_depends_on_the_length_has_no_cache(self) -> None:
         for position in ("rope_ntk_dynamic", "learned_interpolated"):
-            assert not Generation(wide(f"model/position={position}"), Prompt(ids(1))).cached
+            assert not StepwiseGeneration(wide(f"model/position={position}"), Prompt(ids(1))).cached
 
     def test_tags_that_nobody_gives_are_refused(self) -> None:
         with pytest.raises(ValueError, match="tags"):
-            Generation(wide("model/pattern=same_tag"), Prompt(ids(1)))
+            StepwiseGeneration(wide("model/pattern=same_tag"), Prompt(ids(1)))
 
     def test_an_empty_prompt_is_refused(self) -> None:
         with pytest.raises(ValueError, match="at least one symbol"):
-            Generation(wide(), Prompt(ids(1, 0)))
+            StepwiseGeneration(wide(), Prompt(ids(1, 0)))
 
 
 def test_a_window_keeps_only_what_it_sees() -> None:
     model = wide("model/pattern=window", "model.pattern.before=3")
-    generation = Generation(model, Prompt(ids(1)))
+    generation = StepwiseGeneration(model, Prompt(ids(1)))
     generation.logits()
     assert generation._cache is not None
     kept = [value.shape[-2] for values in generation._cache._entries.values() for value in values]
@@ -89,7 +89,7 @@ class TestEncoderDecoder:
         padding = torch.zeros(2, 7, dtype=torch.bool)
         padding[0, 5:] = True
         prompt = Prompt(ids(2, 1), source=source, source_tokens=Tokens.of(7, padding=padding))
-        generations = [Generation(model, prompt, cache=cache) for cache in (True, False)]
+        generations = [StepwiseGeneration(model, prompt, cache=cache) for cache in (True, False)]
         for symbol in range(5):
             first, second = (generation.logits() for generation in generations)
             assert (first - second).abs().max() < 1e-10

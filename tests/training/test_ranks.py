@@ -66,11 +66,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resumed(name: str, place: Path) -> dict[str, Job]:
-    """A training with dropout as a whole, and the same one stopped and gone on with."""
+    """A training with dropout stopped and gone on with, and the same one as a whole.
+
+    That one stands between the others, so that rank 1 waits in it until rank 0 has written the checkpoint.
+    """
     config = compose([*TINY, TWO, *ARMS[name], *DROPOUT])
     return {
-        f"{name} whole": Job(config, place / f"{name} whole"),
         f"{name} stopped": Job(config, place / f"{name} resumed", stop_at=3),
+        f"{name} whole": Job(config, place / f"{name} whole"),
         f"{name} resumed": Job(config, place / f"{name} resumed"),
     }
 
@@ -172,7 +175,7 @@ def test_one_device_can_go_on_from_what_two_have_left(
 def test_fsdp_refuses_a_checkpoint_that_was_written_without_it(alone: tuple[Path, Outcome]) -> None:
     config = compose([*TINY, TWO, "trainer.strategy=fsdp"])
     with pytest.raises(UsageError, match="fsdp can go on from its own checkpoints alone"):
-        fit_module._readable(alone[0] / "checkpoints" / "last.ckpt", config)
+        fit_module._checked(alone[0] / "checkpoints" / "last.ckpt", config)
 
 
 def test_a_checkpoint_of_two_ranks_holds_every_weight_by_its_name(
@@ -195,7 +198,7 @@ def test_ranks_share_out_the_very_batch_of_one_device() -> None:
     rows = torch.cat([parts[rank][turn].batch.inputs for turn in range(2) for rank in range(3)])
     assert torch.equal(rows, whole.batch.inputs)
     assert all(share.targets == whole.targets for own in parts for share in own)
-    assert [sum(share.places for share in own) for own in parts] == [whole.places] * 3
+    assert [sum(share.num_positions for share in own) for own in parts] == [whole.num_positions] * 3
 
 
 def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:

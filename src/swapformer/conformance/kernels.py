@@ -8,7 +8,7 @@ import torch
 
 from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, require, require_near, run
 from swapformer.model.context import Context
-from swapformer.model.generate import Generation, Prompt
+from swapformer.model.generate import Prompt, StepwiseGeneration
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
@@ -155,7 +155,7 @@ def cache_changes_nothing(subject: Subject) -> str | None:
     if model.reads_source:
         return "the cache of a source is tested elsewhere"
     inputs, prompt = ids(), LENGTH // 2
-    generation = Generation(model, Prompt(inputs[:, :prompt]))
+    generation = StepwiseGeneration(model, Prompt(inputs[:, :prompt]))
     logits = []
     for index in range(prompt, LENGTH):
         logits.append(generation.logits())

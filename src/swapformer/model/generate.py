@@ -97,7 +97,7 @@ class Prompt:
         return replace(self, ids=ids, padding=padding, source=source, source_tokens=tokens)
 
 
-class Generation:
+class StepwiseGeneration:
     """The generation of one batch: gives the logits of the next symbol, and appends the symbols that were chosen.
 
     With a cache each token is computed once. `cached` is false if the model's parts cannot have one or none is wanted;
@@ -173,7 +173,7 @@ def _starts(prompt: Prompt) -> Tensor:
 
 def generate(model: Topology, prompt: Prompt, steps: int, choose: Choose, *, cache: bool = True) -> Iterator[Tensor]:
     """Generate the next `steps` symbols of every row, one [B] after the other, as they are chosen."""
-    generation = Generation(model, prompt, cache=cache)
+    generation = StepwiseGeneration(model, prompt, cache=cache)
     for _ in range(steps):
         symbols = choose(generation.logits())
         yield symbols
@@ -186,7 +186,7 @@ def complete(
     """The symbols generated after a prompt, [B, ≤ steps]: after a `stop` symbol every row holds `stop`."""
     generated: list[Tensor] = []
     done = torch.zeros(len(prompt.ids), dtype=torch.bool, device=prompt.ids.device)
-    generation = Generation(model, prompt, cache=cache)
+    generation = StepwiseGeneration(model, prompt, cache=cache)
     while len(generated) < steps and not bool(done.all()):
         symbols = choose(generation.logits())
         if stop is not None:
@@ -218,7 +218,7 @@ def beam_search(
     """
     require_counts(width=width, steps=steps)
     rows = len(prompt.ids)
-    generation = Generation(model, prompt.repeat(width), cache=cache)
+    generation = StepwiseGeneration(model, prompt.repeat(width), cache=cache)
     device = prompt.ids.device
     total = torch.full((rows, width), -math.inf, dtype=torch.float64, device=device)
     total[:, 0] = 0.0  # all beams of a row begin alike: only one may branch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.model.generate import Generation, Prompt
+from swapformer.model.generate import Prompt, StepwiseGeneration
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
@@ -149,7 +149,7 @@ def test_what_cannot_be_counted_is_refused(arguments: list[str], message: str) -
 
 def kept_while_writing(model: Topology, length: int) -> int:
     """Elements that lie in the cache of a model that has read `length` places, one after the other."""
-    generation = Generation(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
+    generation = StepwiseGeneration(model, Prompt(torch.zeros(1, 1, dtype=torch.int64)))
     for _ in range(length):
         generation.logits()
         generation.append(torch.zeros(1, dtype=torch.int64))
