@@ -46,7 +46,7 @@ def test_clocks_that_jump_change_nothing() -> None:
 def test_a_claim_that_trusts_clocks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it once was: a heartbeat from the future kept everybody waiting for a day."""
     monkeypatch.setattr(lock, "abs", lambda seconds: seconds, raising=False)
-    monkeypatch.setattr(clock, "run", lambda *_: None)
+    monkeypatch.setattr(clock, "launch_missing", lambda *_: None)
     assert "claims of a dead host whose clock was ahead that are believed" in missed(clock.measure_clock(3))
 
 

@@ -65,7 +65,7 @@ FAULTS = [
     ("attention", "HidesItsSign", {}, "facts_hold"),
     ("extension", "FutureGate", {}, "causality"),
     ("extension", "SilentConvolution", {}, "permutation_equivariance"),
-    ("extension", "KeepsValues", {}, "calls_are_apart"),
+    ("extension", "KeepsValues", {}, "calls_are_independent"),
     ("extension", "SilentSharing", {}, "facts_hold"),
     ("extension", "UnstatedPenalty", {}, "facts_hold"),
     ("extension", "GuidanceOfNothing", {}, "does_something"),

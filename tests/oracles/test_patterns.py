@@ -198,5 +198,5 @@ def test_bigbird(monkeypatch: pytest.MonkeyPatch) -> None:
     def their_blocks(b: int, blocks: int) -> Tensor:
         return torch.tensor(rows[b - 1] if 0 < b < count - 1 else [], dtype=torch.int64)
 
-    monkeypatch.setattr(part.pattern, "drawn", their_blocks)
+    monkeypatch.setattr(part.pattern, "random_blocks", their_blocks)
     assert_same(part, theirs, module.query.weight, 1e-10)

@@ -74,4 +74,4 @@ def test_a_task_trains_and_is_measured(task: str, tmp_path: Path, monkeypatch: p
 )
 def test_a_standard_error_belongs_to_the_metric_before_its_ending(name: str, metric: str) -> None:
     """An answer's own name may hold the same letters."""
-    assert fit_module._meant(name) == metric
+    assert fit_module._metric_of_error(name) == metric

@@ -216,7 +216,8 @@ def beam_search(
     Raises:
         ValueError: for fewer than one beam or step.
     """
-    require_counts(width=width, steps=steps)
+    if width < 1 or steps < 1:
+        raise ValueError(f"beam search needs at least one beam and one step, but has {width} and {steps}.")
     rows = len(prompt.ids)
     generation = StepwiseGeneration(model, prompt.repeat(width), cache=cache)
     device = prompt.ids.device
