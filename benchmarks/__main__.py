@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
         require_quiet_machine(force)
     found = chosen.load()(**options)
     if as_json:
-        print(json.dumps([measured.as_dict() for measured in found], indent=1))
+        print(json.dumps([asdict(measured) for measured in found], indent=1))
         return 0
     for measured in found:
         print(measured.line(), flush=True)

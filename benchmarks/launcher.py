@@ -38,8 +38,7 @@ def trial_of_each_seed(overrides: Sequence[str], count: int) -> list[Trial]:
 def _launch(trials: list[Trial], slots: int | None = None) -> float:
     """Seconds that the launcher takes for all of them in an empty store.
 
-    Raises:
-        RuntimeError: if one of them did not finish.
+    Raises RuntimeError if one of them did not finish.
     """
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory))
@@ -47,15 +46,15 @@ def _launch(trials: list[Trial], slots: int | None = None) -> float:
         since = time.perf_counter()
         LocalLauncher(store, current_provenance(), slots)(trials)
         seconds = time.perf_counter() - since
-        _require_finished(store, trials)
+        if any((record := store.read(trial.id)) is None or record.status != "finished" for trial in trials):
+            raise RuntimeError("not every trial of the launcher's side finished; nothing was measured")
     return seconds
 
 
 def _cold(trials: list[Trial], *overrides: str) -> float:
     """Seconds that `swapformer train` takes for all of them, one after the other, each with every core.
 
-    Raises:
-        RuntimeError: if one of them did not finish.
+    Raises RuntimeError if one of them did not finish.
     """
     with tempfile.TemporaryDirectory() as directory:
         since = time.perf_counter()
@@ -67,11 +66,6 @@ def _cold(trials: list[Trial], *overrides: str) -> float:
         if sum(record.status == "finished" for record in Store(Path(directory)).records()) != len(trials):
             raise RuntimeError("not every trial of the cold side finished; nothing was measured")
     return seconds
-
-
-def _require_finished(store: Store, trials: list[Trial]) -> None:
-    if any((record := store.read(trial.id)) is None or record.status != "finished" for trial in trials):
-        raise RuntimeError("not every trial of the launcher's side finished; nothing was measured")
 
 
 def throughput(trials: int, steps: int, rounds: int) -> list[Ratio]:
@@ -135,11 +129,7 @@ def record_overhead(overrides: Sequence[str], steps: int, rounds: int) -> list[R
 
 
 def _recorded_trial(config: Config) -> float:
-    """Milliseconds of a trial in an empty store.
-
-    Raises:
-        RuntimeError: if it did not finish.
-    """
+    """Milliseconds of a trial in an empty store. Raises RuntimeError if it did not finish."""
     with tempfile.TemporaryDirectory() as folder:
         store, trial = Store(folder), make_trial(config)
         store.prepare()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import linear_regression, median
 
 Act = Callable[[], object]
@@ -16,15 +16,9 @@ Act = Callable[[], object]
 class Ratio:
     """The comparison of two sides that took turns.
 
-    Attributes:
-        name: what was measured.
-        unit: of the two medians.
-        ours, theirs: medians over the rounds.
-        ratio: median over the rounds of ours / theirs.
-        lowest, highest: of the rounds' ratios.
-        rounds: how many.
-        target: the project's aim in words; None where the number alone is of interest.
-        met: whether it was reached; None without a target.
+    `name`: what was measured. `ours`, `theirs`: medians over the `rounds`, in `unit`. `ratio`: median over the rounds
+    of ours / theirs; `lowest`, `highest`: of the rounds' ratios. `target`: the project's aim in words, None where the
+    number alone is of interest; `met`: whether it was reached, None without a target.
     """
 
     name: str
@@ -44,9 +38,6 @@ class Ratio:
             f"{self.name}: {self.ours:.3g} against {self.theirs:.3g} {self.unit}, ratio {self.ratio:.3f} "
             f"[{self.lowest:.3f}, {self.highest:.3f}] over {self.rounds} rounds{_target_text(self.target, self.met)}"
         )
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def _target_text(target: str | None, met: bool | None) -> str:
@@ -97,31 +88,18 @@ def compare(
 ) -> Ratio:
     """Medians of both sides and of their ratio round by round."""
     ratios = [ours / theirs for ours, theirs in pairs]
+    ours, theirs = map(median, zip(*pairs, strict=True))
     middle = median(ratios)
-    return Ratio(
-        name=name,
-        unit=unit,
-        ours=median(pair[0] for pair in pairs),
-        theirs=median(pair[1] for pair in pairs),
-        ratio=middle,
-        lowest=min(ratios),
-        highest=max(ratios),
-        rounds=len(pairs),
-        target=target,
-        met=None if met is None else met(middle),
-    )
+    reached = None if met is None else met(middle)
+    return Ratio(name, unit, ours, theirs, middle, min(ratios), max(ratios), len(pairs), target, reached)
 
 
 @dataclass(frozen=True)
 class Slope:
     """The growth of a quantity with a size: the slope of a line through both logarithms.
 
-    Attributes:
-        name: what was measured.
-        unit: of the values.
-        sizes, values: the values at each size.
-        slope: 1 where it grows as the size does, 2 where as its square.
-        target, met: as for a ratio.
+    `name`: what was measured; `unit`: of the values. `sizes`, `values`: the values at each size. `slope`: 1 where it
+    grows as the size does, 2 where as its square. `target`, `met`: as for a ratio.
     """
 
     name: str
@@ -137,9 +115,6 @@ class Slope:
         points = ", ".join(f"{value:.3g} at {size}" for size, value in zip(self.sizes, self.values, strict=True))
         return f"{self.name}: {points} {self.unit}, slope {self.slope:.2f}{_target_text(self.target, self.met)}"
 
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
 
 def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> Slope:
     """The slope of the values that were measured at each size; the target is at most `most`."""
@@ -150,14 +125,9 @@ def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that is held against a target.
+    """A number, `value` in `unit`, that is held against a target.
 
-    Attributes:
-        name: what was measured.
-        value: in `unit`.
-        unit: of the value.
-        target: the project's aim in words.
-        met: whether it was reached.
+    `name`: what was measured. `target`: the project's aim in words; `met`: whether it was reached.
     """
 
     name: str
@@ -169,6 +139,3 @@ class Figure:
     def line(self) -> str:
         """One line for people."""
         return f"{self.name}: {self.value:.3g} {self.unit}{_target_text(self.target, self.met)}"
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)

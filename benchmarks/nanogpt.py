@@ -100,11 +100,7 @@ class NanoGPT(nn.Module):
 class NanoGPTLoop:
     """nanoGPT's training loop; a call takes one step.
 
-    Args:
-        model: the GPT to train.
-        tokens: the ids of a text.
-        rows, length: sizes of a batch.
-        device: cpu or cuda.
+    `model`: the GPT to train. `tokens`: the ids of a text. `rows`, `length`: sizes of a batch. `device`: cpu or cuda.
     """
 
     def __init__(self, model: NanoGPT, tokens: NDArray[np.uint16], rows: int, length: int, device: str = "cpu") -> None:

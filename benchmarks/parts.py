@@ -64,8 +64,7 @@ ON_CUDA = ("kernels", "decoder", "norms")
 def measure(groups: Sequence[str], device: str | None, rounds: int) -> Iterator[Ratio | Slope]:
     """Measure the groups, or all, with two threads.
 
-    Raises:
-        UsageError: for a device that is not there, or a group that is about a CPU alone.
+    Raises UsageError for a device that is not there, or a group that is about a CPU alone.
     """
     if device == "cuda" and (unfit := [group for group in groups if group not in ON_CUDA]):
         raise UsageError(

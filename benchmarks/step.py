@@ -57,10 +57,7 @@ class TrainingClock(Callback):
 class BareLoop:
     """A plain PyTorch loop with a trial's module, batches, optimiser, schedule and clipping; a call takes one step.
 
-    Args:
-        config: the trial's resolved configuration.
-        device: cpu or cuda.
-        compiled: whether torch compiles the module.
+    `config`: the trial's, resolved. `device`: cpu or cuda. `compiled`: whether torch compiles the module.
     """
 
     def __init__(self, config: Config, device: str = "cpu", *, compiled: bool = False) -> None:
@@ -103,8 +100,7 @@ def bare_step(config: Config) -> float:
 def trial_step(config: Config) -> float:
     """Milliseconds of a step of a trial, its history included; evaluations and checkpoints fall outside.
 
-    Raises:
-        RuntimeError: if it did not finish.
+    Raises RuntimeError if it did not finish.
     """
     clock = TrainingClock()
     with tempfile.TemporaryDirectory() as directory:
@@ -179,8 +175,7 @@ def _mirrored_step(config: Config) -> float:
 def _running(store: Store, config: Config) -> Iterator[None]:
     """Hold the trial's lock while the block runs, so that the mirror takes it to be running.
 
-    Raises:
-        UsageError: if the mirror did not show it.
+    Raises UsageError if the mirror did not show it.
     """
     store.prepare()
     with mirror_trials([(Target(_TRIAL), config)], store, quiet=True), store.lock(_TRIAL):

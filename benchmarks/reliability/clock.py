@@ -53,12 +53,8 @@ def measure_clock(seeds: int) -> list[Figure]:
             none_of(f"{seeds} trials under a clock that jumps: other results", differing(store, expected), ""),
             none_of("claims of a dead host whose clock was ahead that are believed", kept, "claims"),
             none_of("claims that seem to be held when all is over", claims, "claims"),
-            none_of("negative durations", _negative(store), "records"),
+            none_of("negative durations", [each.id for each in store.records() if each.seconds < 0], "records"),
         ]
-
-
-def _negative(store: Store) -> Iterator[str]:
-    return (record.id for record in store.records() if record.seconds < 0)
 
 
 @contextmanager

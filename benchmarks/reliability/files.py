@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.measurement import Figure
@@ -46,9 +47,7 @@ MAX_ROOM = 3
 def measure_full_disk(fillings: int) -> list[Figure]:
     """Run a trial with less and less room: `fillings` times, from none at all to a little more than it needs.
 
-    Raises:
-        UsageError: where no disk of one's own can be mounted.
-        RuntimeError: if the store did not get over it.
+    Raises UsageError where no disk of one's own can be mounted, RuntimeError if the store did not get over it.
     """
     if shutil.which("unshare") is None:
         raise UsageError("a full disk is tried out in a mount namespace of its own, which needs Linux's `unshare`")
@@ -157,5 +156,4 @@ def _cut(whole: Store, trial: Trial, expected: TrialResult, name: str, offsets: 
 
 
 if __name__ == "__main__":
-    figures = _measure_here(Path(sys.argv[1]), int(sys.argv[2]))
-    print(json.dumps([figure.as_dict() for figure in figures]))
+    print(json.dumps([asdict(figure) for figure in _measure_here(Path(sys.argv[1]), int(sys.argv[2]))]))

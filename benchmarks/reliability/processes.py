@@ -21,7 +21,6 @@ from benchmarks.measurement import Figure
 from benchmarks.reliability.tiny_trials import SMALL, differing, leftovers, none_of, trials, undisturbed
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
-from swapformer.study.launch.trial import Trial
 from swapformer.study.plan import make_trial
 
 ARMS = {"one": ["model.num_heads=1"], "two": ["model.num_heads=2"]}
@@ -63,22 +62,14 @@ def measure_kills(kills: int, seed: int) -> list[Figure]:
             status = _start(study, store, seeds).wait()
             if status == 0:
                 break
-        return [_kill_count(victims, kills, seed), *_end_state(study, store, seeds, status)]
-
-
-def _kill_count(victims: Counter[str], kills: int, seed: int) -> Figure:
-    parts = ", ".join(f"{victims[kind]} of a {kind}" for kind in WEIGHTS)
-    return Figure(
-        f"SIGKILLs delivered with --seed {seed}: {parts}",
-        victims.total(),
-        "kills",
-        f"{kills}",
-        victims.total() >= kills,
-    )
+        parts, number = ", ".join(f"{victims[kind]} of a {kind}" for kind in WEIGHTS), victims.total()
+        name = f"SIGKILLs delivered with --seed {seed}: {parts}"
+        return [Figure(name, number, "kills", f"{kills}", number >= kills), *_end_state(study, store, seeds, status)]
 
 
 def _end_state(study: Path, store: Store, seeds: int, status: int) -> list[Figure]:
-    wanted = [_trial(arm, seed) for arm in ARMS for seed in range(seeds)]
+    shared = [*SMALL, f"budget.steps={STEPS}"]
+    wanted = [make_trial(compose([*shared, *ARMS[arm], f"seed={seed}"])) for arm in ARMS for seed in range(seeds)]
     report = store.studies / study.stem / "report" / "results.csv"
     rows = []
     if report.is_file():
@@ -106,10 +97,6 @@ def _write_study(folder: Path) -> Path:
     plain = {"question": "", "baseline": "one", "arms": ARMS, "overrides": shared, "seeds": SEEDS}
     path.write_text(yaml.safe_dump(plain | {"metrics": ["val/loss"]}), encoding="utf-8")
     return path
-
-
-def _trial(arm: str, seed: int) -> Trial:
-    return make_trial(compose([*SMALL, f"budget.steps={STEPS}", *ARMS[arm], f"seed={seed}"]))
 
 
 def _start(study: Path, store: Store, seeds: int) -> subprocess.Popen[bytes]:

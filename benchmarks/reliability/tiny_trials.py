@@ -58,8 +58,7 @@ def result(store: Store, trial: str) -> TrialResult | None:
 def undisturbed(wanted: Sequence[Trial]) -> Iterator[Mapping[str, TrialResult]]:
     """The results of trials in a store of their own, where nothing happens to them.
 
-    Raises:
-        RuntimeError: if one of them has none.
+    Raises RuntimeError if one of them has none.
     """
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)

@@ -52,18 +52,14 @@ def main(order: Path) -> int:
     destination = make_destination(asked["logger"])
     follower = Follower(targets, store, destination, mirror_folder(store), pipe.problem, pipe.done)
     try:
-        while not _input_ended():
+        # Each turn waits for the next poll; standard input has ended once it is ready and has nothing to read.
+        while not select.select([0], [], [], POLL_SECONDS)[0] or os.read(0, 1024):
             follower.poll()
         follower.poll()
         show_studies(targets, store, destination, pipe.problem, pipe.done)
     finally:
         follower.close()
     return 0
-
-
-def _input_ended() -> bool:
-    """Waits for the next poll; True as soon as standard input has ended."""
-    return bool(select.select([0], [], [], POLL_SECONDS)[0]) and not os.read(0, 1024)
 
 
 if __name__ == "__main__":

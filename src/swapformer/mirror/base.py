@@ -18,12 +18,9 @@ ReportProblem = Callable[[str], None]
 class RunInfo:
     """What is known of a trial when its run is opened.
 
-    Attributes:
-        study: the study that asks for it; empty for a trial on its own.
-        arm: its arm there.
-        condition: the condition of the study's grid; empty where there is none.
-        cells: all of `study/arm` that the trial answers, as far as the store's manifests say.
-        config: resolved.
+    `study`: the study that asks for it, `arm`: its arm there; empty for a trial on its own. `condition`: of the study's
+    grid; empty where there is none. `cells`: all of `study/arm` that the trial answers, as far as the store's manifests
+    say. `config`: resolved.
     """
 
     trial: str
@@ -66,9 +63,7 @@ class Run(ABC):
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         """Close the run as `record` says that the trial ended.
 
-        Args:
-            numbers: what its probes measured.
-            pictures: heat maps of its probes' matrices, as image files.
+        `numbers`: what its probes measured; `pictures`: heat maps of its probes' matrices, as image files.
         """
 
     @abstractmethod
@@ -99,9 +94,7 @@ class Destination(ABC):
     def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
         """The run of a trial: begun, or continued where an earlier attempt of the trial has begun it.
 
-        Args:
-            folder: where the destination may keep files of its own.
-            report_problem: for what went wrong and was worked around.
+        `folder`: for files of the destination's own. `report_problem`: for what went wrong and was worked around.
         """
 
     @abstractmethod

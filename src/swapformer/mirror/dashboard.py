@@ -20,8 +20,7 @@ Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
 class Panel:
     """One panel; arms are averaged over seeds, with their standard error, in curves and bars.
 
-    Attributes:
-        shows: metrics; of a text the text itself, of a scatter what lies along x and along y.
+    `shows`: metrics; of a text the text itself, of a scatter what lies along x and along y.
     """
 
     kind: Kind
@@ -56,22 +55,22 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
     measured = [name for name in reported_metrics(manifest.metrics, recorded) if not name.startswith("probe/")]
     probes = [name for name in dict.fromkeys([*manifest.metrics, *recorded]) if name.startswith("probe/")]
     curves = [name for name in manifest.metrics if "@" not in name and not name.startswith(("probe/", "test/"))]
+    maps = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()]
+    pictures = (Panel("media", "What the probes saw", tuple(maps)),) if maps and probes else ()
+    metric = manifest.metrics[0] if manifest.metrics else "val/loss"
+    costs = [Panel("scatter", f"{metric} against {x}", (f"cost/{x}", metric)) for x in ("parameters_total", "seconds")]
     sections = (
         Section("Verdicts", (Panel("text", "Question and claims", (_claims(manifest),)), *_tables("verdicts", "arms"))),
         Section("Results", tuple(Panel("bar", name, (name,)) for name in measured if "@" not in name)),
         Section("Length", tuple(Panel("bar", base, tuple(names.values())) for base, names in lengths.items())),
         Section("Training", tuple(Panel("curve", name, (name,)) for name in (*curves, "train/loss", "train/lr"))),
-        Section("Probes", (*(Panel("bar", name, (name,)) for name in probes), *_pictures(records.manifest, probes))),
-        Section("Cost", (*_tables("cost"), *_costs(manifest))),
+        Section("Probes", (*(Panel("bar", name, (name,)) for name in probes), *pictures)),
+        Section("Cost", (*_tables("cost"), *costs)),
         Section("Report", _tables("report")),
     )
     logger = manifest.shared_config.get("logger")
-    return Dashboard(
-        manifest.name,
-        manifest.question,
-        tuple(section for section in sections if section.panels),
-        logger if isinstance(logger, dict) else {},
-    )
+    shown = tuple(section for section in sections if section.panels)
+    return Dashboard(manifest.name, manifest.question, shown, logger if isinstance(logger, dict) else {})
 
 
 def _claims(manifest: Manifest) -> str:
@@ -84,16 +83,3 @@ def _claims(manifest: Manifest) -> str:
 def _tables(*names: str) -> tuple[Panel, ...]:
     """Tables of the study's own run."""
     return tuple(Panel("table", name, (name,)) for name in names)
-
-
-def _pictures(manifest: Manifest, probes: list[str]) -> tuple[Panel, ...]:
-    """A panel of the probes' heat maps, where there are any."""
-    names = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()]
-    return (Panel("media", "What the probes saw", tuple(names)),) if names and probes else ()
-
-
-def _costs(manifest: Manifest) -> tuple[Panel, ...]:
-    """Quality against size and time."""
-    metric = manifest.metrics[0] if manifest.metrics else "val/loss"
-    costs = ("cost/parameters_total", "cost/seconds")
-    return tuple(Panel("scatter", f"{metric} against {cost.partition('/')[2]}", (cost, metric)) for cost in costs)

@@ -50,10 +50,8 @@ class Target:
 class Follower:
     """Shows the trials in `targets` at `destination`; `poll` does what there is to do now.
 
-    Args:
-        folder: where the states of trials are kept, and the destination's own files.
-        report_problem: takes problems. None of them ends the following.
-        done: called whenever a run has been closed, or given up.
+    `folder`: where the states of trials are kept, and the destination's own files. `report_problem`: takes problems;
+    none of them ends the following. `done`: called whenever a run has been closed, or given up.
     """
 
     def __init__(
@@ -73,7 +71,9 @@ class Follower:
 
     def poll(self) -> None:
         """Show what is new of every trial that is not shown to its end."""
-        self._read_manifests()
+        manifests = [(path, manifest_path(path).stat().st_mtime_ns) for path in self.store.study_folders()]
+        if manifests != self._manifests:
+            self._manifests, self.cells = manifests, members(self.store)
         for trial in [trial for trial in self._trials if not trial.over]:
             try:
                 trial.poll()
@@ -82,12 +82,6 @@ class Follower:
                 trial.restart()
                 self.done()  # headway too: it may have been waited for
         self._trials = [trial for trial in self._trials if not trial.over]
-
-    def _read_manifests(self) -> None:
-        """Read the manifests again where one has changed."""
-        found = [(path, manifest_path(path).stat().st_mtime_ns) for path in self.store.study_folders()]
-        if found != self._manifests:
-            self._manifests, self.cells = found, members(self.store)
 
     def close(self) -> None:
         """Let go of the runs that are still open: their trials go on without a mirror."""

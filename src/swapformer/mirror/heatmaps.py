@@ -20,7 +20,8 @@ _SIDE = 160
 def draw_heatmaps(trial: Path, folder: Path) -> dict[str, Path]:
     """Draw the matrices that probes left in the folder of a trial as PNG files in `folder`, by name; light is large."""
     drawn: dict[str, Path] = {}
-    for name, matrix in _matrices(trial):
+    data = {f"probe/{probe}": artifact.data for probe, artifact in read_artifacts(trial, []).items()}
+    for name, matrix in (found for probe, node in data.items() for found in _within(node, probe)):
         if len(drawn) == MAX_PICTURES:
             break
         from matplotlib.image import imsave
@@ -40,11 +41,6 @@ def probe_numbers(trial: Path) -> dict[str, float]:
         for name, value in artifact.metrics.items()
         if isinstance(value, int | float)
     }
-
-
-def _matrices(trial: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    for probe, artifact in read_artifacts(trial, []).items():
-        yield from _within(artifact.data, f"probe/{probe}")
 
 
 def _within(node: Any, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:

@@ -31,11 +31,7 @@ Config = Mapping[str, Any]
 
 
 def make_destination(node: Config) -> Destination:
-    """The destination that a `logger` node names.
-
-    Raises:
-        UsageError: if a setting is wrong, or a package is missing.
-    """
+    """The destination that a `logger` node names. Raises UsageError if a setting is wrong, or a package is missing."""
     from hydra.errors import InstantiationException
 
     from swapformer.errors import UsageError
@@ -62,9 +58,7 @@ def mirror_trials(targets: Sequence[tuple[Target, Config]], store: Store, quiet:
     """Mirror each target as the `logger` of its config says, while the block runs; without one nothing happens.
 
     At the end it says, unless `quiet`, what the user may want to do with files that the destinations have left.
-
-    Raises:
-        UsageError: before the block, if a logger's settings are wrong or its package is missing.
+    Raises UsageError, before the block, if a logger's settings are wrong or its package is missing.
     """
     chosen: dict[str, list[Target]] = {}
     for target, config in targets:

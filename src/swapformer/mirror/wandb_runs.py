@@ -33,15 +33,13 @@ class WandB(Destination):
 
     An offline run holds the whole history each time it is opened, and replaces one of an earlier attempt; an online one
     goes on where the server says that it ends. Where a server cannot be reached, the runs are kept offline instead.
+    Raises ValueError for another mode, or a patience that is not above zero.
 
     Args:
         mode: offline or online.
         project, entity: where the runs belong; without an entity the user's default.
         tags: beside the study and the arm.
         patience: seconds to wait for a server.
-
-    Raises:
-        ValueError: for another mode, or a patience that is not above zero.
     """
 
     def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: float) -> None:

@@ -54,8 +54,7 @@ def logged_in() -> bool:
 def save(workspace: Any) -> str:
     """Put the workspace into its project; returns its address.
 
-    Raises:
-        UsageError: where the server refuses it, or cannot be reached.
+    Raises UsageError where the server refuses it, or cannot be reached.
     """
     try:
         if not workspace.entity:

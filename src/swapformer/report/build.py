@@ -101,10 +101,8 @@ class Report:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
                 level = number_format.percent(1 - verdict.level)
                 level += f", at {verdict.look} seeds" if verdict.look else ""
-                for text in (
-                    *map(wording.contrast_text, verdict.contrasts),
-                    f"{wording.verdict_text(verdict)} ({level})",
-                ):
+                why = f"{wording.verdict_text(verdict)} ({level})"
+                for text in (*map(wording.contrast_text, verdict.contrasts), why):
                     console.print(Text(f"  {text}", style="dim"))
         for view in self.views:
             if view.condition:

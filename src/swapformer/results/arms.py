@@ -94,11 +94,9 @@ class Shape:
 class ArmDifference:
     """How an arm differs from the baseline.
 
-    Attributes:
-        changes: (leaf, the baseline's value, the arm's), in words.
-        beyond: those of the leaves that the arm's axis does not say.
-        flops: of its whole training, nan where they cannot be counted.
-        match: the size that was solved, where costs are matched.
+    `changes`: (leaf, the baseline's value, the arm's), in words; `beyond`: those of the leaves that the arm's axis does
+    not say. `flops`: of its whole training, nan where they cannot be counted. `match`: the size that was solved, where
+    costs are matched.
     """
 
     arm: str

@@ -18,10 +18,8 @@ SCHEMA_VERSION = 1
 class Artifact:
     """What one probe measured of one trial.
 
-    Attributes:
-        settings: what the probe was asked with; None where the file does not say.
-        metrics: numbers by name, such as `probe/head_similarity`.
-        data: whatever figures are drawn from.
+    `settings`: what the probe was asked with; None where the file does not say. `metrics`: numbers by name, such as
+    `probe/head_similarity`. `data`: whatever figures are drawn from.
     """
 
     settings: Any = None

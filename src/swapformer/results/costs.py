@@ -63,12 +63,9 @@ class Measured:
 class Measurement:
     """The file of what one configuration cost on one machine.
 
-    Attributes:
-        key: of what determines the cost of a step, whatever it runs on.
-        hardware: as `swapformer.study.launch.machine.hardware` describes it, with its own `key` and `name`.
-        rounds: what each process measured: seconds, bytes, tokens of a step.
-        apart: names the pass, by when it began.
-        load: of the machine when the pass began.
+    `key`: of what determines the cost of a step, whatever it runs on. `hardware`: as
+    `swapformer.study.launch.machine.hardware` describes it, with its own `key` and `name`. `rounds`: what each process
+    measured: seconds, bytes, tokens of a step. `apart` names the pass, by when it began; `load`: of the machine then.
     """
 
     key: str

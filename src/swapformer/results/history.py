@@ -53,9 +53,7 @@ def _whole_lines(content: bytes) -> list[bytes]:
 class HistoryWriter:
     """Appends rows to the history of the trial in `folder`, in the order in which they were measured.
 
-    Args:
-        folder: of the trial.
-        step: rows up to this step stay: a resumed trial measures the later ones again.
+    Rows up to `step` stay: a resumed trial measures the later ones again.
     """
 
     def __init__(self, folder: Path, step: int) -> None:

@@ -108,9 +108,8 @@ class Record:
 def parse(text: bytes, trial: str) -> Record:
     """The record of the trial with id `trial` from the bytes of its `record.json`, of this version or an older one.
 
-    Raises:
-        CorruptRecord: when the bytes are not a record of this trial.
-        UsageError: when a newer swapformer has written it.
+    Raises CorruptRecord when the bytes are not a record of this trial, UsageError when a newer swapformer has written
+    it.
     """
     try:
         values = json.loads(text)
@@ -185,8 +184,7 @@ def _require(holds: bool, wrong: str) -> None:
 def _migrated(values: dict[str, Any], version: int) -> dict[str, Any]:
     """The fields of a record of an older `version` as the current one has them; `values` stays as it is.
 
-    Raises:
-        ValueError: for a version that never was, or whose fields are not what it says.
+    Raises ValueError for a version that never was, or whose fields are not what it says.
     """
     if not 1 <= version <= SCHEMA_VERSION:
         raise ValueError(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")

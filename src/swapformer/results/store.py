@@ -20,12 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Store:
-    """Records of trials by id.
+    """Records of trials by id. Raises UsageError when `runs_dir` is there and is no directory that can be read.
 
     Reading never trains, waits or writes, except that a damaged record is set aside (and the trial counts as missing).
-
-    Raises:
-        UsageError: when `runs_dir` is there and is no directory that can be read.
     """
 
     def __init__(self, runs_dir: str | Path) -> None:

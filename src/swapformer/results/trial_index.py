@@ -23,9 +23,8 @@ class Member:
     setting: str = ""
 
     def __str__(self) -> str:
-        return f"{self.study}/{arm_name(self.arm, self.condition)}" + (
-            f" tuning {self.setting}" if self.setting else ""
-        )
+        tuning = f" tuning {self.setting}" if self.setting else ""
+        return f"{self.study}/{arm_name(self.arm, self.condition)}{tuning}"
 
 
 def members(store: Store) -> dict[str, list[Member]]:

@@ -28,10 +28,8 @@ class Tried:
 class Choice:
     """The setting that an arm is reported with.
 
-    Attributes:
-        edges: the keys whose chosen value is the first or last number of those that were tried.
-        diverged: every trial of every setting did, so that nothing was chosen by its results, and no edge says
-            anything.
+    `edges`: the keys whose chosen value is the first or last number of those that were tried. `diverged`: every trial
+    of every setting did, so that nothing was chosen by its results, and no edge says anything.
     """
 
     arm: str

@@ -23,44 +23,20 @@ from swapformer.task.text import Text
 from swapformer.task.text_task import TextTask
 from swapformer.task.tokeniser import Tokeniser
 
-__all__ = [
-    "IGNORE",
-    "MEASURES",
+__all__ = ["IGNORE", "Batch", "EvaluationSet", "Source", "Task", "TextTask", "Tokeniser"]
+__all__ += ["MEASURES", "SequenceMetric", "sequence_metrics"]
+__all__ += [
     "Addition",
-    "AssociativeRecall",
-    "Batch",
     "Brackets",
-    "Classification",
     "Copy",
-    "Coreference",
     "Count",
-    "Dialogue",
     "Dyck",
-    "EvaluationSet",
-    "FactRecall",
-    "Forecast",
-    "Induction",
     "ListOps",
-    "Masked",
-    "MaskedNSP",
     "Maximum",
     "ModularAddition",
-    "Needle",
-    "Ordered",
     "Parity",
-    "Periodic",
-    "Regression",
     "Reverse",
-    "Roles",
-    "SequenceMetric",
-    "SequenceToSequence",
-    "Sort",
-    "Source",
-    "SourceCode",
-    "Spans",
-    "Task",
-    "Text",
-    "TextTask",
-    "Tokeniser",
-    "sequence_metrics",
 ]
+__all__ += ["AssociativeRecall", "Coreference", "Dialogue", "FactRecall", "Induction", "Needle", "Ordered", "Periodic"]
+__all__ += ["Classification", "Forecast", "Masked", "MaskedNSP", "Regression", "Roles", "SequenceToSequence", "Sort"]
+__all__ += ["SourceCode", "Spans", "Text"]

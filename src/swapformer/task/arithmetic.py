@@ -181,19 +181,11 @@ class ModularAddition(QuestionTask):
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2
-        super().__init__(
-            lengths=(1, 1),
-            eval_lengths=(),
-            batch_size=batch_size,
-            as_source=as_source,
-            shares={"train": self.fraction, "val": held, "test": held},
-        )
+        self.shares = {"train": self.fraction, "val": held, "test": held}
+        super().__init__(lengths=(1, 1), batch_size=batch_size, as_source=as_source)
 
     def question_at(self, length: int) -> int:
         return 3
-
-    def answer_at(self, length: int) -> int:
-        return 1
 
     def list_items(self, length: int) -> Tensor:
         return torch.cartesian_prod(*[torch.arange(self.modulus)] * 2).unsqueeze(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,13 +68,12 @@ class Dyck(Synthetic):
         depth: int = 3,
         opening: float = 0.6,
         lengths: Sequence[int] = (12, 32),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        **settings: Any,
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
         self.opening = share("opening", opening)
         self.tokens = (*bracket_names(self.kinds), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def tokens_at(self, length: int) -> int:
         return length
@@ -108,24 +108,13 @@ class Brackets(QuestionTask):
     remedy = Dyck.remedy
 
     def __init__(
-        self,
-        *,
-        kinds: int = 3,
-        depth: int = 8,
-        opening: float = 0.6,
-        lengths: Sequence[int] = (6, 16),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        as_source: bool = False,
+        self, *, kinds: int = 3, depth: int = 8, opening: float = 0.6, lengths: Sequence[int] = (6, 16), **settings: Any
     ) -> None:
         self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
         self.opening = share("opening", opening)
         self.tokens = (*bracket_names(self.kinds), "<pad>", "|", "<end>")
         self.separator_token, self.end_token = 2 * self.kinds + 1, 2 * self.kinds + 2
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
-
-    def question_at(self, length: int) -> int:
-        return length
+        super().__init__(lengths=lengths, **settings)
 
     def answer_at(self, length: int) -> int:
         return min(length, self.depth)
@@ -133,9 +122,6 @@ class Brackets(QuestionTask):
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         tokens = draw_brackets(generator, len(lengths), longest, self.kinds, self.depth, self.opening)
         return tokens.masked_fill(torch.arange(longest) >= lengths.unsqueeze(1), 2 * self.kinds).unsqueeze(1)
-
-    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
-        return content.squeeze(1)
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         tokens = content.squeeze(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,20 +32,11 @@ class ListOps(QuestionTask):
     tokens = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<pad>", "=")
     separator_token, end_token = _EQUALS, None
 
-    def __init__(
-        self,
-        *,
-        arguments: int = 4,
-        depth: int = 4,
-        lengths: Sequence[int] = (1, 6),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        as_source: bool = False,
-    ) -> None:
+    def __init__(self, *, arguments: int = 4, depth: int = 4, lengths: Sequence[int] = (1, 6), **settings: Any) -> None:
         self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1)
         # How many operations an argument has room for, by the number of operations around it.
         self._room = torch.tensor([sum(arguments**down for down in range(depth - level)) for level in range(depth + 1)])
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
         if longest > (most := int(self._room[0])):
@@ -57,12 +49,6 @@ class ListOps(QuestionTask):
     def width_at(self, length: int) -> int:
         # Each operation has its name, its bracket and its arguments, and all but one are an argument themselves.
         return (self.arguments + 1) * length + 1
-
-    def question_at(self, length: int) -> int:
-        return self.width_at(length)
-
-    def answer_at(self, length: int) -> int:
-        return 1
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, width, most = len(lengths), self.width_at(longest), self.arguments
@@ -88,9 +74,6 @@ class ListOps(QuestionTask):
             capacity = torch.where(closes, spare, capacity - room * plain - opens.long())
             left, level = left - opens.long(), level + opens.long() - closes.long()
         return torch.stack(tokens, dim=1).unsqueeze(1)
-
-    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
-        return content.squeeze(1)
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         tokens = content.squeeze(1)

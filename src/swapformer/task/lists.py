@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb, factorial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,14 +31,7 @@ class SymbolList(QuestionTask):
     """Whether an answer may have several tokens, and so needs an end."""
 
     def __init__(
-        self,
-        *,
-        symbols: int = 26,
-        distinct: int | None = None,
-        lengths: Sequence[int] = (2, 16),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        as_source: bool = False,
+        self, *, symbols: int = 26, distinct: int | None = None, lengths: Sequence[int] = (2, 16), **settings: Any
     ) -> None:
         self.symbols = whole_number("symbols", symbols, 1)
         self.distinct = self.symbols if distinct is None else whole_number("distinct", distinct, 1)
@@ -49,17 +43,14 @@ class SymbolList(QuestionTask):
         self.end_token = symbols + 2 if self.closed else None
         self.tokens = (*map(str, range(symbols)), "<pad>", "|", *(["<end>"] if self.closed else []))
         self.remedy = self._remedy()
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=lengths, **settings)
 
     def _remedy(self) -> str:
         later = ", or let task.lengths and task.eval_lengths begin later"
         return "raise task.symbols" + (later if self.distinct > 1 else "")
 
-    def question_at(self, length: int) -> int:
-        return length
-
-    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
-        return content.squeeze(1)
+    def answer_at(self, length: int) -> int:
+        return length if self.closed else 1
 
     def list_items(self, length: int) -> Tensor | None:
         # A palette larger than the item is no different from one as large as it. Each palette has at least palette!
@@ -85,9 +76,6 @@ class Copy(SymbolList):
 
     one_stream_each = True  # published numbers come from these batches
 
-    def answer_at(self, length: int) -> int:
-        return length
-
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         return content.squeeze(1)
 
@@ -95,18 +83,12 @@ class Copy(SymbolList):
 class Reverse(SymbolList):
     """Write n symbols from the last to the first: `3 1 4 | 4 1 3 <end>`."""
 
-    def answer_at(self, length: int) -> int:
-        return length
-
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         return content.squeeze(1).flip(1)
 
 
 class Sort(SymbolList):
     """Sort n symbols in ascending order, equal ones included: `3 1 3 | 1 3 3 <end>`."""
-
-    def answer_at(self, length: int) -> int:
-        return length
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         return content.squeeze(1).sort(dim=1).values  # the filler is larger than every symbol
@@ -116,9 +98,6 @@ class Maximum(SymbolList):
     """Name the largest of n symbols: `3 1 4 1 | 4`."""
 
     closed = False
-
-    def answer_at(self, length: int) -> int:
-        return 1
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         symbols = content.squeeze(1)
@@ -148,9 +127,6 @@ class Parity(SymbolList):
     def _remedy(self) -> str:
         return "let task.lengths and task.eval_lengths begin later"
 
-    def answer_at(self, length: int) -> int:
-        return 1
-
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         return (content == 1).sum(2) % 2
 
@@ -165,20 +141,12 @@ class Count(QuestionTask):
 
     remedy = "raise task.symbols, or let task.lengths and task.eval_lengths begin later"
 
-    def __init__(
-        self,
-        *,
-        symbols: int = 4,
-        lengths: Sequence[int] = (4, 16),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        as_source: bool = False,
-    ) -> None:
+    def __init__(self, *, symbols: int = 4, lengths: Sequence[int] = (4, 16), **settings: Any) -> None:
         self.symbols = whole_number("symbols", symbols, 2)
         names = [f"s{index}" for index in range(symbols)]
         self.tokens = (*names, "<pad>", "|", "<end>", "#", *"0123456789")
         self.separator_token, self.end_token, self._asked, self._zero = range(symbols + 1, symbols + 5)
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=lengths, **settings)
 
     def width_at(self, length: int) -> int:
         return 1 + length  # what is asked for stands first

@@ -8,7 +8,6 @@ from itertools import count, islice
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from swapformer.task.base import Batch, Sequences, Task, target_mask
 
@@ -31,17 +30,13 @@ class Overlap:
 
 def overlap(task: Task, split: Literal["val", "test"], *, trained: int = 4096, evaluated: int = 512) -> Overlap:
     """Draw at least `trained` training items and `evaluated` of every evaluation set, and compare them whole."""
-    seen = set(_first(trained, _items(task.train_batch(0, step) for step in count())))
+    seen = set(islice(_items(task.train_batch(0, step) for step in count()), trained))
     drawn = [
         item
         for one in task.evaluation(split)
-        for item in _first(evaluated, _items(map(one.batch, range(one.batches) if one.batches else count())))
+        for item in islice(_items(map(one.batch, range(one.batches) if one.batches else count())), evaluated)
     ]
     return Overlap(split, sum(item in seen for item in drawn), len(drawn), len(seen))
-
-
-def _first(number: int, items: Iterable[bytes]) -> Iterator[bytes]:
-    return islice(items, number)
 
 
 def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
@@ -49,15 +44,11 @@ def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
     for batch in batches:
         sources = [b""] * len(batch.inputs) if batch.source is None else list(_rows(batch.source))
         for source, inputs, targets in zip(sources, _rows(batch), batch.targets, strict=True):
-            yield source + inputs + _bytes(targets[target_mask(targets)] if targets.dim() else targets)
+            yield source + inputs + (targets[target_mask(targets)] if targets.dim() else targets).numpy().tobytes()
 
 
 def _rows(sequences: Sequences) -> Iterator[bytes]:
     padding = (
         torch.zeros(sequences.inputs.shape[:2], dtype=torch.bool) if sequences.padding is None else sequences.padding
     )
-    return (_bytes(row[~filler]) for row, filler in zip(sequences.inputs, padding, strict=True))
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.numpy().tobytes()
+    return (row[~filler].numpy().tobytes() for row, filler in zip(sequences.inputs, padding, strict=True))

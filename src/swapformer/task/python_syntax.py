@@ -202,14 +202,9 @@ def _names(parsed: ParsedSource) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield parsed.offset(node.lineno, node.col_offset), "assigned"
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _imported(parsed, node)
-
-
-def _imported(parsed: ParsedSource, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
-    """The names of an import, of modules too; the statement has no other words than these and its keywords."""
-    for match in _NAME.finditer(parsed.text, parsed.start(node), parsed.end(node)):
-        if match[0] not in ("import", "from", "as"):
-            yield match.start(), "imported"
+            # The statement has no other words than names, of modules too, and its keywords.
+            words = _NAME.finditer(parsed.text, parsed.start(node), parsed.end(node))
+            yield from ((word.start(), "imported") for word in words if word[0] not in ("import", "from", "as"))
 
 
 class DocumentedFunction(NamedTuple):

@@ -27,10 +27,10 @@ class QuestionTask(Synthetic):
     separator_token: int
     as_source: bool
 
-    def __init__(self, *, as_source: bool, **sizes: Any) -> None:
+    def __init__(self, *, as_source: bool = False, **settings: Any) -> None:
         self.as_source = boolean("as_source", as_source)
         self.start_token = self.separator_token if as_source else None
-        super().__init__(**sizes)
+        super().__init__(**settings)
         if self.as_source:
             self.max_length = max(self.max_length, self.question_at(max(*self.lengths, *self.eval_lengths)))
 
@@ -38,17 +38,17 @@ class QuestionTask(Synthetic):
     def interface(self) -> Interface:
         return Interface(self.vocab_size, source=self.as_source)
 
-    @abstractmethod
     def question_at(self, length: int) -> int:
-        """Tokens of the longest question of a length."""
+        """Tokens of the longest question of a length: those of its content, unless a task says otherwise."""
+        return self.width_at(length)
 
-    @abstractmethod
     def answer_at(self, length: int) -> int:
-        """Tokens of the longest answer to a question of a length, its end aside."""
+        """Tokens of the longest answer to a question of a length, its end aside: one, unless a task says otherwise."""
+        return 1
 
-    @abstractmethod
     def question(self, content: Tensor, lengths: Tensor) -> Tensor:
-        """The questions [N,question_at] of items [N,P,W], gaps where there is filler."""
+        """The questions [N,question_at] of items [N,P,W], gaps where there is filler: the one part of their content."""
+        return content.squeeze(1)
 
     @abstractmethod
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:

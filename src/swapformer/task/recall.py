@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,8 +42,7 @@ class AssociativeRecall(Synthetic):
         power: float = 0.01,
         distractors: int = 32,
         lengths: Sequence[int] = (2, 8),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        **settings: Any,
     ) -> None:
         self.keys, self.values = whole_number("keys", keys, 3), whole_number("values", values, 2)
         self.queries = None if queries is None else whole_number("queries", queries, 1)
@@ -50,7 +50,7 @@ class AssociativeRecall(Synthetic):
         self.power = number("power", power, "a number above 0", lambda given: given > 0, "; 1 favours no gap")
         names = [f"{kind}{i}" for kind, size in (("k", keys), ("v", values), (".", distractors)) for i in range(size)]
         self.tokens = (*names, "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
         if self.keys < longest + 2:
@@ -119,8 +119,7 @@ class Needle(Synthetic):
         values: int = 16,
         distractors: int = 2,
         lengths: Sequence[int] = (16, 64),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        **settings: Any,
     ) -> None:
         self.symbols = whole_number("symbols", symbols, 2)
         self.distractors = whole_number("distractors", distractors, 0)
@@ -128,7 +127,7 @@ class Needle(Synthetic):
         self.shortest = 2 * distractors + 2
         names = [f"{kind}{i}" for kind, size in ((".", symbols), ("k", keys), ("v", values)) for i in range(size)]
         self.tokens = (*names, "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def width_at(self, length: int) -> int:
         return 1 + length  # the key that is asked for stands first
@@ -192,16 +191,10 @@ class FactRecall(QuestionTask):
         self.tokens = (*asked, "<pad>", "=", *(f"v{index}" for index in range(values)))
         self.separator_token = len(asked) + 1
         self.held_out = forms > 1
-        super().__init__(lengths=(1, 1), eval_lengths=(), batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=(1, 1), batch_size=batch_size, as_source=as_source)
 
     def width_at(self, length: int) -> int:
         return 3
-
-    def question_at(self, length: int) -> int:
-        return 3
-
-    def answer_at(self, length: int) -> int:
-        return 1
 
     def list_items(self, length: int) -> Tensor:
         sizes = (self.forms, self.entities, self.relations)
@@ -221,9 +214,6 @@ class FactRecall(QuestionTask):
         base = content[:, 0, 0] == 0
         held = super().belongs(split, content, lengths)
         return held | base if split == "train" or not self.held_out else held & ~base
-
-    def question(self, content: Tensor, lengths: Tensor) -> Tensor:
-        return content.squeeze(1)
 
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         _, entity, relation = content.squeeze(1).unbind(1)

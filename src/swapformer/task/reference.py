@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +36,13 @@ class Coreference(Synthetic):
         words: int = 16,
         distractors: int = 2,
         lengths: Sequence[int] = (4, 12),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        **settings: Any,
     ) -> None:
         self.features, self.words = whole_number("features", features, 2), whole_number("words", words, 2)
         self.distractors, self.names = whole_number("distractors", distractors, 0), whole_number("names", names, 1)
         sizes = (("n", names), ("f", features), ("p", features), ("w", words))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
         # No name is introduced twice, and two are left at the end.
@@ -105,15 +105,14 @@ class Dialogue(Synthetic):
         noise: int = 16,
         distractors: int = 2,
         lengths: Sequence[int] = (4, 12),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        **settings: Any,
     ) -> None:
         self.speakers, self.topics = whole_number("speakers", speakers, 2), whole_number("topics", topics, 2)
         self.words, self.noise = whole_number("words", words, 2), whole_number("noise", noise, 2)
         self.distractors = whole_number("distractors", distractors, 0)
         sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def width_at(self, length: int) -> int:
         return (self.distractors + 3) * length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,18 +28,12 @@ class Induction(Synthetic):
     shortest = 2
 
     def __init__(
-        self,
-        *,
-        symbols: int = 128,
-        distractors: int = 0,
-        lengths: Sequence[int] = (4, 16),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        self, *, symbols: int = 128, distractors: int = 0, lengths: Sequence[int] = (4, 16), **settings: Any
     ) -> None:
         self.distractors = whole_number("distractors", distractors, 0)
         self.symbols = whole_number("symbols", symbols, 2)
         self.tokens = (*map(str, range(symbols)), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
         if self.symbols < (needed := longest + self.distractors + 2):
@@ -78,19 +73,13 @@ class Ordered(Synthetic):
     shortest = 3
 
     def __init__(
-        self,
-        *,
-        symbols: int = 26,
-        strides: int = 4,
-        lengths: Sequence[int] = (4, 16),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        self, *, symbols: int = 26, strides: int = 4, lengths: Sequence[int] = (4, 16), **settings: Any
     ) -> None:
         self.strides = whole_number("strides", strides, 1)
         self.symbols = whole_number("symbols", symbols, self.strides + 1)
         letters = [chr(ord("A") + index) for index in range(26)]
         self.tokens = (*(letters[:symbols] if symbols <= 26 else map(str, range(symbols))), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def tokens_at(self, length: int) -> int:
         return length - 1
@@ -124,20 +113,14 @@ class Periodic(Synthetic):
     remedy = "raise task.symbols or task.periods"
 
     def __init__(
-        self,
-        *,
-        symbols: int = 26,
-        periods: Sequence[int] = (2, 6),
-        lengths: Sequence[int] = (12, 24),
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
+        self, *, symbols: int = 26, periods: Sequence[int] = (2, 6), lengths: Sequence[int] = (12, 24), **settings: Any
     ) -> None:
         self.periods = length_range("periods", periods)
         # With fewer, the last symbol of the longest motif could be told before it comes.
         self.symbols = whole_number("symbols", symbols, self.periods[1] + 1)
         self.shortest = self.periods[1] + 2
         self.tokens = (*map(str, range(self.symbols)), "<pad>")
-        super().__init__(lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size)
+        super().__init__(lengths=lengths, **settings)
 
     def tokens_at(self, length: int) -> int:
         return length - 1

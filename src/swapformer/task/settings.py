@@ -55,16 +55,11 @@ def boolean(name: str, value: object) -> bool:
     return value
 
 
-def whole_numbers(name: str, values: Iterable[object], least: int) -> tuple[int, ...]:
-    """`values` as a tuple of ints; UsageError names what is wrong."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UsageError(f"task.{name} must be a list of whole numbers, such as [64,128], but is {values!r}")
-    return tuple(whole_number(f"{name} entries", value, least) for value in values)
-
-
 def length_range(name: str, values: Iterable[object], least: int = 1) -> tuple[int, int]:
     """`values` as (shortest, longest); UsageError unless they are two whole numbers in order, of at least `least`."""
-    found = whole_numbers(name, values, least)
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"task.{name} must be a list of whole numbers, such as [64,128], but is {values!r}")
+    found = tuple(whole_number(f"{name} entries", value, least) for value in values)
     if len(found) != 2 or found[0] > found[1]:
         raise UsageError(f"task.{name} must be [shortest, longest], but is {list(found)}")
     return found

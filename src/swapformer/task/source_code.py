@@ -89,9 +89,8 @@ class Roles(BlockTask):
 
     @property
     def interface(self) -> Interface:
-        return Interface(
-            self.vocab_size, segments=self.segments, readouts={MAIN: Readout(len(ROLES), "classes", "position")}
-        )
+        readout = Readout(len(ROLES), "classes", "position")
+        return Interface(self.vocab_size, segments=self.segments, readouts={MAIN: readout})
 
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:
         labels = self.annotations.windows(split, "role", starts, length)

@@ -22,7 +22,7 @@ from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split,
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.settings import evaluation_lengths, length_range, whole_number
+from swapformer.task.settings import PassesSettings, evaluation_lengths, length_range, whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -31,7 +31,7 @@ _FRUITLESS = 50
 """Draws without an item of the split after which there is none."""
 
 
-class Synthetic(Task):
+class Synthetic(PassesSettings, Task):
     """Base of tasks on random items; loss and metrics are on those tokens alone that the ones before them determine.
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
@@ -53,17 +53,12 @@ class Synthetic(Task):
     """Whether each batch of a block has a random stream of its own, instead of one for the block."""
     held_out = True
     """Whether the splits share no item."""
+    shares: Mapping[Split, float] = SHARES
+    """Of the items, for each split."""
     remedy = "make the items more varied"
     """What to do where a length has too few different items."""
 
-    def __init__(
-        self,
-        *,
-        lengths: Sequence[int],
-        eval_lengths: Sequence[int | str],
-        batch_size: int,
-        shares: Mapping[Split, float] = SHARES,
-    ) -> None:
+    def __init__(self, *, lengths: Sequence[int], eval_lengths: Sequence[int | str] = (), batch_size: int = 32) -> None:
         self.lengths = length_range("lengths", lengths, self.shortest)
         self.longest_trained = self.lengths[1]
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
@@ -75,7 +70,7 @@ class Synthetic(Task):
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
         self.summaries = SUMMARIES if every_length[-1] > self.longest_trained else {}
-        self.splits = ContentSplit(alphabet, self.width_at(every_length[-1]), every_length[-1], shares)
+        self.splits = ContentSplit(alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares)
         for length in every_length if self.held_out else ():
             everything = self.list_items(length)
             if everything is not None:
@@ -217,11 +212,8 @@ def extrapolation(values: Mapping[str, float], trained: int) -> dict[str, float]
     between the lengths measured, over its width: 1 where every length is solved. `longest_90`: the longest length
     measured with an exact match above SOLVED there and at every shorter one; nothing between lengths is assumed; 0
     where not even the shortest has it.
-
-    Args:
-        values: metrics by name, such as `exact_match@64`; those of the set "" count at `trained` unless that length has
-            a set of its own.
-        trained: the longest length of training.
+    `values`: metrics by name, such as `exact_match@64`; those of the set "" count at `trained`, the longest length of
+    training, unless that length has a set of its own.
     """
     measured = {
         int(name.removeprefix("exact_match@")): value

@@ -108,8 +108,7 @@ def _importable(name: str) -> type:
 def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> dict[str, Any]:
     """The class's own settings: those given, read as YAML, else their defaults.
 
-    Raises:
-        UsageError: for a setting that has neither.
+    Raises UsageError for a setting that has neither.
     """
     import yaml
 

@@ -23,9 +23,8 @@ def add_common(parser: argparse.ArgumentParser, *, json: bool = True) -> argpars
 def store_of(overrides: Sequence[str]) -> Store:
     """The store at `runs_dir=…`, or at its default path.
 
-    Raises:
-        UsageError: if anything else is overridden, or nothing was ever run there: an empty list would say that there is
-            a store without trials.
+    Raises UsageError if anything else is overridden, or nothing was ever run there: an empty list would say that there
+    is a store without trials.
     """
     for override in overrides:
         if texts.key(override) != "runs_dir":
@@ -49,11 +48,7 @@ def studies(store: Store) -> list[str]:
 
 
 def study_folder(store: Store, name: str) -> Path:
-    """The folder of the study whose name starts with `name`.
-
-    Raises:
-        UsageError: unless exactly one does.
-    """
+    """The folder of the study whose name starts with `name`. Raises UsageError unless exactly one does."""
     known = studies(store)
     matches = [name] if name in known else [other for other in known if other.startswith(name)]
     if len(matches) != 1:

@@ -11,7 +11,7 @@ from rich.console import Console
 from swapformer.errors import UsageError
 from swapformer.report.build import write
 from swapformer.report.page.versus_page import print_versus, render, versus_dict
-from swapformer.report.versus import Versus, compare, judge_study
+from swapformer.report.versus import compare, judge_study
 from swapformer.results.config import differences, read_config
 from swapformer.results.manifest import Manifest, manifest_path
 from swapformer.tools.command_line import store_of, study_folder
@@ -34,7 +34,12 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     found = compare(a, b, differences(_config(a.manifest, folders[0]), _config(b.manifest, folders[1])))
     page = f"against_{folders[1].name}.html"
     (path,) = write(folders[0] / "report", {page: render(found)}, clean=False)
-    _print(found, path, as_json)
+    if as_json:
+        print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
+        return
+    console = Console()
+    print_versus(found, console)
+    console.print(str(path), soft_wrap=True, markup=False, highlight=False)
 
 
 def _folder(name: str, overrides: Sequence[str]) -> Path:
@@ -48,22 +53,9 @@ def _folder(name: str, overrides: Sequence[str]) -> Path:
 def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
     """The baseline's settings without those that are not compared."""
     config = {key: value for key, value in manifest.shared_config.items() if key not in NOT_COMPARED}
-    if "data_seed" in config and _data_seed_is_seed(manifest, folder.parents[1]):
+    trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
+    last = read_config(folder.parents[1] / "trials" / trials[-1]) if trials else {}
+    # Trials draw their batches by their own seed if the baseline's first and last trial both do.
+    if "data_seed" in config and all(c.get("data_seed") == c.get("seed") for c in (manifest.shared_config, last)):
         config["data_seed"] = TRIAL_SEED
     return config
-
-
-def _data_seed_is_seed(manifest: Manifest, runs_dir: Path) -> bool:
-    """Whether trials draw their batches by their own seed, in the configs of the baseline's first and last trial."""
-    trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
-    last = read_config(runs_dir / "trials" / trials[-1]) if trials else {}
-    return all(each.get("data_seed") == each.get("seed") for each in (manifest.shared_config, last))
-
-
-def _print(found: Versus, path: Path, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
-        return
-    console = Console()
-    print_versus(found, console)
-    console.print(str(path), soft_wrap=True, markup=False, highlight=False)

@@ -35,9 +35,7 @@ UNKNOWN = "@"
 def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
     """The script for bash or zsh. Only studies and trials of a store are looked up when it runs.
 
-    Args:
-        shell: bash or zsh.
-        parsers: every command line by its words, such as `trials prune`.
+    `parsers`: every command line by its words, such as `trials prune`.
     """
     verbs = dict.fromkeys(name.partition(" ")[0] for name in parsers)
     flags: dict[str, Iterable[str]] = {"": ("--help", "--version")}

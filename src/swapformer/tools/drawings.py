@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +21,6 @@ from swapformer.training.assemble import build_model, build_plan
 VOCABULARY, LENGTH, SHORT = 64, 128, 64
 
 Config = Mapping[str, Any]
-
-
 Curves = dict[str, tuple[Tensor, Tensor]]
 Panel = Callable[[Figure, float, float], None]
 """Draws into a figure between two margins, in inches from its left and right edge."""
@@ -112,8 +109,7 @@ def pattern(config: Config) -> Figure:
     share = f"{'mean over heads; ' if dense.shape[1] > 1 else ''}{dense.mean():.0%} of all pairs"
     counts = by_head(torch.arange(SHORT), dense[0].sum(-1))
     return figure_of(
-        image(dense[0].mean(0), share, "key", "query"),
-        curves(counts, "keys that a query sees", "query", "keys"),
+        image(dense[0].mean(0), share, "key", "query"), curves(counts, "keys that a query sees", "query", "keys")
     )
 
 
@@ -124,8 +120,7 @@ def activation(config: Config) -> Figure:
     (slope,) = torch.autograd.grad(y.sum(), x)
     x, y = x.detach(), y.detach()
     return figure_of(
-        curves({"f": (x, y)}, "function", "x", "f(x)"),
-        curves({"f′": (x, slope)}, "derivative", "x", "f′(x)"),
+        curves({"f": (x, y)}, "function", "x", "f(x)"), curves({"f′": (x, slope)}, "derivative", "x", "f′(x)")
     )
 
 
@@ -156,19 +151,14 @@ def init(config: Config) -> Figure:
             found.setdefault(str(role), []).append(float(parameter.std()))
     lines = {name: (torch.arange(1, len(values) + 1), torch.tensor(values)) for name, values in found.items()}
     deviations: list[float] = []
-    hook = partial(_append_deviation, deviations)
     for layer in model.stack.layers:
-        layer.register_forward_hook(hook)
+        layer.register_forward_hook(lambda _module, _given, out: deviations.append(float(out.std())))
     model(torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init")))
     depth = torch.arange(1, len(deviations) + 1)
     return figure_of(
         curves(lines, "deviation of the weights", "layer", "standard deviation"),
         curves({"": (depth, torch.tensor(deviations))}, "deviation of the stream", "layer", "standard deviation"),
     )
-
-
-def _append_deviation(found: list[float], _module: nn.Module, _given: Any, out: Tensor) -> None:
-    found.append(float(out.std()))
 
 
 DRAWINGS: Mapping[str, Callable[[Config], Figure]] = {

@@ -64,11 +64,9 @@ def _present(given: Sequences, row: int) -> Tensor:
 
 def _inputs_text(task: Task, given: Sequences, row: int) -> str:
     inputs = _present(given, row)
-    return (
-        str([round(value, 3) for value in inputs.flatten().tolist()])
-        if inputs.is_floating_point()
-        else (task.decode(inputs))
-    )
+    if inputs.is_floating_point():
+        return str([round(value, 3) for value in inputs.flatten().tolist()])
+    return task.decode(inputs)
 
 
 def _marked(task: Task, sequence: Sequence[int], targeted: Sequence[bool]) -> str:

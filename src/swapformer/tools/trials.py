@@ -81,8 +81,7 @@ def parsers() -> Mapping[str, argparse.ArgumentParser]:
 def _selected(store: Store, ids: Sequence[str], options: argparse.Namespace, index: Members) -> list[Record]:
     """The records that the filters let through.
 
-    Raises:
-        UsageError: for a study or an arm that no manifest names: an empty list would say that it has no trials.
+    Raises UsageError for a study or an arm that no manifest names: an empty list would say that it has no trials.
     """
     known = {member for several in index.values() for member in several}
     if options.study is not None and not any(member.study.startswith(options.study) for member in known):
@@ -186,11 +185,7 @@ def _prune(store: Store, records: Sequence[Record], options: argparse.Namespace,
 
 
 def _confirmed(found: Sequence[Waste], whole: bool) -> bool:
-    """Whether the user agrees.
-
-    Raises:
-        UsageError: where nobody can be asked.
-    """
+    """Whether the user agrees. Raises UsageError where nobody can be asked."""
     if not sys.stdin.isatty():
         raise UsageError("whether to remove has to be asked, but this is no terminal; give --yes too")
     return input(f"remove {_summary(found, whole)}? [y/N] ").strip().lower() in ("y", "yes")

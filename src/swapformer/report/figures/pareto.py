@@ -92,7 +92,9 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
     svg.label(axes, cost.name, data.label(metric))
     svg.legend(figure, {arm: data.styles[arm] for arm in found}, below, columns)
     tooltips = Tooltips(cost.name, "point")
-    _draw_front(axes, [(cost.values[a][0], summaries[a].mean) for a, s in found.items() if s == "front"])
+    front = sorted((cost.values[arm][0], summaries[arm].mean) for arm, rank in found.items() if rank == "front")
+    axes.plot([x for x, _ in front], [y for _, y in front], color=SOFT, linewidth=1, drawstyle="steps-post",
+              linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
     for arm, rank in found.items():
         _draw_arm(axes, data.styles[arm], cost.values[arm], summaries[arm], rank)
         text = f"{summaries[arm].full_text}, {_cost_text(cost, cost.values[arm])}"
@@ -120,20 +122,16 @@ def _draw_arm(axes: Axes, style: Style, ends: tuple[float, float, float], summar
         draw_ring(axes, x, summary.mean, style, 13, 1.2)
 
 
-def _draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Draw the best value to be had at each cost, as a staircase through the arms of the front."""
-    ordered = sorted(points)
-    axes.plot([x for x, _ in ordered], [y for _, y in ordered], color=SOFT, linewidth=1, drawstyle="steps-post",
-              linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
-
-
 def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, float]]) -> None:
     edges = [edge for ends in values for edge in ends]
     low, high = min(edges), max(edges)
     if low > 0 and high / low >= 8:
         axes.set_xscale("log")
         axes.set_xlim(low / (high / low) ** 0.08, high * (high / low) ** 0.08)
-        axes.xaxis.set_major_locator(FixedLocator(_decades(low, high)))
+        # Ticks at 1, 2 and 5 times powers of ten within reach; at powers alone where that would be many.
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1, 2, 5) if len(powers) <= 3 else (1,)
+        axes.xaxis.set_major_locator(FixedLocator([step * 10.0**power for power in powers for step in steps]))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         pad = 0.08 * (high - low)
@@ -142,13 +140,6 @@ def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, floa
     digits = number_format.digits_for(low, high)
     text = number_format.seconds if cost.slug == "time" else number_format.scaled
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, digits)))
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten within reach; powers alone where that would be many."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(powers) <= 3 else (1,)
-    return [step * 10.0**power for power in powers for step in steps]
 
 
 def _cost_text(cost: CostAxis, ends: tuple[float, float, float]) -> str:

@@ -28,7 +28,10 @@ def tuning_curves(data: FigureData, tuned: Sequence[Tuned]) -> list[ReportFigure
 
 def _curve(data: FigureData, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> ReportFigure | None:
     names = list(dict.fromkeys(each.values[key] for each in tuning.tried))
-    x_of = _positions(names)
+    try:
+        x_of = {name: float(name) for name in names}
+    except ValueError:  # values that are no numbers stand one after the other
+        x_of = {name: float(index) for index, name in enumerate(names)}
     profiles = {each.arm: _profile(each, key, data.evidence.directions.get(tuning.metric)) for each in tuned}
     profiles = {arm: profile for arm, profile in profiles.items() if profile and arm in data.styles}
     if not profiles:
@@ -80,11 +83,3 @@ def _profile(tuned: Tuned, key: str, direction: str | None) -> dict[str, TuningO
         if name not in best or rank(outcome) < rank(best[name]):
             best[name] = outcome
     return best
-
-
-def _positions(names: Sequence[str]) -> dict[str, float]:
-    """Where values stand on the axis: at their numbers, or one after the other where not all are numbers."""
-    try:
-        return {name: float(name) for name in names}
-    except ValueError:
-        return {name: float(index) for index, name in enumerate(names)}

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from swapformer.report.records import Records
-from swapformer.report.statistics.arm_summary import ArmRow, Summary
+from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.results.manifest import Manifest
 
 RESULT_COLUMNS: Mapping[str, str] = {
@@ -57,7 +57,8 @@ def table_md(
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
         name = f"**{_cell(row.arm)}** (baseline)" if row.is_baseline else _cell(row.arm)
-        cells = [_markdown_summary(row.summaries[metric]) for metric in metrics]
+        found = [row.summaries[metric] for metric in metrics]
+        cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
     note = (
         f"Mean over finished trials with its 95 % t interval; Δ is the difference to {_cell(baseline)}, paired by "
@@ -70,10 +71,6 @@ def table_md(
 def arrow(direction: str | None) -> str:
     """An arrow that says whether lower or higher is better."""
     return {"lower": " ↓", "higher": " ↑"}.get(direction or "", "")
-
-
-def _markdown_summary(summary: Summary) -> str:
-    return summary.full_text + (f"<br>Δ {summary.paired.full_text}" if summary.n and summary.paired else "")
 
 
 def _cell(text: str) -> str:

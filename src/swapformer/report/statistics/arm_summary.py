@@ -95,12 +95,9 @@ class Summary:
     @property
     def errors_text(self) -> str:
         """The two standard errors, seeds first."""
-        digits = number_format.decimals(
-            max((e for e in (self.seed_error, self.evaluation_error) if e > 0), default=math.nan)
-        )
-        return (
-            f"{number_format.number(self.seed_error, digits)} / {number_format.number(self.evaluation_error, digits)}"
-        )
+        errors = (self.seed_error, self.evaluation_error)
+        digits = number_format.decimals(max((error for error in errors if error > 0), default=math.nan))
+        return " / ".join(number_format.number(error, digits) for error in errors)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.report.records import Records
-from swapformer.report.statistics.estimates import (
-    Estimate,
-    FloatArray,
-    MeanEstimate,
-    OpenEstimate,
-    RateEstimate,
-    UnknownEstimate,
-    WiderEstimate,
-    mean_estimate,
-)
+from swapformer.report.statistics import estimates
+from swapformer.report.statistics.estimates import Estimate, FloatArray, mean_estimate
 
 BoolArray = NDArray[np.bool_]
 
@@ -90,13 +82,17 @@ class Evidence:
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
         estimate = mean_estimate(difference, pairs.bounds)
-        if relative and not isinstance(estimate, UnknownEstimate):
+        if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
-            moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
+            moving = estimates.MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
-                estimate = moving if isinstance(estimate, MeanEstimate) else WiderEstimate(estimate, moving)
+                estimate = (
+                    moving
+                    if isinstance(estimate, estimates.MeanEstimate)
+                    else estimates.WiderEstimate(estimate, moving)
+                )
         below, above = self.flattering_limits(arm, than, metric)
-        return OpenEstimate(estimate, below, above) if below or above else estimate
+        return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
 
     def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
         """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
@@ -125,8 +121,8 @@ class Evidence:
         ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
         n = int(ended.sum())
         if n < 2:
-            return UnknownEstimate(n=n)
-        return RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
+            return estimates.UnknownEstimate(n=n)
+        return estimates.RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
 
     def never_finished(self, arm: str) -> bool:
         """Whether trials of the arm diverged and none finished, which rules it out as the best."""

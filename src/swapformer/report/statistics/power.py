@@ -9,18 +9,9 @@ from functools import partial
 
 from scipy import special
 
+from swapformer.report.statistics import estimates
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import (
-    Estimate,
-    IdenticalEstimate,
-    MeanEstimate,
-    OpenEstimate,
-    RateEstimate,
-    Region,
-    UnknownEstimate,
-    WiderEstimate,
-    region_p_values,
-)
+from swapformer.report.statistics.estimates import Estimate, Region, region_p_values
 
 MOST_SEEDS = 1000
 Range = tuple[int | None, int | None]
@@ -143,7 +134,7 @@ def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], 
 def _decides(claim: Claim, size: float | None, seeds: int, alpha: float) -> float:
     """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
     if size is None:
-        return float(seeds > 1 and 2 * RateEstimate(seeds, seeds).p_above(claim.margin) <= alpha)
+        return float(seeds > 1 and 2 * estimates.RateEstimate(seeds, seeds).p_above(claim.margin) <= alpha)
     edges = 2 if claim.kind == "within" and not claim.of_best else 1
     return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, alpha))
 
@@ -172,33 +163,34 @@ def seeds_for(estimate: Estimate, region: Region, level: float) -> Range | None:
     """The range of seeds that would decide a difference like this one; None where no number of seeds would."""
     below, above = region
     distance = min(abs(estimate.value - below), abs(estimate.value - above))
-    if isinstance(estimate, OpenEstimate):
+    if isinstance(estimate, estimates.OpenEstimate):
         holds, fails = region_p_values(estimate, region)
         if (holds if below < estimate.value < above else fails) == 1:
             return None  # the open side is the one that would have to close
         return seeds_for(estimate.inner, region, level)
-    if isinstance(estimate, WiderEstimate):
+    if isinstance(estimate, estimates.WiderEstimate):
         parts = [seeds_for(part, region, level) for part in (estimate.first, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=by_effort)
-    if isinstance(estimate, UnknownEstimate) or not math.isfinite(distance):
+    if isinstance(estimate, estimates.UnknownEstimate) or not math.isfinite(distance):
         return None
 
     def fewest_alike(of: Callable[[int], Estimate]) -> int | None:
         """The fewest seeds that decide, if all of them say the same."""
         return fewest(lambda seeds: 2 * min(region_p_values(of(seeds), region)) <= level)
 
-    if isinstance(estimate, IdenticalEstimate):
+    if isinstance(estimate, estimates.IdenticalEstimate):
         if distance == 0:
             return None  # at the very edge, with every seed
         enough = fewest_alike(lambda seeds: replace(estimate, n=seeds))
         return enough, enough
-    if isinstance(estimate, RateEstimate):  # approximate: a t interval, with one more seed of either kind in the spread
+    if isinstance(estimate, estimates.RateEstimate):
+        # Approximate: a t interval, with one more seed of either kind in the spread.
         rate = (abs(estimate.total) + 1) / (estimate.n + 2)
         low, high = seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
-        least = fewest_alike(lambda seeds: RateEstimate(int(math.copysign(seeds, estimate.total)), seeds))
+        least = fewest_alike(lambda seeds: estimates.RateEstimate(int(math.copysign(seeds, estimate.total)), seeds))
         return (
             None if low is None or least is None else max(low, least),
             None if high is None or least is None else max(high, least),
         )
-    assert isinstance(estimate, MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
+    assert isinstance(estimate, estimates.MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
     return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)

@@ -43,12 +43,7 @@ class LabelledTask(TokenisedTask):
     columns: Columns
 
     def __init__(
-        self,
-        *,
-        source: Source,
-        tokeniser: Tokeniser,
-        split: Sequence[float] = (0.8, 0.1, 0.1),
-        batch_size: int = 16,
+        self, *, source: Source, tokeniser: Tokeniser, split: Sequence[float] = (0.8, 0.1, 0.1), batch_size: int = 16
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.examples = examples_of(source, tokeniser, self.special_tokens, split_shares(split), self.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,9 +165,11 @@ def no_columns(document: str, columns: Sequence[str]) -> UsageError:
     )
 
 
-def missing_column(location: str, column: str, known: Iterable[object]) -> UsageError:
-    """The error for a column that a table does not have."""
-    return UsageError(
-        f"{location} must have the column {column!r}, but its columns are {', '.join(map(str, known)) or 'none'}; "
-        "name one of them"
-    )
+def require_columns(location: str, columns: Sequence[str], known: Collection[object]) -> None:
+    """UsageError for a column that a table does not have."""
+    for column in columns:
+        if column not in known:
+            there = ", ".join(map(str, known)) or "none"
+            raise UsageError(
+                f"{location} must have the column {column!r}, but its columns are {there}; name one of them"
+            )

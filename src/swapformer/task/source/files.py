@@ -19,8 +19,8 @@ from swapformer.task.source.base import (
     Stamp,
     TextFile,
     TextRow,
-    missing_column,
     no_columns,
+    require_columns,
     stamp_of_files,
 )
 
@@ -63,7 +63,7 @@ def separated(path: Path, columns: Sequence[str], delimiter: str) -> Rows:
         location = _line(path, reader.line_num)
         if names is None:
             names = values
-            _require(location, names, columns)
+            require_columns(location, columns, names)
         elif values:
             if len(values) != len(names):
                 raise UsageError(
@@ -80,7 +80,7 @@ def parquet(path: Path, columns: Sequence[str]) -> Rows:
     try:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
-            _require(repr(str(path)), names, columns)
+            require_columns(repr(str(path)), columns, names)
             number = 0
             for batch in file.iter_batches(_BATCH, columns=list(columns) or names):
                 for row in batch.to_pylist():
@@ -98,12 +98,6 @@ TABLES: dict[str, Reader] = {
     ".parquet": parquet,
 }
 """Which reader a file name's ending asks for."""
-
-
-def _require(location: str, names: Sequence[str], columns: Sequence[str]) -> None:
-    for column in columns:
-        if column not in names:
-            raise missing_column(location, column, names)
 
 
 def _line(path: Path, number: int) -> str:
@@ -167,12 +161,9 @@ class Files(Source):
         assert self.column is not None, "a table without a column is refused"
         wanted = list(dict.fromkeys([self.column, *columns]))
         for location, row in TABLES[file.suffix.lower()](file, wanted):
-            for name in wanted:
-                if name not in row:
-                    raise missing_column(location, name, row)
-            yield TextRow(
-                location, text_of(location, self.column, row[self.column]), {name: row[name] for name in columns}
-            )
+            require_columns(location, wanted, row)
+            text = text_of(location, self.column, row[self.column])
+            yield TextRow(location, text, {name: row[name] for name in columns})
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(self.files)

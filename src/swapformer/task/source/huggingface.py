@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swapformer.errors import UsageError
-from swapformer.task.source.base import Document, Source, Stamp, TextRow, missing_column, stamp_of_files
+from swapformer.task.source.base import Document, Source, Stamp, TextRow, require_columns, stamp_of_files
 from swapformer.task.source.files import text_of
 
 _PATIENCE = 1.0
@@ -41,9 +41,7 @@ class HuggingFace(Source):
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
         dataset = self._load()
         wanted = list(dict.fromkeys([self.column, *columns]))
-        for column in wanted:
-            if column not in dataset.column_names:
-                raise missing_column(f"the dataset {self.name!r}", column, dataset.column_names)
+        require_columns(f"the dataset {self.name!r}", wanted, dataset.column_names)
         number = 0
         for batch in dataset.select_columns(wanted).iter(_BATCH):
             for values in zip(*(batch[name] for name in wanted), strict=True):

@@ -17,8 +17,8 @@ from swapformer.task.source.base import (
     Stamp,
     TextFile,
     TextRow,
-    missing_column,
     no_columns,
+    require_columns,
     stamp_of_files,
 )
 
@@ -99,9 +99,7 @@ class Snippets(Source):
         self.files = Library(packages=packages).files
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        for column in columns:
-            if column not in _SNIPPET_COLUMNS:
-                raise missing_column(self.description, column, _SNIPPET_COLUMNS)
+        require_columns(self.description, columns, _SNIPPET_COLUMNS)
         for name, path in self.files:
             lines = TextFile(path, key=name).text().splitlines(keepends=True)
             for start in range(0, len(lines), self.lines):
@@ -132,9 +130,7 @@ class Functions(Source):
         self.files = Library(packages=packages).files
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        for column in columns:
-            if column not in _FUNCTION_COLUMNS:
-                raise missing_column(self.description, column, _FUNCTION_COLUMNS)
+        require_columns(self.description, columns, _FUNCTION_COLUMNS)
         return iter(self._rows)
 
     @cached_property

@@ -5,18 +5,5 @@ from swapformer.task.tokeniser.plain import Bytes, Characters
 from swapformer.task.tokeniser.subword import BPE, WordPiece
 from swapformer.task.tokeniser.trained import Trained
 
-__all__ = [
-    "BPE",
-    "CLASSIFY",
-    "END",
-    "MASK",
-    "PAD",
-    "SEPARATE",
-    "VOCABULARY_FILE",
-    "Bytes",
-    "Characters",
-    "LearnedTokens",
-    "Tokeniser",
-    "Trained",
-    "WordPiece",
-]
+__all__ = ["CLASSIFY", "END", "MASK", "PAD", "SEPARATE", "VOCABULARY_FILE", "LearnedTokens", "Tokeniser"]
+__all__ += ["BPE", "Bytes", "Characters", "Trained", "WordPiece"]

@@ -91,9 +91,7 @@ class Bytes(Tokeniser):
 
     def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         return LearnedTokens(
-            tokens=(*special, *map(chr, range(256))),
-            sizes=(*[0] * len(special), *[1] * 256),
-            special=len(special),
+            tokens=(*special, *map(chr, range(256))), sizes=(*[0] * len(special), *[1] * 256), special=len(special)
         )
 
     def write(self, texts: Sequence[str]) -> list[Ids]:

@@ -37,11 +37,9 @@ def cost_key(config: Config) -> str:
 class CostPass:
     """Measures configurations in several rounds, and holds the rounds of each by its cost key.
 
-    Attributes:
-        configs: the configurations by cost key; arms of the same key cost the same and are measured once.
-        forced: whether the machine is loaded, which is stored with the costs.
-        say: called with a line for each round.
-        wrong: by key, why a configuration could not be measured.
+    `configs`: the configurations by cost key; arms of the same key cost the same and are measured once. `forced`:
+    whether the machine is loaded, which is stored with the costs. `say`: called with a line for each round. `wrong`: by
+    key, why a configuration could not be measured.
     """
 
     configs: Mapping[str, Config]
@@ -100,8 +98,7 @@ def unmeasured(configs: Mapping[str, Config], runs_dir: Path) -> dict[str, Confi
 def require_quiet_machine(force: bool) -> None:
     """Refuse to measure beside other work.
 
-    Raises:
-        UsageError: if the load of the last minute exceeds half a core for each core.
+    Raises UsageError if the load of the last minute exceeds half a core for each core.
     """
     if loaded() and not force:
         raise UsageError(

@@ -50,10 +50,7 @@ class StepTimer(Callback):
 def measure(config: Config, warm_up: int, steps: int) -> dict[str, Any]:
     """Median seconds of a training step over `steps` after `warm_up`, and peak memory.
 
-    Evaluations, checkpoints and starting weights are left out.
-
-    Raises:
-        RuntimeError: if training did not finish.
+    Evaluations, checkpoints and starting weights are left out. Raises RuntimeError if training did not finish.
     """
     cuda = config["trainer"]["accelerator"] == "gpu"
     quiet = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -100,17 +100,14 @@ class Setup:
 class PairVerdict:
     """Whether a pair of options works together.
 
-    Attributes:
-        pair: the two options.
-        setup: the configuration in which they work together, or were refused.
-        reasons: the study's reasons for refusing them; none where they work.
-        faults: defects of the refusal.
+    `setup`: the configuration in which they work together, or were refused. `reasons`: the study's reasons for refusing
+    them; none where they work. `faults`: defects of the refusal.
     """
 
     pair: Pair
     setup: Setup
     reasons: tuple[str, ...] = ()
-    faults: tuple[str, ...] = field(default=())
+    faults: tuple[str, ...] = ()
 
     @property
     def compatible(self) -> bool:
@@ -118,11 +115,7 @@ class PairVerdict:
 
 
 class Judge:
-    """Judges pairs of options on stages; remembers the problems of each setup.
-
-    Args:
-        stages: configurations in which pairs may meet, most usual first.
-    """
+    """Judges pairs of options on stages, the most usual one first; remembers the problems of each setup."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = stages

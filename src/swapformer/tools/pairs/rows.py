@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from swapformer.study.config.compose import Config
 from swapformer.task.base import Task
@@ -58,11 +57,7 @@ def cover(verdicts: Iterable[PairVerdict], judge: Judge, seed: int = 0) -> Itera
 
     Each row starts from an accepted setup of a pair that no row has, and takes, slot after slot, the option that adds
     most pairs that no row has and that the study accepts (a greedy algorithm as in AETG, Cohen et al. 1997).
-
-    Args:
-        verdicts: on the pairs in question.
-        judge: says what is accepted.
-        seed: of the order in which pairs are begun.
+    `judge` says what is accepted; `seed`: of the order in which pairs are begun.
     """
     verdicts = list(verdicts)
     refused = {pair(*verdict.pair) for verdict in verdicts if not verdict.compatible}
@@ -93,7 +88,9 @@ def _filled(setup: Setup, judge: Judge, missing: Iterable[Pair], refused: set[Pa
         gains = {
             option: gain
             for option, others in partners.items()
-            if option.slot in free and (gain := len(others & chosen)) and not _clashes(option, chosen, refused)
+            if option.slot in free
+            and (gain := len(others & chosen))
+            and not any(pair(option, other) in refused for other in chosen)
         }
         if not gains:
             return setup
@@ -106,10 +103,6 @@ def _filled(setup: Setup, judge: Judge, missing: Iterable[Pair], refused: set[Pa
                 break
         free.discard(slot)
     return setup
-
-
-def _clashes(option: Option, chosen: Iterable[Option], refused: set[Pair]) -> bool:
-    return any(pair(option, other) in refused for other in chosen)
 
 
 @dataclass(frozen=True)
@@ -149,7 +142,9 @@ def _trained(config: Config, task: Task, steps: int) -> RowTraining:
         optimiser.zero_grad()
         trial.training_step(share, 0).backward()  # type: ignore[no-untyped-call]
         start = float(trial.loss_share) if step == 0 else start
-        if (broken := _not_finite(model)) is not None:
+        gradients = ((name, each.grad) for name, each in model.named_parameters() if each.grad is not None)
+        broken = next((name for name, gradient in gradients if not gradient.isfinite().all()), None)
+        if broken is not None:
             return RowTraining(start, fault=f"at step {step}, the gradient of {broken} is not finite")
         trial.configure_gradient_clipping(optimiser, config["trainer"]["gradient_clip_val"])
         optimiser.step()
@@ -159,11 +154,3 @@ def _trained(config: Config, task: Task, steps: int) -> RowTraining:
     if not end < start:  # nor if one is no number
         return RowTraining(start, end, f"the loss must fall in {steps} steps on one batch, but it goes {start} → {end}")
     return RowTraining(start, end)
-
-
-def _not_finite(model: nn.Module) -> str | None:
-    """The first parameter whose gradient is not finite."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not parameter.grad.isfinite().all():
-            return name
-    return None

@@ -65,10 +65,7 @@ STAGES = {
 class Stage:
     """A small composed configuration, one of STAGES.
 
-    Attributes:
-        name: its key in STAGES.
-        chosen: the option of every slot.
-        config: the resolved configuration.
+    `name`: its key there. `chosen`: the option of every slot. `config`: the resolved configuration.
     """
 
     name: str
