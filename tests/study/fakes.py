@@ -95,7 +95,7 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
                 try:
                     time.sleep(60)
                 finally:
-                    time.sleep(1)  # the rest of a step, and the checkpoint
+                    time.sleep(3)  # the rest of a step, and the checkpoint; long enough to hear a second signal
         case "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(60)

@@ -19,7 +19,7 @@ from swapformer.model.activation import Mish
 from swapformer.model.norm import ScaleNorm
 from swapformer.model.plan import LayerPlan
 from swapformer.study.config.compose import check, compose, task_of
-from swapformer.study.config.rules import compatibility
+from swapformer.study.config.rules import stack, whole_model
 from swapformer.task.base import Task
 from swapformer.tools.check import main
 from swapformer.tools.pairs import command
@@ -145,14 +145,14 @@ class TestAdvice:
 class TestPlantedFaults:
     def test_a_rule_removed_lets_a_row_crash(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the rule on tags, an encoder-decoder takes a pattern whose tags no task with a source has."""
-        rules = compatibility.layer_rules
+        rules = stack.layer_rules
 
         def without_tags(layer: LayerPlan, task: Task) -> Iterator[str]:
             return (problem for problem in rules(layer, task) if "needs the tags" not in problem)
 
         texts = "topology=encoder_decoder", "pattern=same_tag"
         assert not verdict(*texts).compatible
-        monkeypatch.setattr(compatibility, "layer_rules", without_tags)
+        monkeypatch.setattr(stack, "layer_rules", without_tags)
         found = verdict(*texts)
         assert found.compatible
         assert "speaker" in outcome(*texts, stage=found.setup.stage.name).fault
@@ -176,7 +176,7 @@ class TestPlantedFaults:
         assert "is not finite" in outcome("activation=mish").fault
 
     def test_a_refusal_without_names_or_a_way_out_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compatibility, "depth", lambda plan: ["this cannot be."])
+        monkeypatch.setattr(whole_model, "depth", lambda plan: ["this cannot be."])
         assert verdict("depth=early_exit", "residual=dense").faults == (
             "it does not name model/depth=early_exit",
             "it does not name model/residual=dense",
@@ -185,12 +185,12 @@ class TestPlantedFaults:
 
     @pytest.mark.parametrize("advice", ["model/residual=hyper_connections", "model/residual=adding"])
     def test_a_way_out_that_leads_nowhere_is_found(self, monkeypatch: pytest.MonkeyPatch, advice: str) -> None:
-        rule = compatibility.depth
+        rule = whole_model.depth
 
         def misleading(plan: Any) -> Iterator[str]:
             return (f"EarlyExit cannot have Dense; use {advice}." for _ in rule(plan))
 
-        monkeypatch.setattr(compatibility, "depth", misleading)
+        monkeypatch.setattr(whole_model, "depth", misleading)
         assert verdict("depth=early_exit", "residual=dense").faults == (f"its alternative {advice} does not work",)
 
 

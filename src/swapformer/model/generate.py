@@ -217,7 +217,7 @@ def beam_search(
         ValueError: for fewer than one beam or step.
     """
     if width < 1 or steps < 1:
-        raise ValueError(f"beam search needs at least one beam and one step, but has {width} and {steps}.")
+        raise ValueError(f"`width` must be at least 1 beam, and `steps` at least 1, but they are {width} and {steps}.")
     rows = len(prompt.ids)
     generation = StepwiseGeneration(model, prompt.repeat(width), cache=cache)
     device = prompt.ids.device
