@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.corpus import write_text
 from benchmarks.measurement import Figure
@@ -27,6 +28,7 @@ def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
     assert Figure("speed", 0.5, "MB/s", "≥ 1", False).line().endswith("missed")
 
 
+@pytest.mark.evidence
 def test_memory_that_a_process_adds_is_seen_though_the_one_that_started_it_has_more() -> None:
     held = np.ones(300 * 10**6, dtype=np.uint8)
     code = (

@@ -43,6 +43,7 @@ def test_clocks_that_jump_change_nothing() -> None:
     assert missed(clock.measure_clock(3)) == []
 
 
+@pytest.mark.evidence
 def test_a_claim_that_trusts_clocks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it once was: a heartbeat from the future kept everybody waiting for a day."""
     monkeypatch.setattr(lock, "abs", lambda seconds: seconds, raising=False)
