@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from swapformer.ranges import Count, check_settings
+
 if TYPE_CHECKING:
     from swapformer.results.store import Store
     from swapformer.study.launch.launcher import Launch
@@ -28,7 +30,7 @@ class StudySweeper(BasicSweeper):
         metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         as_json: bool = False,
-        max_batch_size: int | None = None,
+        max_batch_size: Count | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
@@ -44,6 +46,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
 
+        check_settings(StudySweeper, vars(self), "hydra.sweeper")
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)

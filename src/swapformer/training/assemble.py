@@ -41,7 +41,7 @@ def build_task(config: Config) -> Task:
     """
     require_known(config)
     try:
-        return make(config["task"], Task)
+        return make(config["task"], Task, "task")
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
 

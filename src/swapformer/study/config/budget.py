@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.errors import InstantiationException
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Within, check
 from swapformer.study.config.cost import flops_of_a_step
 from swapformer.task.base import Task
 
@@ -15,6 +16,7 @@ STEPS = 1000
 """Where nothing is asked for."""
 KINDS = {"tokens": "tokens", "flops": "FLOP"}
 """What a budget may be counted in besides steps, and the unit."""
+Amount = Annotated[float, Within("(0, 1e30]")]
 
 
 def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -37,8 +39,7 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     ((kind, amount),) = asked.items()
     if kind == "steps":
         return {**node, **asked}
-    if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-        raise UsageError(f"`budget.{kind}` must be a number above 0, but it is {amount!r}.")
+    check(Amount, amount, f"budget.{kind}")
     try:
         each = of_a_step(config, task, kind)
     except (ValueError, TypeError, RuntimeError, InstantiationException):
