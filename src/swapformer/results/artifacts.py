@@ -17,7 +17,7 @@ from swapformer.results.config import read_config
 from swapformer.results.files import clear_temporaries, write_atomic
 
 SCHEMA_VERSION = 2
-"""Version 1, and files without a version, are `artifacts/<probe>.json`: the last settings that a probe was asked with."""
+"""Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Artifact:
 
 
 def settings_key(settings: object) -> str:
-    """12 hexadecimal digits of the settings of a probe, by which its artifact is known beside the trial and the probe."""
+    """12 hexadecimal digits of a probe's settings, by which its artifact is known beside the trial and the probe."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
