@@ -37,9 +37,10 @@ ROOMS = {
     "interface": set[str](),
     "console": {"errors"},
     "ranges": {"errors"},
+    "yaml_reader": {"errors"},
     "targets": {"errors", "paths", "ranges"},
-    "catalogue": {"paths"},
-    "results": {"errors"},
+    "catalogue": {"paths", "yaml_reader"},
+    "results": {"errors", "yaml_reader"},
     "model": {"random", "interface", "ranges"},
     "task": {"random", "errors", "interface", "ranges", "targets", "results"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
@@ -49,19 +50,22 @@ ROOMS = {
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
         *("model", "task", "training", "probes", "report", "results"),
-        *("interface", "errors", "paths", "console", "catalogue", "ranges", "targets"),
+        *("interface", "errors", "paths", "console", "catalogue", "ranges", "targets", "yaml_reader"),
     },
-    "interop": {"model", "task", "training", "study", "errors", "interface", "paths", "results", "targets"},
+    "interop": {
+        *("model", "task", "training", "study", "results"),
+        *("errors", "interface", "paths", "targets", "yaml_reader"),
+    },
     "tools": {
         *("model", "task", "training", "study", "report", "results", "conformance", "interop", "mirror", "random"),
-        *("catalogue", "console", "errors", "interface", "paths", "targets", "__version__"),
+        *("catalogue", "console", "errors", "interface", "paths", "targets", "yaml_reader", "__version__"),
     },
     "train": {"study", "results", "mirror", "catalogue", "console", "errors", "paths"},
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
     "hydra_plugins": {"cli", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
         *("tools", "study", "mirror", "results", "training", "model", "task"),
-        *("console", "errors", "paths", "targets"),
+        *("console", "errors", "paths", "targets", "yaml_reader"),
     },
 }
 """What each room may import of swapformer beside itself: from left to right, and never back.

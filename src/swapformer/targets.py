@@ -172,7 +172,7 @@ def _module(name: str) -> tuple[ModuleType, list[str]]:
         while count < len(words) and hasattr(module, "__path__") and find_spec(".".join(words[: count + 1])):
             count += 1
             module = import_module(".".join(words[:count]))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"`_target_: {name}` must name a class that can be imported, but: {type(error).__name__}: {error}"
         ) from error

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import experiments_dir
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
@@ -108,10 +107,7 @@ def _results(folder: Path, scale: str) -> Path:
 def load(name: str, scale: str | None = None) -> Spec:
     """Read and check the study that `name` means (see `locate`) at a scale. Raises UsageError."""
     path = locate(name)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"the study file {path} cannot be read: {' '.join(str(error).split())}") from None
+    raw = read_yaml(path, "the study file")
     title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
     try:
         return parse(raw, title, scale, path.parent)
@@ -167,7 +163,7 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
     """The study with other seeds, given as in the file; with its own when `seeds` is None."""
     if seeds is None:
         return spec
-    reported, looks = comparison.parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
+    reported, looks = comparison.parse_seeds(parse_yaml(seeds) if isinstance(seeds, str) else seeds)
     found = replace(spec, seeds=reported, looks=looks)
     _check_roles(found)
     return found

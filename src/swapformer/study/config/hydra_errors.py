@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
 
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
+from swapformer.yaml_reader import read_yaml, reason
 
 
 @contextmanager
@@ -16,6 +22,8 @@ def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]
     """Turn errors of Hydra and OmegaConf about `overrides` into a UsageError, and put `prefix` before the message."""
     try:
         _refuse_dotted_groups(overrides)
+        require_references(overrides)
+        require_single_keys(overrides)
         yield
     except UsageError as error:
         raise UsageError(f"{prefix}{error}") from error
@@ -41,6 +49,8 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         if error.options is None or not group:
             return " ".join(str(error).split())
         return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
+    if isinstance(error, yaml.YAMLError):
+        return _unreadable(error)
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {error.override!r}: it must be key=value, in Hydra's grammar"
     if not isinstance(error, HydraException | OmegaConfBaseException):
@@ -62,6 +72,18 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
             f"installed beside it; uninstall that one (hydra-{found[1]}-launcher), which swapformer does without"
         )
     return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
+
+
+def _unreadable(error: yaml.YAMLError) -> str:
+    """What is wrong with a YAML file that Hydra has read."""
+    mark = getattr(error, "problem_mark", None)
+    path = Path(mark.name if mark is not None else "")
+    if path.is_file():
+        try:
+            read_yaml(path)  # which names both lines of a doubled key
+        except UsageError as better:
+            return str(better)
+    return f"{path.name and f'{path} cannot be read: '}{reason(error)}"
 
 
 def _unchosen(group: str) -> str:

@@ -68,6 +68,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
         return found or [str(error)]
+    except SystemExit as error:
+        return [f"a part must raise an error where it cannot go on, but one called sys.exit({error.code!r})."]
     return list(dict.fromkeys(found))
 
 
