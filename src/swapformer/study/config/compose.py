@@ -30,6 +30,7 @@ from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
+from swapformer.study.config.rules.settings import of_types
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
@@ -81,6 +82,8 @@ def finalise(composed: DictConfig) -> Config:
         model["max_len"] = task.max_length
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    if found := list(of_types(resolved)):
+        raise UsageError(" ".join(found))
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
 
