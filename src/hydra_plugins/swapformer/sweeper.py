@@ -56,8 +56,9 @@ class StudySweeper(BasicSweeper):
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
         check(Natural, retries, "hydra.launcher.retries")
-        if hasattr(self.launcher, "make_launcher"):
-            self.launcher.make_launcher(store)  # refuses wrong settings before anything is written
+        launcher: Any = self.launcher
+        if hasattr(launcher, "make_launcher"):
+            launcher.make_launcher(store)  # refuses wrong settings before anything is written
         with mirror_trials(study_targets(plan), store):
             found = run_study(
                 plan,

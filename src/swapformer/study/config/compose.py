@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, suggest
 from swapformer.paths import conf_dir
+from swapformer.ranges import LARGEST
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget
@@ -139,6 +140,6 @@ def check(config: Mapping[str, Any]) -> None:
     """
     task = task_of(config)
     if config["budget"]["steps"] is None:  # a model that cannot be counted: what is wrong with it comes first
-        check_parts({**config, "budget": {"steps": 1}}, task)
+        check_parts({**config, "budget": {"steps": LARGEST}}, task)
         budget.of_a_step(config, task, "flops")
     check_parts(config, task)
