@@ -18,6 +18,7 @@ from swapformer.paths import conf_dir
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget
+from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
@@ -74,8 +75,10 @@ def finalise(composed: DictConfig) -> Config:
     model = resolved["model"]
     if model["max_len"] is None:
         model["max_len"] = task.max_length
+    require_one(model, "model")  # before layers inherit it
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    require_one(model, "model")
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
 
