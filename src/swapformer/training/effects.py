@@ -66,67 +66,83 @@ def updates(config: Config, task: Task) -> str:
 
 
 def first_look(config: Config, task: Task) -> str:
-    """The start of every weight, and what the model does with a few sequences in training and in evaluation."""
-    return _observed(config, task, FEW_TOKENS, NOISE[:1])
+    """The loss of a few sequences in training, with noise on the weights."""
+    with _module(config, task) as module:
+        _disturb(module.model, NOISE[0])
+        with torch.no_grad():
+            _train_on(module, FEW_TOKENS)
+        return _digest(module.loss_share)
 
 
 def closer_look(config: Config, task: Task) -> str:
-    """What it does with many sequences and several noises on its weights, and batches from all of the training."""
+    """The start of every weight, what the model does with many sequences and several noises, and other batches."""
     steps = config["budget"]["steps"]
     chosen = sorted({step * (steps - 1) // (STEPS - 1) for step in range(STEPS)})
-    batches = [_content(task.train_batch(config["data_seed"], step)) for step in chosen]
-    return _digest(batches, _observed(config, task, MANY_TOKENS, NOISE))
+    batches = [_digest(_content(task.train_batch(config["data_seed"], step))) for step in chosen]
+    with _module(config, task) as module:
+        starts = _digest({name: parameter.detach() for name, parameter in module.model.named_parameters()})
+        behaviour = [_digest(held) for noise in NOISE for held in _behaviour(module, noise)]
+    return _digest(batches, starts, behaviour)
 
 
 STAGES: tuple[Callable[[Config, Task], str], ...] = (stated, updates, first_look, closer_look)
 """Effects as hashes, the cheap ones first: the later ones need to be asked where all before are equal alone."""
 
 
-def _observed(config: Config, task: Task, tokens: int, noises: tuple[float, ...]) -> str:
+@contextmanager
+def _module(config: Config, task: Task) -> Iterator[TrialModule]:
+    """What would be trained, on the CPU, in one thread, in which sums have one order."""
     config = {**config, "model": _with_one_kernel(config["model"]), "trainer": {**config["trainer"], "compile": False}}
-    digest = hashlib.sha256()
-    with _one_thread(), torch.random.fork_rng(devices=[]):
-        model = build_model(config, task.interface)
-        freeze(model, config["optim"])
-        if config["init_from"] is not None:
-            load_initial_weights(model, task, config)
-        module = TrialModule(model, task, config)
-        for held in (_tensors(model), *(found for noise in noises for found in _behaviour(module, tokens, noise))):
-            digest.update(_digest(held).encode())
-    return digest.hexdigest()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model = build_model(config, task.interface)
+            freeze(model, config["optim"])
+            if config["init_from"] is not None:
+                load_initial_weights(model, task, config)
+            yield TrialModule(model, task, config)
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _tensors(model: Topology) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-def _behaviour(module: TrialModule, tokens: int, noise: float) -> Iterator[Any]:
-    """What a model with noise on its weights sees, answers and learns."""
-    model, task, config = module.model, module.task, module.config
+def _disturb(model: Topology, noise: float) -> None:
+    """Add noise of this standard deviation to all weights, the same to those of one name and shape."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter += noise * torch.randn(parameter.shape, generator=stream("effects", name, noise))
-    drawn_from = drawn_position_range(model)
-    model.train()
-    model.zero_grad()
-    (share,) = TrainingStream(task, config["data_seed"], 0, 1, 1, drawn_from)
+            parameter.add_(noise * torch.randn(parameter.shape, generator=stream("effects", name, noise)))
+
+
+def _train_on(module: TrialModule, tokens: int) -> tuple[Batch, Tensor]:
+    """The first sequences of the first training batch, and the loss of a step on them."""
+    module.model.train()
+    seed, drawn_from = module.config["data_seed"], drawn_position_range(module.model)
+    (share,) = TrainingStream(module.task, seed, 0, 1, 1, drawn_from)
     batch = _first(share.batch, tokens)
     targets = {name: max(int(target_mask(target).sum()), 1) for name, target in batch.answers.items()}
-    module.training_step(BatchShare(batch, targets, batch.num_positions), 0).backward()  # type: ignore[no-untyped-call]
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    yield _content(batch), module.loss_share, gradients
+    return batch, module.training_step(BatchShare(batch, targets, batch.num_positions), 0)
+
+
+def _behaviour(module: TrialModule, noise: float) -> Iterator[Any]:
+    """What a model with noise on its weights sees, learns and answers."""
+    model = module.model
+    _disturb(model, noise)
+    model.zero_grad()
+    batch, loss = _train_on(module, MANY_TOKENS)
+    loss.backward()  # type: ignore[no-untyped-call]
+    yield _content(batch), module.loss_share, {name: each.grad for name, each in model.named_parameters()}
     model.eval()
-    for name, evaluated in module.evaluations:
-        for found in islice(EvaluationStream(evaluated, 1, drawn_from), 1):
-            batch = _first(found, tokens)
+    for split, evaluated in module.evaluations:
+        for found in islice(EvaluationStream(evaluated, 1, drawn_position_range(model)), 1):
+            batch = _first(found, MANY_TOKENS)
             with torch.no_grad():
-                yield name, evaluated.name, _content(batch), model.answers(*model_inputs(batch))
+                yield split, evaluated.name, _content(batch), model.answers(*model_inputs(batch))
 
 
 def _first(batch: Batch, tokens: int) -> Batch:
     """The first sequences of a batch that together have no more tokens, one at least."""
     rows, length = batch.inputs.shape[:2]
-    return cut(batch, rows, 0, max(tokens // length, 1))  # type: ignore[no-any-return]
+    return cut(batch, rows, 0, max(tokens // length, 1))
 
 
 def _content(sequences: Sequences) -> dict[str, Any]:
@@ -145,17 +161,6 @@ def _with_one_kernel(model: Config) -> dict[str, Any]:
 
 def _with(layer: Config) -> dict[str, Any]:
     return {slot: AUTO if slot == "kernel" else node for slot, node in layer.items()}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread, in which sums have one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _digest(*held: Any) -> str:

@@ -29,6 +29,7 @@ from swapformer.study.config.identity import environment_class as environment_cl
 from swapformer.study.config.identity import trial_id as trial_id
 from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.rules.compatibility import check as check_parts
+from swapformer.study.config.same_training import same_training as same_training
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
