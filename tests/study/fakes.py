@@ -196,9 +196,9 @@ class Composer:
         return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
 
     def same_training(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
-        """A setting `dead` does nothing, unless there is `alive`."""
+        """A setting `dead` does nothing, unless `alive` is another number than 0."""
         self.compared += 1
-        first, second = ({k: v for k, v in each.items() if k != "dead" or "alive" in each} for each in (one, other))
+        first, second = ({k: v for k, v in each.items() if k != "dead" or each.get("alive")} for each in (one, other))
         return first == second
 
     def task_of(self, resolved: dict[str, Any]) -> Any:

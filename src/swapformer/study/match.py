@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, reduce
+from functools import cache
 from itertools import count
-from operator import getitem
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -161,8 +160,11 @@ def overrides(found: MatchedSize, config: Mapping[str, Any]) -> tuple[str, ...]:
 def unset(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """The overrides that unset what a size takes the place of (see `alternatives`)."""
     parent, _, name = key.rpartition(".")
-    node = reduce(getitem, parent.split("."), config) if parent else config
-    return tuple(f"{parent}.{other}=null" for other in alternatives(node, name) if node[other] is not None)
+    node: Any = config
+    for step in parent.split("."):
+        node = node.get(step) if isinstance(node, Mapping) else None
+    others = alternatives(node, name) if isinstance(node, Mapping) else ()
+    return tuple(f"{parent}.{other}=null" for other in others if node[other] is not None)
 
 
 def _has_layers(model: Mapping[str, Any]) -> bool:
