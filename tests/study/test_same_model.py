@@ -10,6 +10,7 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
+from swapformer.report.page.wording import verdict_text
 from swapformer.results.store import Store
 from swapformer.study.config import compose as composer
 from swapformer.study.equal_arms import check_equal_arms, equal_arms
@@ -189,3 +190,27 @@ def test_arms_that_have_their_results_are_not_built_again(tmp_path: Path) -> Non
         execute(trial, store, fakes.PROVENANCE, fakes.WORK)
     list(check_equal_arms(planned, store))
     assert planned.composer.compared == compared  # type: ignore[attr-defined]
+
+
+def test_a_report_says_which_arms_trained_the_same_model(tmp_path: Path) -> None:
+    """The fake training's loss is that of the seed: an estimate would have no width, and support the claim."""
+    store, arms = Store(tmp_path / "runs"), {"a": ["dead=1"], "b": ["dead=2"], "c": ["heads=1", "spread=1"]}
+
+    def start(trials: Any) -> None:
+        for trial in trials:
+            execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+
+    planned = plan(tmp_path, arms=arms, seeds=8, claims=[claim()], scales={"smoke": {}}, scale="smoke")
+    report = run_study(planned, store, fakes.PROVENANCE, lambda _: start, quiet=True).report
+    (verdict,) = report.verdicts
+    assert verdict.outcome == "undecided" and verdict.needed is None
+    assert verdict.notes == ("b and a trained the same model",)
+    assert verdict_text(verdict) == (
+        "The data do not decide: b and a trained the same model, so their difference is no evidence."
+    )
+    assert [caveat for caveat in report.caveats if "same model" in caveat] == [
+        "b and a trained the same model: dead did nothing. All their losses are equal to the last digit with every "
+        "seed, so that they agree is no evidence."
+    ]
+    again = run_study(planned, store, fakes.PROVENANCE, lambda _: start, quiet=True)
+    assert again.report.as_dict() == report.as_dict()
