@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+QUOTED = 200
+"""The most characters of the user's own input that a message repeats."""
+
 
 class UsageError(ValueError):
     """Wrong use: says what must hold, what was given, what to do. The command line prints one line, status 2."""
+
+
+def quote(value: object) -> str:
+    """`value` as a message shows it: cut to 200 characters, its control and bidirectional characters escaped."""
+    text = repr(value)
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: QUOTED + 1])
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 1]}…"
+
+
+def cut(text: object, most: int = 120) -> str:
+    """A text of somebody else's, such as a library's error, as part of a message of ours: one line, cut."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -29,9 +29,9 @@ def test_an_artifact_from_before_there_were_versions_is_read(tmp_path: Path) -> 
     ("text", "problem"),
     [
         ("{", "Expecting property name"),
-        ("[]", "expected a mapping, found list"),
+        ("[]", "it is not a mapping"),
         ('{"schema_version": 2, "settings": {}}', "schema_version is 2, but this swapformer reads 1"),
-        ('{"settings": {}, "metrics": 3}', "`metrics` must be a mapping, but is int"),
+        ('{"settings": {}, "metrics": 3}', "`metrics` must be a mapping, but is 3"),
     ],
 )
 def test_a_damaged_or_newer_artifact_is_named_and_its_probe_is_replayed(

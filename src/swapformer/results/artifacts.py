@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swapformer.results.files import clear_temporaries, write_atomic
+from swapformer.errors import quote
+from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
+from swapformer.results.schema import from_json, read_json
 
 SCHEMA_VERSION = 1
 """Files without a version, as they were written at first, are of version 1."""
@@ -57,7 +60,11 @@ def read_artifacts(folder: Path, problems: list[str]) -> dict[str, Artifact]:
 
 def artifact_times(folder: Path) -> list[tuple[str, int]]:
     """The artifacts of the trial in `folder`, each with the nanosecond in which it was written."""
-    return [(path.name, path.stat().st_mtime_ns) for path in _paths(folder)]
+    found = []
+    for path in _paths(folder):
+        with suppress(OSError):  # a link to itself
+            found.append((path.name, path.stat().st_mtime_ns))
+    return found
 
 
 def _path(folder: Path, probe: str) -> Path:
@@ -69,13 +76,9 @@ def _paths(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> Artifact:
-    """Raises ValueError for what is no artifact, or one of a newer version."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(raw, dict):
-        raise ValueError(f"expected a mapping, found {type(raw).__name__}")
-    if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {version!r}, but this swapformer reads {SCHEMA_VERSION}")
-    metrics = raw.get("metrics", {})
-    if not isinstance(metrics, dict):
-        raise ValueError(f"`metrics` must be a mapping, but is {type(metrics).__name__}")
-    return Artifact(raw.get("settings"), metrics, raw.get("data"))
+    """Raises CorruptFile for what is no artifact, or one of a newer version, and as `read_file` does."""
+    raw = read_json(path)
+    version = raw.get("schema_version", SCHEMA_VERSION) if isinstance(raw, dict) else SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        raise CorruptFile(f"schema_version is {quote(version)}, but this swapformer reads {SCHEMA_VERSION}")
+    return from_json(Artifact, raw)
