@@ -87,13 +87,18 @@ DAMAGES: Mapping[str, Damage] = {
 
 TRIAL_FILES = (
     *("record.json", "config.yaml", "metrics.csv", "lock", "heartbeat", "checkpoints", "checkpoints/last.ckpt"),
-    *("artifacts", "artifacts/head_similarity.json", "."),
+    *("artifacts", "artifacts/*.json", "."),
 )
-"""What the folder of a trial holds, and the folder itself."""
+"""What the folder of a trial holds (a pattern stands for its first file), and the folder itself."""
 STUDY_FILES = ("manifest.json", "costs.json", ".")
 
 WRONG_VALUES: tuple[Any, ...] = (None, True, -1, 10**400, "text", [], {}, [{}], float("nan"))
 """Values that fields may hold by accident; for each field some of them are of the wrong type."""
+
+
+def place(folder: Path, name: str) -> Path:
+    """The path that a name of these tables means in a folder."""
+    return folder if name == "." else next(folder.glob(name)) if "*" in name else folder / name
 
 
 def wrong_types(path: Path) -> Iterator[tuple[str, str]]:

@@ -78,19 +78,22 @@ def composing() -> Iterator[None]:
 def attempt(setting: Setting, value: Any, folder: Path) -> Outcome:
     """Give a setting a value and resolve and check the configuration as a command does; within `composing`."""
 
-    def act() -> None:
+    def act() -> int:
         with explained():
             config = finalise(composed)
         check(config)
+        return 0
 
     composed = copy.deepcopy(_base())
     with open_dict(composed):
         if setting.group:
             node = _node(Path(option_files(conf_dir())[setting.group][setting.option]))
+            if setting.group == "optim":  # what conf/train.yaml says for every optimiser
+                node = {**{name: composed.optim[name] for name in ("freeze", "layer_decay")}, **node}
             OmegaConf.update(composed, setting.group.replace("/", "."), node, merge=False)
         OmegaConf.update(composed, setting.key, value, merge=False)
         composed.runs_dir = str(folder / "runs")
-    return judge(lambda: guarded(act), folder)  # type: ignore[func-returns-value]
+    return judge(lambda: guarded(act), folder)
 
 
 @lru_cache(maxsize=1)

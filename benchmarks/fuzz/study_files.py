@@ -26,9 +26,8 @@ TEXTS: dict[str, str] = {
     "nested blocks": "arms: " + "- " * 3000 + "a",
     "nested mappings": "{a: " * 3000 + "1" + "}" * 3000,
     "an anchor within itself": "arms: &a {low: *a}",
-    "an anchor bomb": "\n".join(
-        ["x0: &x0 [a, a, a, a, a, a, a, a, a]", *(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 12))]
-    ),
+    "an anchor bomb": "x0: &x0 [a, a, a, a, a, a, a, a, a]\n"
+    + "\n".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 12)),
     "an unknown anchor": "arms: *nothing",
     "a doubled key": "baseline: low\narms: {low: [], high: [], low: [optim.lr=1]}",
     "a doubled key above": "baseline: low\narms: {low: []}\narms: {low: []}",

@@ -63,7 +63,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def move(draft: Path, path: Path) -> None:
-    """Replace `path`, or a folder that stands there and is set aside, by a finished draft in the same folder, durably."""
+    """Replace `path` by a finished draft in the same folder, durably; a folder that stands there is set aside."""
     sync(draft)
     if path.is_dir():
         quarantine(path)
