@@ -1,4 +1,4 @@
-"""Runs commands: an error becomes one line instead of a traceback, and an exit status."""
+"""Runs commands: an error becomes one line and an exit status, and nothing that is printed can steer the terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,32 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, printable, suggest
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 RESUMES = "the same command goes on from here"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+LONGEST = 300
+"""The most characters of the line with which a command refuses; `--debug` shows the whole."""
+_HEAD, _CUT = 190, " … "
+_UNWRITABLE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room for it"),
+    errno.EFBIG: "raise the limit on the size of a file (`ulimit -f`)",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose another folder, or make this one writable"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (`ulimit -n`)"),
+}
+"""Errors of the file system that are no fault of the program, and what helps."""
+UNFORESEEN = (
+    "swapformer: an error that nobody foresaw, so a bug of swapformer or of a part of your own; please report it with "
+    "the command and this traceback"
+)
 
 
 class Failed(Exception):
@@ -48,16 +66,72 @@ class OneOf:
         return text
 
 
+class _Printable:
+    """A stream whose text is `printable`; all else is the stream's own."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.rich_proxied_file = stream  # by this name rich finds where its own styles may be written
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """What is printed within has its control characters escaped: names come from files that others may have written."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream if isinstance(stream, _Printable) else _Printable(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """A console of rich, whose styles reach the terminal while its text is `printable`."""
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+
+    class Escaped:
+        def __init__(self, renderable: ConsoleRenderable) -> None:
+            self.renderable = renderable
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for piece in console.render(self.renderable, options):
+                yield piece if piece.control else piece._replace(text=printable(piece.text))
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [Escaped(renderable) for renderable in renderables]
+
+    made = Console(stderr=stderr)
+    made.push_render_hook(Hook())
+    return made
+
+
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     """Run a command and return its exit status; with `debug`, errors keep their tracebacks."""
-    logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
+    with printable_output():
+        logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
+        return _guarded(action, debug)
+
+
+def _guarded(action: Callable[[], int | None], debug: bool) -> int:
     try:
         return action() or DONE
     except (UsageError, Failed) as error:
         if debug:
             raise
         wrong = isinstance(error, UsageError)
-        print(f"swapformer: {'error: ' if wrong else ''}{error}", file=sys.stderr)
+        print(_line(f"swapformer: {'error: ' if wrong else ''}{error}"), file=sys.stderr)
         return WRONG_USE if wrong else FAILED
     except KeyboardInterrupt:
         print(f"swapformer: interrupted; {RESUMES}", file=sys.stderr)
@@ -67,8 +141,24 @@ def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
-        if debug or error.errno not in _NO_ROOM:
+        if debug or error.errno not in _UNWRITABLE:
             raise
+        why, remedy = error.strerror, _UNWRITABLE[error.errno]
         path = error.filename or "a file"
-        print(f"swapformer: {path} cannot be written: {error.strerror}; {RESUMES} with room for it", file=sys.stderr)
+        print(_line(f"swapformer: {path} cannot be written: {why}; {remedy}, and {RESUMES}"), file=sys.stderr)
         return FAILED
+    except MemoryError:
+        if debug:
+            raise
+        print("swapformer: the memory does not suffice; lower sizes, such as task.batch_size", file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        if not debug:
+            error.add_note(UNFORESEEN)
+        raise
+
+
+def _line(text: str) -> str:
+    """A message as one line; a long one keeps its beginning, which says what is wrong, and its end, the remedy."""
+    text = printable(" ".join(text.splitlines()))
+    return text if len(text) <= LONGEST else text[:_HEAD] + _CUT + text[len(_CUT) + _HEAD - LONGEST :]

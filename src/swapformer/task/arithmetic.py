@@ -177,7 +177,7 @@ class ModularAddition(QuestionTask):
     def __init__(
         self, *, modulus: int = 97, fraction: float = 0.5, batch_size: int = 128, as_source: bool = False
     ) -> None:
-        self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
+        self.modulus, self.fraction = whole_number("modulus", modulus, 2, 4000), share("fraction", fraction)
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2

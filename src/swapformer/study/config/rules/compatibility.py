@@ -52,7 +52,7 @@ KEYS = {
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future", "leftovers", "vocabulary")
+ALLOWANCES = ("future", "leftovers", "size", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 
@@ -94,7 +94,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
-        return found or [str(error)]
+        return found or [str(error).split("\n")[0]]
     return list(dict.fromkeys(found))
 
 
