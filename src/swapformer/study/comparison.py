@@ -161,8 +161,8 @@ def _seed_list(raw: object) -> tuple[int, ...]:
 
 
 def _whole(raw: list[Any]) -> list[int]:
-    """The list if it holds whole numbers of at least 0, else an empty one."""
-    fine = all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in raw)
+    """The list if it holds whole numbers of at least 0 and of 64 bits, else an empty one."""
+    fine = all(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 for value in raw)
     return raw if fine else []
 
 

@@ -173,8 +173,8 @@ def require_few_jobs(parsed: Sequence[Any]) -> None:
 
 def _seed(job: Sequence[str]) -> int:
     text = texts.value(job, "seed") or "0"
-    if not text.isdecimal():
-        raise UsageError(f"seed must be a whole number of at least 0, but {text} was given")
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"seed must be a whole number of at least 0 and below 10^18, but {quote(text)} was given")
     return int(text)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
-from swapformer.catalogue import default_option, option, primary
+import yaml
+
+from swapformer.catalogue import default_option, option, option_files, primary
 from swapformer.errors import UsageError, quote
+from swapformer.paths import conf_dir
 from swapformer.targets import find
 from swapformer.training.assemble import SLOTS
 
@@ -54,8 +58,16 @@ def _expected() -> Iterator[tuple[str, Any]]:
         if group and " " not in group and group.partition("/")[0] not in ("model", "task"):
             yield group, {}
     yield from _below({key: value for key, value in primary_config.items() if key not in ("defaults", "hydra")}, "")
+    yield from ((f"trainer.{key}", None) for key in _settings_of_trainer())
     yield from ((f"model.{size}", None) for size in ("d_model", "num_layers", "num_heads"))
     yield "task", {}
+
+
+@lru_cache
+def _settings_of_trainer() -> tuple[str, ...]:
+    """The keys of the default option, which every option has."""
+    (name,) = (entry["trainer"] for entry in primary()["defaults"] if isinstance(entry, dict) and "trainer" in entry)
+    return tuple(yaml.safe_load(option_files(conf_dir())["trainer"][name].read_text(encoding="utf-8")))
 
 
 def _below(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
