@@ -20,7 +20,8 @@ STUDY = """
 question: Does a copy need positions?
 baseline: rope
 arms: {rope: [model/position=rope], none: [model/position=none]}
-overrides: [task=copy, "task.eval_lengths=[]", "task.lengths=[2,4]", budget.steps=2, model.d_model=16]
+overrides: [task=copy, "task.eval_lengths=[]", "task.lengths=[2,4]", budget.steps=2, schedule.warmup_steps=0,
+            model.d_model=16]
 seeds: 1
 """
 DEEP = "[" * 3000 + "]" * 3000
@@ -52,7 +53,7 @@ OVERRIDES = (
     *("runs_dir=null", "runs_dir=", "runs_dir=3", "runs_dir={a: 1}", "runs_dir=[a]", 'runs_dir="a\0b"'),
     *("optim=null", "task=null", "model=null", "model/norm=null", "model.norm=null", "budget=null", "eval=null"),
     *("probes=3", "logger=3", "allow=3", "allow=null", "model.layers=null", "model/position=3", "hydra=3"),
-    *("hydra.launcher=3", "hydra.sweeper=3", "=3", "++=3", "{", "~", "model={}", "optim={}", "eval={}"),
+    *("hydra.launcher=3", "hydra.sweeper=3", "=3", "++=3", "{", "~", "model={}", "optim={}"),
     *("model/position=../norm/rmsnorm", "model/position=/etc/passwd", "model/position=", "model/norm={}"),
     *(f"model.layers=[{{at: 0, pattern: {name}}}]" for name in ("../norm/rmsnorm", "/etc/passwd", '""', ".", "a@b")),
     "model.layers=[{at: 0, extension: [../norm/rmsnorm]}]",
@@ -72,7 +73,7 @@ LINES = (
     "study scales.yaml scale=../../x",
     *(f"study {name}" for name in ("y" * 5000, "y" * 5000 + ".yaml", "'x\x1b[31m'", "'x\udcff.yaml'", "''", "/")),
     *("train =3", "train {", "train ~schedule", "train ~task", "train task=copy runs_dir=null", "train --resolve"),
-    *("train --experimental-rerun nothing", "train -sc", "train task=modular_addition task.modulus=100000000"),
+    *("train -sc", "train task=modular_addition task.modulus=100000000"),
     *("train -m task=copy 'seed=range(1000000000)'", "train -m task=copy 'model.d_model=range(1,1000000000)'"),
     *("train -m 'x=range(1,2,0)'", f"train -m task=copy seed={HUGE}", "train -m =3"),
     *("train -m task=copy hydra.sweeper.name=../../x seed=0,1", "train -m task=copy hydra.sweeper.name=a/b seed=0,1"),

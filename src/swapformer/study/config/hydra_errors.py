@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {quote(error.override)}: it must be key=value, in Hydra's grammar"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"a name in the overrides must be one that a file can have, but it is too long: {quote(error.filename)}"
     if isinstance(error, RecursionError):
         return "the overrides must be read to their last bracket, but are nested too deeply; nest less"
     if not isinstance(error, HydraException | OmegaConfBaseException):

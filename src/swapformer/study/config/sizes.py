@@ -17,7 +17,7 @@ from swapformer.errors import UsageError, quote
 from swapformer.study.config.cost import measure
 from swapformer.study.config.nodes import whole_numbers
 from swapformer.task.base import Task
-from swapformer.training.assemble import encoder_node
+from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory
 
 ALLOWANCE = "size"
 """The word of `allow` that lets a configuration be larger than this machine."""
@@ -42,7 +42,7 @@ def require_data(config: Mapping[str, Any]) -> None:
     """
     if _allowed(config):
         return
-    _require_batch(_rows(config), max(_lengths(config["task"]), default=1))
+    _require_batch(_most_rows(config), max(_lengths(config["task"]), default=1))
     for key, value in whole_numbers(config["task"], "task"):
         if value > MOST_OF_A_TASK:
             raise UsageError(
@@ -58,7 +58,7 @@ def require_batches(config: Mapping[str, Any], task: Task) -> None:
         UsageError
     """
     if not _allowed(config):
-        _require_batch(_rows(config), task.max_length)
+        _require_batch(_most_rows(config), task.max_length)
 
 
 def require_model(config: Mapping[str, Any], task: Task) -> None:
@@ -137,6 +137,12 @@ def _rows(config: Mapping[str, Any]) -> int:
     return rows if isinstance(rows, int) else 1
 
 
+def _most_rows(config: Mapping[str, Any]) -> int:
+    """Of a batch that is trained on, or evaluated."""
+    evaluated = config["task"].get("eval_batch_size")
+    return max(_rows(config), evaluated if isinstance(evaluated, int) else 1)
+
+
 def _require_batch(rows: int, longest: int) -> None:
     room = memory()
     if rows * longest * BATCH_BYTES > room:
@@ -194,11 +200,18 @@ def _extrapolated(config: Mapping[str, Any], task: Task, rows: int, again: bool)
         encoder: dict[str, Any] = {"num_layers": layers, "layers": []}
         cut = {**config, "model": {**config["model"], "num_layers": layers, "layers": [], "encoder": encoder}}
         try:
-            found = measure(cut, task.interface, rows, [task.train_length], "float32", checkpointed=again)
+            with torch.device("meta"):
+                model = factory(cut["model"]["topology"])(build_plan(cut, task.interface))
+            parameters = count_parameters(model)["total"]
         except (InstantiationException, ValueError, TypeError, RuntimeError, OverflowError) as error:
             beyond = "overflow" in str(error).lower() or "dimension size" in str(error).lower()
             return (math.inf, math.inf) if beyond else None
-        counts.append((found["parameters"]["total"], found["lengths"][0]["activations"]))
+        try:
+            found = measure(cut, task.interface, rows, [task.train_length], "float32", checkpointed=again)
+            kept = found["lengths"][0]["activations"]
+        except (InstantiationException, ValueError, TypeError, RuntimeError, OverflowError):
+            kept = 0  # what it does depends on the data: its weights are known all the same
+        counts.append((parameters, kept))
     further = config["model"]["num_layers"] - 1
     parameters, activations = (one + further * max(two - one, 0) for one, two in zip(*counts, strict=True))
     return parameters, activations
