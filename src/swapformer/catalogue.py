@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from swapformer.paths import conf_dir, experiments_dir
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 Node = dict[str, Any]
 
@@ -56,7 +55,7 @@ def describe(path: Path) -> str:
             return line.lstrip("# ").rstrip()
         if line and not line.startswith("#"):
             break
-    content = yaml.safe_load(text) or {}
+    content = parse_yaml(text) or {}
     target = content.get("_target_") if isinstance(content, dict) else None
     settings = _settings(content)
     if not isinstance(target, str):
@@ -90,7 +89,7 @@ def spelled(group: str) -> str:
     parent, _, _ = group.rpartition("/")
     if parent in chosen:  # options of a task choose from groups of their own
         files = option_files(conf_dir())[parent].values()
-        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in files)
+        options = (read_yaml(path) for path in files)
         chosen |= {f"{parent}/{found}" for option in options for found in _chosen(option or {})}
     return group if group in chosen else f"+{group}"
 
@@ -122,7 +121,7 @@ def _dotted(node: object, name: str = "") -> list[str]:
 @lru_cache
 def primary() -> dict[str, Any]:
     """The content of `conf/train.yaml`, as the file states it."""
-    content = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(conf_dir() / "train.yaml")
     assert isinstance(content, dict), "train.yaml is a mapping"
     return content
 
@@ -169,9 +168,9 @@ def _settings(content: object) -> str:
 
 def _question(path: Path) -> str:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
         return str(content.get("question", ""))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+    except (ValueError, AttributeError):
         return "(its study.yaml cannot be read)"
 
 
@@ -210,6 +209,6 @@ def _defaults() -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _read(slot: str, name: str) -> Node:
-    node = yaml.safe_load((conf_dir() / "model" / slot / f"{name}.yaml").read_text(encoding="utf-8"))
+    node = read_yaml(conf_dir() / "model" / slot / f"{name}.yaml")
     assert isinstance(node, dict), f"model/{slot}={name} is a mapping"
     return node

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from swapformer.results.files import write_atomic
+from swapformer.yaml_reader import StoredLoader, parse_yaml
 
 ABSENT = "(absent)"
 """Stands for a leaf that only the other configuration has."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -30,7 +30,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of the trial in `folder`; empty where it left none that can be read."""
     try:
-        found = yaml.load(config_path(folder).read_bytes(), Loader=_LOADER)
+        found = parse_yaml(config_path(folder).read_bytes(), StoredLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -84,7 +84,7 @@ def matches(folder: Path, text: str) -> bool:
 def _spelled(text: str) -> Any:
     """The value that a text spells in YAML."""
     try:
-        return _number(yaml.load(text, Loader=_LOADER))
+        return _number(parse_yaml(text, StoredLoader))
     except yaml.YAMLError:
         return text.strip()
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.results.arms import Measure
 from swapformer.study.config import overrides as texts
+from swapformer.yaml_reader import Spelled
 
 FIRST_TUNING_SEED = 1_000_000
 """Tuning seeds begin here unless they are named: no study reports seeds as large."""
@@ -184,8 +185,8 @@ def _values(raw: Mapping[Any, Any], what: str) -> Values:
 
 
 def _spelled(value: object) -> str:
-    """A value of the file as an override spells it; YAML reads 3e-4 as a text, which is what Hydra wants."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """A value of the file as an override spells it; 3e-4 as it stands there."""
+    return value if isinstance(value, str) else value.text if isinstance(value, Spelled) else json.dumps(value)
 
 
 def number(text: str) -> float | None:

@@ -14,6 +14,7 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import experiments_dir
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
@@ -123,13 +124,7 @@ def _results(folder: Path, scale: str) -> Path:
 def load(name: str, scale: str | None = None) -> Spec:
     """Read and check the study that `name` means (see `locate`) at a scale. Raises UsageError."""
     path = locate(name)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"the study file {path} cannot be read: {' '.join(str(error).split())}") from None
-    except (RecursionError, TypeError) as error:
-        why = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
-        raise UsageError(f"the study file {path} cannot be read: {why}") from None
+    raw = read_yaml(path, "the study file")
     title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
     try:
         return parse(raw, title, scale, path.parent)
@@ -188,8 +183,8 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
     if seeds is None:
         return spec
     if isinstance(seeds, str):
-        with suppress(ValueError, RecursionError, yaml.YAMLError):  # what is no YAML is refused as the text that it is
-            seeds = yaml.safe_load(seeds)
+        with suppress(yaml.YAMLError, ValueError):  # what is no YAML is refused as the text that it is
+            seeds = parse_yaml(seeds)
     reported, looks = comparison.parse_seeds(seeds)
     found = replace(spec, seeds=reported, looks=looks)
     _check_roles(found)

@@ -20,6 +20,7 @@ from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
 from swapformer.tools.command_line import add_common
 from swapformer.training.assemble import SLOTS
+from swapformer.yaml_reader import parse_yaml
 
 SMALL = ["task=copy", "model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
 """Sizes at which every law is quick."""
@@ -110,9 +111,7 @@ def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> di
 
     Raises UsageError for a setting that has neither.
     """
-    import yaml
-
-    own = {name: yaml.safe_load(value) for name, value in given.items()}
+    own = {name: parse_yaml(value) for name, value in given.items()}
     for name, parameter in inspect.signature(target).parameters.items():
         if name in names and name not in own and parameter.default is not parameter.empty:
             own[name] = parameter.default

@@ -28,6 +28,8 @@ from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
 from swapformer.study.config.layers import expand_layers
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
@@ -43,6 +45,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         UsageError: for an override that is not understood.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
     """
+    require_references(overrides)
+    require_single_keys(overrides)
     _require_known_folders(overrides)
     if GlobalHydra.instance().is_initialized():
         return finalise(hydra_compose("train", overrides=list(overrides)))
@@ -65,6 +69,7 @@ def finalise(composed: DictConfig) -> Config:
 
     Hydra must be initialised: options named by layer overrides are loaded from its configuration repository.
     """
+    require_references(OmegaConf.to_container(composed))
     config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
@@ -121,7 +126,9 @@ def _load_option(slot: str, name: str) -> Config:
     if name not in known:
         hint = suggest(name, known)
         raise UsageError(f"`model.layers` asks for the unknown option {quote(name)} of model/{slot}{hint}")
-    composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
+    option = hydra_compose(f"model/{slot}/{name}")
+    require_references(OmegaConf.to_container(option))
+    composed = OmegaConf.to_container(option, resolve=True)
     assert isinstance(composed, dict)
     return composed["model"]
 

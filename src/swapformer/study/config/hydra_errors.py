@@ -6,10 +6,16 @@ import errno
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
 
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
+from swapformer.yaml_reader import read_yaml, reason
 
 
 @contextmanager
@@ -18,6 +24,8 @@ def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]
     try:
         _refuse_dotted_groups(overrides)
         _refuse_values_of_groups(overrides)
+        require_references(overrides)
+        require_single_keys(overrides)
         yield
     except UsageError as error:
         raise UsageError(f"{prefix}{error}") from error
@@ -43,6 +51,8 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         if error.options is None or not group:
             return " ".join(str(error).split())
         return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
+    if isinstance(error, yaml.YAMLError):
+        return _unreadable(error)
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {quote(error.override)}: it must be key=value, in Hydra's grammar"
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
@@ -113,6 +123,18 @@ def _raised_by_hydra(error: BaseException) -> bool:
         traceback = traceback.tb_next
     module = str(traceback.tb_frame.f_globals.get("__name__")) if traceback is not None else ""
     return isinstance(error, ValueError) and module.partition(".")[0] in ("hydra", "omegaconf")
+
+
+def _unreadable(error: yaml.YAMLError) -> str:
+    """What is wrong with a YAML file that Hydra has read."""
+    mark = getattr(error, "problem_mark", None)
+    path = Path(mark.name if mark is not None else "")
+    if path.is_file():
+        try:
+            read_yaml(path)  # which names both lines of a doubled key
+        except UsageError as better:
+            return str(better)
+    return f"{path.name and f'{path} cannot be read: '}{reason(error)}"
 
 
 def _unchosen(group: str) -> str:

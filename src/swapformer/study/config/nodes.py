@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from swapformer.catalogue import default_option, option, option_files, primary
 from swapformer.errors import UsageError, quote
 from swapformer.paths import conf_dir
 from swapformer.targets import find
 from swapformer.training.assemble import SLOTS
+from swapformer.yaml_reader import read_yaml
 
 LARGEST = 2**63
 """Whole numbers lie below it: tensors, seeds and files hold 64 bits."""
@@ -67,7 +66,7 @@ def _expected() -> Iterator[tuple[str, Any]]:
 def _settings_of_trainer() -> tuple[str, ...]:
     """The keys of the default option, which every option has."""
     (name,) = (entry["trainer"] for entry in primary()["defaults"] if isinstance(entry, dict) and "trainer" in entry)
-    return tuple(yaml.safe_load(option_files(conf_dir())["trainer"][name].read_text(encoding="utf-8")))
+    return tuple(read_yaml(option_files(conf_dir())["trainer"][name]))
 
 
 def _below(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import yaml
+
 from swapformer.errors import UsageError, quote
+from swapformer.yaml_reader import DoubledKey, parse_yaml
 
 
 def key(override: str) -> str:
@@ -37,6 +40,18 @@ def merge(*layers: Sequence[str]) -> list[str]:
             merged.pop(key(override), None)
             merged[key(override)] = override
     return list(merged.values())
+
+
+def require_single_keys(overrides: Iterable[str]) -> None:
+    """Refuse overrides in whose mappings a key stands twice: Hydra would drop the first without a word."""
+    for override in overrides:
+        if "{" in override:
+            try:
+                parse_yaml(override.partition("=")[2])
+            except DoubledKey as error:
+                raise UsageError(f"{quote(override)}: {str(error).partition(', in line')[0]}; keep one") from None
+            except (ValueError, yaml.YAMLError):
+                continue  # Hydra says what is wrong with it
 
 
 def search_path(overrides: Iterable[str]) -> list[str]:
