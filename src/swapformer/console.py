@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from swapformer.errors import UsageError, printable, suggest
+from swapformer.errors import UsageError, printable, quote, suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,15 +40,34 @@ class Failed(Exception):
     """The command did its work and something in it failed: one line, status 1."""
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """The `type` of an option of argparse that is a whole number of at least `least`."""
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The `type` of an option of argparse that is a whole number of at least `least`, and of 64 bits or `most`."""
+    bound = 2**63 - 1 if most is None else most
 
     def count(text: str) -> int:
-        if not text.lstrip("+-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"it must be a whole number of at least {least}, but it is {text!r}")
+        if not text.lstrip("+-").isdecimal() or len(text) > 19 or not least <= int(text) <= bound:
+            beyond = "" if most is None and len(text) < 19 else f" and at most {bound:,}"
+            raise argparse.ArgumentTypeError(
+                f"it must be a whole number of at least {least}{beyond}, but it is {quote(text)}"
+            )
         return int(text)
 
     return count
+
+
+def within(low: float, high: float) -> Callable[[str], float]:
+    """The `type` of an option of argparse that is a number between two others, or one of them."""
+
+    def number(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not low <= found <= high:
+            raise argparse.ArgumentTypeError(f"it must be a number from {low:g} to {high:g}, but it is {quote(text)}")
+        return found
+
+    return number
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,7 @@ class OneOf:
 
     def __call__(self, text: str) -> str:
         if text not in self.words:
-            raise argparse.ArgumentTypeError(f"no {self.what} {text!r}{suggest(text, self.words)}")
+            raise argparse.ArgumentTypeError(f"no {self.what} {quote(text)}{suggest(text, self.words)}")
         return text
 
 
@@ -117,6 +137,13 @@ def terminal(*, stderr: bool = False) -> Console:
     return made
 
 
+def unwritable(error: BaseException) -> str | None:
+    """What the file system refused and what helps, in words; None for an error that is not its."""
+    if not isinstance(error, OSError) or error.errno not in _UNWRITABLE:
+        return None
+    return f"{error.filename or 'a file'} cannot be written: {error.strerror}; {_UNWRITABLE[error.errno]}"
+
+
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     """Run a command and return its exit status; with `debug`, errors keep their tracebacks."""
     with printable_output():
@@ -141,11 +168,12 @@ def _guarded(action: Callable[[], int | None], debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
-        if debug or error.errno not in _UNWRITABLE:
+        if error.errno == errno.ENAMETOOLONG and not debug:
+            print(_line(f"swapformer: error: a path is longer than a file's can be: {error.filename}"), file=sys.stderr)
+            return WRONG_USE
+        if debug or (why := unwritable(error)) is None:
             raise
-        why, remedy = error.strerror, _UNWRITABLE[error.errno]
-        path = error.filename or "a file"
-        print(_line(f"swapformer: {path} cannot be written: {why}; {remedy}, and {RESUMES}"), file=sys.stderr)
+        print(_line(f"swapformer: {why}, and {RESUMES}"), file=sys.stderr)
         return FAILED
     except MemoryError:
         if debug:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swapformer.console import unwritable
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.artifacts import has_artifact
@@ -135,6 +136,9 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         end(records.FAILED, str(error))
         raise
     except Exception as error:
+        if (why := unwritable(error)) is not None:
+            log.error("trial %s failed: %s", trial.id, why)
+            return end(records.FAILED, why)
         log.exception("trial %s failed", trial.id)
         return end(records.FAILED, _error_text(error))
     return end(
