@@ -10,14 +10,12 @@ from typing import Any
 
 import yaml
 
-from swapformer.errors import UsageError, cut, quote
+from swapformer.errors import UsageError, cut
 from swapformer.results.files import CorruptFile, read_file, write_atomic
+from swapformer.yaml_reader import StoredLoader, parse_yaml, reason
 
 ABSENT = "(absent)"
 """Stands for a leaf that only the other configuration has."""
-_DEEPEST = 100
-"""How deep mappings and lists may be nested."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -43,15 +41,15 @@ def require_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of the trial in `folder`. Raises UsageError where there is none that can be read."""
     path = config_path(folder)
     try:
-        found = _load(read_file(path))
+        found = parse_yaml(read_file(path), StoredLoader)
         if isinstance(found, dict) and found:
             return found
         why = "it is no mapping"
     except FileNotFoundError:
         why = "there is none"
-    except (CorruptFile, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-    raise UsageError(f"trial {folder.name} has no {path.name} that can be read: {quote(why)}; train it anew")
+    except (CorruptFile, ValueError, TypeError, yaml.YAMLError) as error:
+        why = cut(reason(error))
+    raise UsageError(f"trial {folder.name} has no {path.name} that can be read: {why}; train it anew")
 
 
 @contextmanager
@@ -64,16 +62,6 @@ def built_from(folder: Path) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, AssertionError, RuntimeError) as error:
         why = cut(f"{type(error).__name__}: {error}")
         raise UsageError(f"the configuration of trial {folder.name} is damaged: {why}; train it anew") from error
-
-
-def _load(content: bytes | str) -> Any:
-    """The value that YAML spells. Raises CorruptFile for one that libyaml's recursion would not survive."""
-    depth = 0
-    for event in yaml.parse(content, Loader=_LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise CorruptFile(f"it is nested more than {_DEEPEST} deep")
-    return yaml.load(content, Loader=_LOADER)
 
 
 def leaves(node: object, name: str = "", *, plain_lists_whole: bool = False) -> Iterator[tuple[str, Any]]:
@@ -124,7 +112,7 @@ def matches(folder: Path, text: str) -> bool:
 def _spelled(text: str) -> Any:
     """The value that a text spells in YAML."""
     try:
-        return _number(_load(text))
+        return _number(parse_yaml(text, StoredLoader))
     except (yaml.YAMLError, ValueError):
         return text.strip()
 

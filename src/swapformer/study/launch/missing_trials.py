@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Natural, check
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.launcher import Launch, require_at_least
+from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def launch_missing(
     Raises:
         UsageError: for less than no retries, or what the launcher refuses.
     """
-    require_at_least(0, retries=retries)
+    check(Natural, retries, "hydra.launcher.retries")
     store.prepare()
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
