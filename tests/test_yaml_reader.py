@@ -56,3 +56,17 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line_that_names_it(content
     text = str(refused.value)
     assert text.startswith(f"the study file {path} cannot be read: ") and "\n" not in text
     assert len(text.replace(str(path), "")) <= 300
+
+
+def test_aliases_that_would_fill_the_memory_are_counted_and_not_written_out() -> None:
+    """Ten lists of ten lists of ten …: seven lines that stand for ten million words."""
+    bomb = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n"
+    bomb += "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 7))
+    assert len(parse_yaml(bomb[: bomb.index("x4:")])) == 4  # 12,345 values
+    with pytest.raises(yaml.YAMLError, match="more than 1,000,000 values, aliases written out"):
+        parse_yaml(bomb)
+
+
+def test_an_alias_within_what_it_names_is_refused() -> None:
+    with pytest.raises(yaml.YAMLError, match=r"the alias \*a stands within what it names"):
+        parse_yaml("a: &a [1, *a]")

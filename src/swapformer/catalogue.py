@@ -85,7 +85,7 @@ def train_help() -> str:
 
 def spelled(group: str) -> str:
     """Groups that no defaults list chooses from have to be added with a plus sign."""
-    chosen = _chosen(_primary())
+    chosen = _chosen(primary())
     parent, _, _ = group.rpartition("/")
     if parent in chosen:  # options of a task choose from groups of their own
         files = option_files(conf_dir())[parent].values()
@@ -109,7 +109,7 @@ def _keys() -> list[str]:
 
 def train_keys() -> list[str]:
     """The dotted keys of the primary configuration that hold a value, such as `budget.steps`."""
-    return [key for key in _dotted(_primary()) if not key.startswith(("defaults", "hydra"))]
+    return [key for key in _dotted(primary()) if not key.startswith(("defaults", "hydra"))]
 
 
 def _dotted(node: object, name: str = "") -> list[str]:
@@ -119,7 +119,8 @@ def _dotted(node: object, name: str = "") -> list[str]:
 
 
 @lru_cache
-def _primary() -> dict[str, Any]:
+def primary() -> dict[str, Any]:
+    """The content of `conf/train.yaml`, as the file states it."""
     content = read_yaml(conf_dir() / "train.yaml")
     assert isinstance(content, dict), "train.yaml is a mapping"
     return content
@@ -127,7 +128,7 @@ def _primary() -> dict[str, Any]:
 
 def default_runs_dir() -> str:
     """The folder of the store where none is given."""
-    return str(_primary()["runs_dir"])
+    return str(primary()["runs_dir"])
 
 
 def _docstring(target: str) -> str:
@@ -202,7 +203,7 @@ def options(slot: str) -> dict[str, Node]:
 
 @lru_cache
 def _defaults() -> dict[str, Any]:
-    chosen = _primary()["defaults"]
+    chosen = primary()["defaults"]
     return {str(key): name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
 
 

@@ -16,6 +16,8 @@ from swapformer.errors import UsageError, quote
 
 DEEPEST = 100
 """How deep mappings and lists may be nested: libyaml's recursion does not survive just any depth."""
+MOST_VALUES = 1_000_000
+"""How many values a file may hold, with each alias as what it stands for."""
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
@@ -69,12 +71,36 @@ Loader.add_constructor("!spelled", Loader.construct_spelled)
 
 
 def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
-    """What a text of YAML holds. Raises yaml.YAMLError."""
-    depth = 0
+    """What a text of YAML holds.
+
+    Raises yaml.YAMLError, also for one that is nested too deeply, or small on disk and huge when its aliases stand for
+    what they name.
+    """
+    sizes: dict[
+        str | None, int | None
+    ] = {}  # of what an anchor names, aliases written out; None while it is being read
+    open_nodes: list[tuple[str | None, int]] = []
+    total = 0
     for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if (size := sizes.get(event.anchor, 0)) is None:
+                raise yaml.YAMLError(f"the alias *{event.anchor} stands within what it names")
+            total += size
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((anchor, total))
+            sizes |= {} if anchor is None else {anchor: None}
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            named, before = open_nodes.pop()
+            sizes |= {} if named is None else {named: total - before}
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            sizes |= {} if anchor is None else {anchor: 1}
+        if len(open_nodes) > DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+        if total > MOST_VALUES:
+            raise yaml.YAMLError(f"it holds more than {MOST_VALUES:,} values, aliases written out")
     return yaml.load(text, Loader=loader)
 
 
@@ -86,7 +112,7 @@ def read_yaml(path: Path, what: str = "the file") -> Any:
     """
     try:
         return parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise UsageError(f"{what} {path} cannot be read: {reason(error)}") from None
 
 

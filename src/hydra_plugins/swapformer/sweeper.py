@@ -76,7 +76,7 @@ class StudySweeper(BasicSweeper):
     def _plan(self, arguments: list[str]) -> "Plan":
         from swapformer.study.config.overrides import search_path
         from swapformer.study.expand import expand
-        from swapformer.study.run_study import plain_sweep
+        from swapformer.study.run_study import plain_sweep, require_few_jobs
         from swapformer.study.spec import load, with_seeds
 
         assert self.config is not None, "Hydra calls setup first"
@@ -85,6 +85,7 @@ class StudySweeper(BasicSweeper):
             return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
+        require_few_jobs(parsed)
         return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "StudyProgress") -> "Launch":

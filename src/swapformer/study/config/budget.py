@@ -22,13 +22,13 @@ STEPS = 1000
 """Where nothing is asked for."""
 KINDS = {"tokens": "tokens", "flops": "FLOP"}
 """What a budget may be counted in besides steps, and the unit."""
-Amount = Annotated[float, Within("(0, 1e30]")]
 INTERVALS = {
     "eval.every": "evaluated after training alone",
     "log_every": "no training loss in the history",
     "checkpoint_every": "a killed trial starts again",
 }
 """Settings in steps that a short budget never reaches, and what follows."""
+Amount = Annotated[float, Within("(0, 1e30]")]
 
 
 def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def search_path(overrides: Iterable[str]) -> list[str]:
 def check(overrides: object, where: str) -> tuple[str, ...]:
     """`overrides` if it is a list of `key=value` texts. Raises UsageError that names `where` it stands."""
     if not isinstance(overrides, list):
-        raise UsageError(f"{where} must be a list of overrides such as [model/position=alibi], not {overrides!r}")
+        raise UsageError(f"{where} must be a list of overrides such as [model/position=alibi], not {quote(overrides)}")
     for override in overrides:
         if not isinstance(override, str) or not ("=" in override or override.startswith("~")) or not key(override):
             raise UsageError(
-                f"{where} must be a list of overrides such as model/position=alibi, but holds {override!r}"
+                f"{where} must be a list of overrides such as model/position=alibi, but holds {quote(override)}"
             )
     return tuple(overrides)

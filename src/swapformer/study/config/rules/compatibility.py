@@ -44,7 +44,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_slots, settings.of_keys, settings.of_types, trainer.settings):
+    for rules in (settings.of_keys, settings.of_types, trainer.settings):
         if found := list(rules(config)):
             return found
     try:
@@ -70,7 +70,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
-        return found or [str(error)]
+        return found or [str(error).split("\n")[0]]
     except SystemExit as error:
         return [f"a part must raise an error where it cannot go on, but one called sys.exit({error.code!r})."]
     return list(dict.fromkeys(found))
