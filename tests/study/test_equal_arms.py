@@ -36,7 +36,7 @@ def real_plan(arms: dict[str, list[str]], **more: Any) -> Plan:
 def test_the_message_names_both_arms_and_what_does_nothing(store: Store) -> None:
     planned = real_plan({"a": [], "b": ["model.ffn.drop_hidden=true"]})
     with pytest.raises(UsageError) as error:
-        list(check_equal_arms(planned, store))
+        check_equal_arms(planned, store)
     assert str(error.value) == (
         "arms 'b' and 'a' would train the same model, so val/loss cannot differ: model.ffn.drop_hidden (true, false) "
         "does nothing here; take one out, or set what makes it act"
@@ -47,7 +47,7 @@ def test_arms_that_differ_in_how_they_are_computed_are_compared(store: Store) ->
     """Kernels are bit-equal at this size: with any other setting they would be refused."""
     arms = {"a": ["model/kernel=sdpa"], "b": ["model/kernel=reference"], "c": ["trainer.precision=bf16-mixed"],
             "d": ["model.layers=[{at: 0, kernel: reference}]"]}  # fmt: skip
-    assert not list(check_equal_arms(real_plan(arms), store))
+    assert not check_equal_arms(real_plan(arms), store)
 
 
 def plan(place: Path, extra: tuple[str, ...] = (), scale: str | None = None, **changes: Any) -> Plan:
@@ -58,7 +58,7 @@ def plan(place: Path, extra: tuple[str, ...] = (), scale: str | None = None, **c
 
 def refused(planned: Plan, place: Path) -> bool:
     try:
-        list(check_equal_arms(planned, Store(place / "runs")))
+        check_equal_arms(planned, Store(place / "runs"))
     except UsageError:
         return True
     return False
@@ -93,7 +93,7 @@ def test_at_the_smoke_scale_and_where_it_is_allowed_it_is_a_line(tmp_path: Path)
     ]
     assert refused(plan(tmp_path, scales={"smoke": {}, "cpu": {}}, scale="cpu"), tmp_path)
     allowed = plan(tmp_path, ('allow=["same_model"]',))
-    assert len(list(check_equal_arms(allowed, store))) == 1
+    assert len(check_equal_arms(allowed, store)) == 1
 
 
 def test_arms_that_are_equal_in_some_conditions_alone_are_a_line(tmp_path: Path) -> None:
@@ -113,13 +113,13 @@ def test_arms_are_equal_if_every_setting_that_is_tuned_leaves_them_so(tmp_path: 
 
 def test_arms_that_have_their_results_are_not_built_again(tmp_path: Path) -> None:
     planned, store = plan(tmp_path, arms={"a": ["heads=1"], "b": ["heads=2"]}), Store(tmp_path / "runs")
-    list(check_equal_arms(planned, store))
+    check_equal_arms(planned, store)
     compared = planned.composer.compared  # type: ignore[attr-defined]
     assert compared == 1
     store.prepare()
     for trial in planned.trials:
         execute(trial, store, fakes.PROVENANCE, fakes.WORK)
-    list(check_equal_arms(planned, store))
+    check_equal_arms(planned, store)
     assert planned.composer.compared == compared  # type: ignore[attr-defined]
 
 

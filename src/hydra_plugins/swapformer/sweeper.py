@@ -40,6 +40,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.cli import show
         from swapformer.mirror.process import mirror_trials, study_targets
         from swapformer.results.store import Store
+        from swapformer.study.equal_arms import check_equal_arms
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
@@ -47,6 +48,7 @@ class StudySweeper(BasicSweeper):
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
+        check_equal_arms(plan, store)  # before a mirror leaves anything in the store
         with mirror_trials(study_targets(plan), store):
             found = run_study(
                 plan,
