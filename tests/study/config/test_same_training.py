@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from swapformer.study.config import compose as composer
+from swapformer.training.effects import STAGES
 
 TINY = (
     *("task=copy", "task.lengths=[2,4]", "task.eval_lengths=[6]", "task.batch_size=4", "budget.steps=3"),
@@ -80,3 +81,22 @@ def test_a_model_that_cannot_be_run_here_is_taken_for_another(monkeypatch: pytes
     monkeypatch.setattr("swapformer.study.config.same_training.STAGES", (broken,))
     monkeypatch.setattr("swapformer.study.config.same_training._KNOWN", {})
     assert not composer.same_training(composed(), composed())
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        (0, "a schedule that differs at the end"),
+        (1, "weight decay"),
+        (3, "a clip that trained weights may reach"),
+        (3, "a window beyond training but not evaluation"),
+    ],
+)
+def test_without_one_of_its_stages_the_law_would_refuse_a_change_that_acts(
+    stage: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = STAGES[:stage] + STAGES[stage + 1 :]
+    monkeypatch.setattr("swapformer.study.config.same_training.STAGES", left)
+    monkeypatch.setattr("swapformer.study.config.same_training._KNOWN", {})
+    one, other = (composed(*overrides) for overrides in ALIVE[name])
+    assert composer.same_training(one, other)
