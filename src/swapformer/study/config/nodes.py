@@ -14,6 +14,7 @@ from swapformer.targets import find
 from swapformer.training.assemble import SLOTS
 from swapformer.yaml_reader import read_yaml
 
+QUOTES = "\"'"
 LARGEST = 2**63
 """Whole numbers lie below it: tensors, seeds and files hold 64 bits."""
 MADE = ("optim", "schedule")
@@ -35,7 +36,8 @@ def require_nodes(config: Mapping[str, Any]) -> None:
         if isinstance(default, dict) and not isinstance(value, Mapping):
             raise UsageError(f"`{key}` must hold settings by name, but it is {quote(value)}; leave it as it is")
         if isinstance(default, list) and not isinstance(value, list):
-            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}; write {key}=[…]")
+            advice = f"; write [{quote(value).strip(QUOTES)}]" if isinstance(value, str | int) else ""
+            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}{advice}")
     if not isinstance(config["runs_dir"], str) or not config["runs_dir"].strip() or "\0" in config["runs_dir"]:
         raise UsageError(f"`runs_dir` must be the path of a folder, but it is {quote(config['runs_dir'])}")
     for key in MADE:
@@ -99,6 +101,8 @@ def _require_target(node: Any, key: str) -> None:
 
 def _require_part(node: Any, slot: str) -> None:
     """Refuse a node that makes no part of a slot."""
+    if not isinstance(node, Mapping):
+        raise UsageError(f"`model.{slot}` must be chosen as model/{slot}=…, but it is {quote(node)}.")
     _require_target(node, f"model.{slot}")
     if node.get("_partial_") is not True:
         raise UsageError(f"`model.{slot}._partial_` must be true, since parts are made layer by layer; leave it alone")
