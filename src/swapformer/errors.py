@@ -28,6 +28,12 @@ def quote(value: object) -> str:
     return text
 
 
+def cut(text: object, most: int = 120) -> str:
+    """A text of somebody else's, such as a library's error, as part of a message of ours: one line, cut."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def _pieces(value: object) -> Iterator[str]:
     """What `repr` gives, piece by piece: the whole of a nested value may be beyond any memory."""
     if isinstance(value, Mapping):

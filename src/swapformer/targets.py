@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, cut, suggest
 from swapformer.paths import environment
 from swapformer.ranges import complaint, fits, hints_of
 
@@ -204,12 +204,12 @@ def _entries(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _not_allowed(name: str, home: str) -> UsageError:
-    where = "" if home == name else f", which is {home}"
-    package = home.split(".")[0]
+    where = "" if home == name else f", which is {cut(home, 40)}"
+    package = cut(home.split(".")[0], 40)
     advice = "" if package in _HOMES else f"; if you trust it: {VARIABLE}={package} before the command"
     return UsageError(
-        f"`_target_` must name a class of {', '.join((*OURS, *LIBRARIES))} or of a package that you allow, but the "
-        f"configuration has {name}{where}{advice}"
+        f"`_target_` must name a class of swapformer's, of {', '.join(LIBRARIES)} or of a package that you allow, but "
+        f"the configuration has {cut(name, 60)}{where}{advice}"
     )
 
 

@@ -16,7 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.results.config import read_config
+from swapformer.results.config import built_from, require_config
 from swapformer.results.store import Store
 from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
@@ -37,14 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     directory = store.directory(record.id)
     if not (directory / "checkpoints" / "last.ckpt").exists():
         raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
-    config = read_config(directory)
+    config = require_config(directory)
     task, model = restore(config, directory)
     if not task.predicts_next:
         raise UsageError(
             f"only a model that was trained to predict what comes next can write, but trial {record.id} learned "
             f"{type(task).__name__}."
         )
-    torch.set_num_threads(config["trainer"]["threads"])
+    with built_from(directory):
+        torch.set_num_threads(config["trainer"]["threads"])
     try:
         prompt = _prompt(task, model, options)
         _show(task, _written(task, model, prompt, options), [] if model.reads_source else prompt.ids[0].tolist())

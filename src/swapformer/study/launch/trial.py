@@ -93,6 +93,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
         if not mine:
             return None
         with sigterm_raises():
+            store.repair(trial.id)
             record = store.read(trial.id)
             if record is None or not record.final:
                 with computing():
@@ -162,7 +163,7 @@ def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
     except (Exception, KeyboardInterrupt, SystemExit, SigtermReceived) as error:
         if _was_stopped(error):
             return record  # the artifacts are missing, which says it: they are made when asked for again
-        log.exception("a probe of trial %s failed", trial.id)
+        log.error("a probe of trial %s failed: %s", trial.id, error, exc_info=not isinstance(error, UsageError))
         note = f"probes {', '.join(wanted)}: {_error_text(error)}"
         if note not in record.notes:
             record = record.but(notes=(*record.notes, note))
