@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,6 @@ from swapformer.targets import find
 from swapformer.training.assemble import SLOTS
 from swapformer.yaml_reader import read_yaml
 
-QUOTES = "\"'"
 LARGEST = 2**63
 """Whole numbers lie below it: tensors, seeds and files hold 64 bits."""
 MADE = ("optim", "schedule")
@@ -36,8 +36,8 @@ def require_nodes(config: Mapping[str, Any]) -> None:
         if isinstance(default, dict) and not isinstance(value, Mapping):
             raise UsageError(f"`{key}` must hold settings by name, but it is {quote(value)}; leave it as it is")
         if isinstance(default, list) and not isinstance(value, list):
-            advice = f"; write [{quote(value).strip(QUOTES)}]" if isinstance(value, str | int) else ""
-            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}{advice}")
+            word = value if isinstance(value, str) and re.fullmatch(r"[\w./-]{1,40}", value) else "…"
+            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}; write {key}=[{word}]")
     if not isinstance(config["runs_dir"], str) or not config["runs_dir"].strip() or "\0" in config["runs_dir"]:
         raise UsageError(f"`runs_dir` must be the path of a folder, but it is {quote(config['runs_dir'])}")
     for key in MADE:
