@@ -119,6 +119,7 @@ def _require_part(node: Any, slot: str) -> None:
         )
 
 
+@lru_cache
 def _base(slot: str) -> type:
     """The class that the parts of a slot inherit from, found from the default option's."""
     found = find(option(slot, default_option(slot))["_target_"])
