@@ -101,6 +101,8 @@ def _require_target(node: Any, key: str) -> None:
 
 def _require_part(node: Any, slot: str) -> None:
     """Refuse a node that makes no part of a slot."""
+    if not isinstance(node, Mapping):
+        raise UsageError(f"`model.{slot}` must be chosen as model/{slot}=…, but it is {quote(node)}.")
     _require_target(node, f"model.{slot}")
     if node.get("_partial_") is not True:
         raise UsageError(f"`model.{slot}._partial_` must be true, since parts are made layer by layer; leave it alone")
@@ -117,6 +119,7 @@ def _require_part(node: Any, slot: str) -> None:
         )
 
 
+@lru_cache
 def _base(slot: str) -> type:
     """The class that the parts of a slot inherit from, found from the default option's."""
     found = find(option(slot, default_option(slot))["_target_"])
