@@ -554,6 +554,7 @@ ACROSS_MODULES = {
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_extrapolation.py": "lengths beyond those trained",
+    "task/test_future.py": "nothing from the future, in any task",
     "task/test_labels.py": "every label of every synthetic task",
     "task/test_laws.py": "what every synthetic task has in common",
     "task/test_purity.py": "batches are functions of seed and step",

@@ -140,6 +140,10 @@ class Task(ABC):
     def train_batch(self, seed: int, step: int) -> Batch:
         """Training batch number `step` under the data seed `seed`: a pure function of both, in any order or process."""
 
+    def crowded_batch(self) -> str | None:
+        """Why a training batch is larger than what it is drawn from, and what fits; None where it is not."""
+        return None
+
     @abstractmethod
     def evaluation(self, split: Literal["val", "test"]) -> Sequence[EvaluationSet]:
         """The evaluation sets of a split: first the one like training, then one for each other length."""

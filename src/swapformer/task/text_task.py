@@ -103,6 +103,16 @@ class TextTask(TokenisedTask):
         self._check_lengths(source)
         self._windows = 0
 
+    def crowded_batch(self) -> str | None:
+        tokens = self.corpus.lengths[0]
+        if self.batch_size * self.block <= tokens:
+            return None
+        return (
+            f"a batch must not be larger than the training text, but task.batch_size={self.batch_size} times "
+            f"task.block={self.block} are more than its {tokens} tokens; take task.batch_size={tokens // self.block} "
+            "or less, or a longer text"
+        )
+
     def tokens_needed(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""
         return length - self.own_tokens + self.lookahead

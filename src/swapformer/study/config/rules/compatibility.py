@@ -52,6 +52,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             if (short := budget.too_short(config)) is not None:
                 return [short]
+            if (crowded := task.crowded_batch()) is not None:
+                return [crowded]
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
             if found := list(dict.fromkeys(whole_model.sources(topology, plan))):
