@@ -83,6 +83,7 @@ def outcomes(place: Path) -> dict[str, Outcome]:
     """The trainings on two ranks, by name; each has a folder of that name."""
     jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items() if name not in RARE}
     jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
+    jobs["shared out"] = Job(jobs["ddp"].config, place / "shared out", shared_out=True)
     jobs |= resumed("fsdp", place)
     jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
     return trained(jobs)
@@ -126,6 +127,7 @@ def test_two_ranks_train_and_measure_what_one_device_does(
     assert outcome.standard_errors == pytest.approx(expected.standard_errors, rel=ROUNDING, abs=ROUNDING)
     assert (outcome.tokens, outcome.steps) == (expected.tokens, expected.steps)
     assert (outcome.parameters, outcome.directions) == (expected.parameters, expected.directions)
+    assert outcome.evaluation == expected.evaluation
     held = state(place / name)
     torch.testing.assert_close(held, state(directory), rtol=0, atol=1e-10)
 
@@ -136,6 +138,15 @@ def test_a_mean_of_each_ranks_mean_is_found_out(
     """The planted fault: sequences of a rank with fewer targets would weigh more."""
     assert outcomes["spoiled"].status == "finished"
     assert apart(place / "spoiled", alone[0]) > 1e-3
+
+
+def test_an_evaluation_that_ranks_share_out_is_found_out(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome]
+) -> None:
+    """The planted fault: what is measured would depend on the number of devices."""
+    found = outcomes["shared out"]
+    assert found.evaluation != alone[1].evaluation
+    assert abs(found.metrics["val/loss"] - alone[1].metrics["val/loss"]) > 1e-3
 
 
 def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(

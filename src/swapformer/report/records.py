@@ -13,7 +13,7 @@ import pandas as pd
 from swapformer.results.arms import Cell
 from swapformer.results.history import read_history
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import MISSING
+from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 CellKey = tuple[str, str, int]
@@ -36,7 +36,8 @@ class Records:
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe.
+    seed, then by probe. `evaluations`: what finished trials were evaluated on, by condition, arm and seed: evaluation
+    set → its items in short; none of trials from before that was kept.
     """
 
     manifest: Manifest
@@ -47,6 +48,7 @@ class Records:
     problems: tuple[str, ...]
     probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
+    evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -59,6 +61,7 @@ class Records:
         return replace(
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
             probes=probes, infinite=infinite,
+            evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -75,6 +78,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     directions: dict[str, str] = {}
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
+    evaluations: dict[CellKey, Mapping[str, str]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -84,6 +88,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
         if trial.record is not None:
+            if trial.status == FINISHED and trial.record.evaluation:
+                evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
             history = read_history(directory, manifest.metrics, problems)
@@ -101,7 +107,17 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         tuple(problems),
         probes,
         frozenset(infinite),
+        evaluations,
     )
+
+
+def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
+    """Evaluation set → its items in short: `800 items (3fa1b2c3d4e5f607)`."""
+    return {
+        name: f"{found.get('items')} items ({found.get('fingerprint')})"
+        for name, found in sets.items()
+        if isinstance(found, dict)
+    }
 
 
 def _all_cells(manifest: Manifest) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
+from swapformer.task.overlap import item_bytes
 from swapformer.training.ranks import Ranks
 
 SequencesType = TypeVar("SequencesType", bound=Sequences)
@@ -132,21 +134,51 @@ class TrainingStream(IterableDataset[BatchShare]):
             yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
 
 
-class EvaluationStream(IterableDataset[Batch]):
-    """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set."""
+class ItemDigest:
+    """A hash of evaluated items: of what is read and asked, however it is cut into batches, and their number.
 
-    def __init__(self, source: EvaluationSet, batches: int, drawn_from: int | None = None) -> None:
-        self.source, self.drawn_from = source, drawn_from
+    How a model is told of them (positions, documents, tags) is no part of them.
+    """
+
+    def __init__(self) -> None:
+        self.items, self._hash, self._labels = 0, hashlib.sha256(), hashlib.sha256()
+
+    def update(self, batch: Batch) -> None:
+        """Add the items of the next batch, which is in the machine's own memory."""
+        for item in item_bytes([batch]):
+            self.items += 1
+            self._hash.update(len(item).to_bytes(8) + item)
+        for name in sorted(batch.labels):
+            self._labels.update(batch.labels[name].contiguous().numpy().tobytes())
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """As a record holds it."""
+        both = hashlib.sha256(self._hash.digest() + self._labels.digest())
+        return {"items": self.items, "fingerprint": both.hexdigest()[:16]}
+
+
+class EvaluationStream(IterableDataset[Batch]):
+    """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set.
+
+    Each batch is added to `digest`, where there is one, as the task gives it.
+    """
+
+    def __init__(
+        self, source: EvaluationSet, batches: int, drawn_from: int | None = None, digest: ItemDigest | None = None
+    ) -> None:
+        self.source, self.drawn_from, self.digest = source, drawn_from, digest
         self.batches = batches if source.batches is None else min(batches, source.batches)
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Iterator[Batch]:
-        name, drawn_from = self.source.name, self.drawn_from
-        return (
-            with_drawn_positions(self.source.batch(index), drawn_from, name, index) for index in range(self.batches)
-        )
+        for index in range(self.batches):
+            batch = self.source.batch(index)
+            if self.digest is not None:
+                self.digest.update(batch)
+            yield with_drawn_positions(batch, self.drawn_from, self.source.name, index)
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:

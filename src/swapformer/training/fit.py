@@ -44,6 +44,7 @@ class Outcome:
         metrics: final values by name, such as `val/loss` or `val/accuracy@64`.
         standard_errors: of those metrics that are means over evaluation sequences.
         directions: which way each metric is better.
+        evaluation: of each set of the final evaluation, such as `val@64`, how many items it has and their hash.
         steps: optimiser steps taken.
         tokens: positions of training sequences seen.
         parameters: counts by kind.
@@ -55,6 +56,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
@@ -148,13 +150,14 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
 
 
 def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
-    """The final evaluation's metrics, their standard errors, and which way each is better."""
+    """The final evaluation's metrics, their standard errors, which way each is better, and what it was of."""
     results, directions = module.results, {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return {
         "metrics": {name: value for name, value in results.items() if name not in errors},
         "standard_errors": {_metric_of_error(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
+        "evaluation": {name: digest.summary for name, digest in module.digests.items()},
     }
 
 
