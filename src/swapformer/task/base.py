@@ -127,6 +127,11 @@ class Task(ABC):
     predicts_next: bool = True
 
     @property
+    def unit(self) -> str:
+        """What a position stands for: losses per position are comparable where it is the same; "" for a task's own."""
+        return ""
+
+    @property
     def left_out(self) -> Mapping[Split, int]:
         """None of any split, unless a task says otherwise."""
         return {}

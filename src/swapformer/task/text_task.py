@@ -49,6 +49,10 @@ class TokenisedTask(PassesSettings, Task):
         self.tokens = learned.tokens
         self.vocab_size = len(self.tokens)
 
+    @property
+    def unit(self) -> str:
+        return self.tokeniser.unit
+
     def vocabulary(self) -> str:
         return self.tokeniser.to_json()
 

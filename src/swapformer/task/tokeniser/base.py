@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
@@ -125,6 +126,11 @@ class Tokeniser(ABC):
             "learned": asdict(self.learned),
         }
         return json.dumps(held) + "\n"
+
+    @property
+    def unit(self) -> str:
+        """How much text a token is: a hash of all that was learned, unless a class knows it by name."""
+        return hashlib.sha256(json.dumps(asdict(self.learned)).encode()).hexdigest()
 
     @property
     def learned(self) -> LearnedTokens:

@@ -53,6 +53,10 @@ class Trained(Tokeniser):
         known._tokeniser = self._tokeniser.with_learned(learned)
         return known
 
+    @property
+    def unit(self) -> str:
+        return self._tokeniser.unit
+
     def to_json(self) -> str:
         return self._tokeniser.to_json()
 
