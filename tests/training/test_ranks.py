@@ -13,6 +13,7 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
+from swapformer.training.assemble import build_task
 from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, fit
 from swapformer.training.module import TrialModule
@@ -199,7 +200,7 @@ def test_a_checkpoint_of_two_ranks_holds_every_weight_by_its_name(
 
 
 def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[BatchShare]:
-    task = fit_module.build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
+    task = build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
     return list(TrainingStream(task, 0, 2, 3, accumulate, None, ranks))
 
 
@@ -220,7 +221,7 @@ def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:
 def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "sum", lambda self, value: value)
     config = compose([*TINY, *DROPOUT])
-    task = fit_module.build_task(config)
+    task = build_task(config)
     model = fit_module.build_model(config, task.interface)
     share = next(iter(TrainingStream(task, 0, 0, 1, 1)))
 

@@ -166,7 +166,9 @@ class Task(ABC):
         """SHA-256 (hex) of the data that the settings name; the same in every process."""
 
     def vocabulary(self) -> str | None:
-        """What another task must know to write as this one does (task/tokeniser=trained), as a file that trials keep.
+        """What is needed to write as this task does, without its data: a file that trials keep.
+
+        Another task can learn from it (task/tokeniser=trained), and a trained model can write by it.
 
         None where a task is not written by a tokeniser.
         """

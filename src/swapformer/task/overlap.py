@@ -30,16 +30,16 @@ class Overlap:
 
 def overlap(task: Task, split: Literal["val", "test"], *, trained: int = 4096, evaluated: int = 512) -> Overlap:
     """Draw at least `trained` training items and `evaluated` of every evaluation set, and compare them whole."""
-    seen = set(islice(item_bytes(task.train_batch(0, step) for step in count()), trained))
+    seen = set(islice(_items(task.train_batch(0, step) for step in count()), trained))
     drawn = [
         item
         for one in task.evaluation(split)
-        for item in islice(item_bytes(map(one.batch, range(one.batches) if one.batches else count())), evaluated)
+        for item in islice(_items(map(one.batch, range(one.batches) if one.batches else count())), evaluated)
     ]
     return Overlap(split, sum(item in seen for item in drawn), len(drawn), len(seen))
 
 
-def item_bytes(batches: Iterable[Batch]) -> Iterator[bytes]:
+def _items(batches: Iterable[Batch]) -> Iterator[bytes]:
     """Each row of the batches as bytes: its source, its inputs and its targets, padding aside."""
     for batch in batches:
         sources = [b""] * len(batch.inputs) if batch.source is None else list(_rows(batch.source))

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.errors import InstantiationException
 from torch import nn
 
+from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.dims import Dims, Side, head_width
 from swapformer.model.init import initialise
@@ -44,6 +45,21 @@ def build_task(config: Config) -> Task:
         return make(config["task"], Task)
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
+
+
+def rebuild_task(config: Config) -> Task:
+    """The task of a trial that has been named by its data before.
+
+    Raises:
+        UsageError: if the data are no longer those that it was named by, or cannot be read any more.
+    """
+    task = build_task(config)
+    if task.fingerprint() != config["data"]:
+        raise UsageError(
+            "the data of a trial must be those that it was named by, but they have changed since; put the earlier ones "
+            "back, or start the command again, which trains anew on what is there"
+        )
+    return task
 
 
 def factory(node: Config) -> partial[Any]:

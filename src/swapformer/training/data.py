@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
-from swapformer.task.overlap import item_bytes
 from swapformer.training.ranks import Ranks
 
 SequencesType = TypeVar("SequencesType", bound=Sequences)
@@ -141,21 +140,35 @@ class ItemDigest:
     """
 
     def __init__(self) -> None:
-        self.items, self._hash, self._labels = 0, hashlib.sha256(), hashlib.sha256()
+        self.items, self._hash = 0, hashlib.sha256()
 
     def update(self, batch: Batch) -> None:
         """Add the items of the next batch, which is in the machine's own memory."""
-        for item in item_bytes([batch]):
-            self.items += 1
-            self._hash.update(len(item).to_bytes(8) + item)
-        for name in sorted(batch.labels):
-            self._labels.update(batch.labels[name].contiguous().numpy().tobytes())
+        held = [
+            _numbers(batch, batch.inputs),
+            *(_numbers(batch, batch.answers[name]) for name in sorted(batch.answers)),
+        ]
+        if batch.source is not None:
+            held.append(_numbers(batch.source, batch.source.inputs))
+        values, kept = (torch.cat(parts, dim=1) for parts in zip(*held, strict=True))
+        counts = kept.sum(1, keepdim=True)
+        whole = torch.cat([counts, values], dim=1)[torch.cat([torch.ones_like(counts, dtype=torch.bool), kept], dim=1)]
+        self._hash.update(whole.numpy().tobytes())
+        self.items += len(counts)
 
     @property
     def summary(self) -> dict[str, Any]:
         """As a record holds it."""
-        both = hashlib.sha256(self._hash.digest() + self._labels.digest())
-        return {"items": self.items, "fingerprint": both.hexdigest()[:16]}
+        return {"items": self.items, "fingerprint": self._hash.hexdigest()[:16]}
+
+
+def _numbers(sequences: Sequences, values: Tensor) -> tuple[Tensor, Tensor]:
+    """What is read or asked of sequences as whole numbers [B,n], of values the bits, and what is no filler [B,n]."""
+    kept = torch.ones_like(values, dtype=torch.bool)
+    if sequences.padding is not None and values.shape[:2] == sequences.padding.shape:
+        kept &= ~sequences.padding.reshape(*sequences.padding.shape, *[1] * (values.dim() - 2))
+    whole = values.view(torch.int32) if values.dtype == torch.float32 else values
+    return whole.long().reshape(len(values), -1), kept.reshape(len(values), -1)
 
 
 class EvaluationStream(IterableDataset[Batch]):

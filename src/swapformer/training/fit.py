@@ -14,9 +14,9 @@ import torch
 from lightning import Callback
 
 from swapformer.errors import UsageError
+from swapformer.results.vocabulary import write_vocabulary
 from swapformer.task.base import Task
-from swapformer.task.tokeniser import VOCABULARY_FILE
-from swapformer.training.assemble import Config, build_model, build_task, count_parameters
+from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
@@ -105,9 +105,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
     ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
-    task = build_task(config)
-    if task.fingerprint() != config["data"]:
-        raise UsageError("the data have changed since this trial was named by them; start the command again.")
+    task = rebuild_task(config)
     model = build_model(config, task.interface)
     freeze(model, config["optim"])
     parameters = count_parameters(model)
@@ -121,7 +119,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         module.notes = (f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}",)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if ranks.first and (vocabulary := task.vocabulary()) is not None:
-        (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
+        write_vocabulary(directory, vocabulary)
     status: Status = "finished"
     reason = None
     with stop_on_signals() as stop, suppress_advice():

@@ -20,7 +20,8 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.model.topology import Topology
 from swapformer.task.base import Task
-from swapformer.training.assemble import Config, build_model, build_task
+from swapformer.task.language import kept_language
+from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,37 @@ def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
 
     Raises:
         OSError: if there is no checkpoint.
+        UsageError: if the data are no longer those that it was trained on.
     """
-    task = build_task(config)
-    model = build_model(config, task.interface)
+    task = rebuild_task(config)
+    return task, restore_model(config, directory, task)
+
+
+def restore_writer(config: Config, directory: Path) -> tuple[Task, Topology]:
+    """The model of a trial as `restore` gives it, and how its symbols are read and written.
+
+    That is what the trial kept in its folder: the data that a task was made of may have gone or changed. A task
+    without a tokeniser is made of its settings.
+    """
+    task: Task | None = kept_language(directory)
+    if task is None:
+        task = rebuild_task(config) if "tokeniser" in config["task"] else build_task(config)
+    return task, restore_model(config, directory, task)
+
+
+def restore_model(config: Config, directory: Path, task: Task) -> Topology:
+    """The model of a trial on this task, as the last checkpoint has it, in evaluation mode on the CPU.
+
+    Raises:
+        OSError: if there is no checkpoint.
+        UsageError: if the symbols of the task are not those that it was trained on.
+    """
     checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
+    if checkpoint.get("vocabulary") not in (None, vocabulary_of(task)):
+        raise UsageError(
+            "the symbols of a trial's task must be those that its model was trained on, but the task has others now; "
+            "put its earlier data or code back, or train anew"
+        )
+    model = build_model(config, task.interface)
     model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
-    return task, model.eval()
+    return model.eval()

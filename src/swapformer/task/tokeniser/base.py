@@ -22,9 +22,6 @@ Ids = NDArray[Any]
 PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>"
 """The special tokens that tasks ask for, in the order in which they are numbered."""
 
-VOCABULARY_FILE = "tokeniser.json"
-"""Name of the file in a trial's folder that holds what its tokeniser has learned."""
-
 _ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
 
 
