@@ -60,8 +60,8 @@ def _train(composed: DictConfig) -> float:
     with explained():
         resolved = compose.finalise(composed)
     compose.check(resolved)
-    if (text := budget.text(resolved["budget"])) is not None:
-        print(f"swapformer: {text}", file=sys.stderr)
+    for line in budget.lines(resolved):
+        print(f"swapformer: {line}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
     reused = (found := store.read(trial.id)) is not None and found.final

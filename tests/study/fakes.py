@@ -168,7 +168,7 @@ class Composer:
             (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
-        resolved["budget"] = {"steps": 10}
+        resolved |= {"budget": {"steps": 10}, "eval": {"every": 5}, "log_every": 5, "checkpoint_every": 5}
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
