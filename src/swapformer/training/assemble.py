@@ -10,7 +10,7 @@ from typing import Any
 from hydra.errors import InstantiationException
 from torch import nn
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 from swapformer.interface import Interface
 from swapformer.model.dims import Dims, Side, head_width
 from swapformer.model.init import initialise
@@ -55,9 +55,10 @@ def rebuild_task(config: Config) -> Task:
     """
     task = build_task(config)
     if task.fingerprint() != config["data"]:
+        source = config["task"].get("source") or config["task"]
+        what = quote(source["path"]) if source.get("path") else f"what {config['task']['_target_']} gives"
         raise UsageError(
-            "the data of a trial must be those that it was named by, but they have changed since; put the earlier ones "
-            "back, or start the command again, which trains anew on what is there"
+            f"a trial's data must be what it was named by, but {what} has changed; put it back, or train anew"
         )
     return task
 
