@@ -266,9 +266,10 @@ class TestArmsThatAreEvaluatedOnOtherData:
 
     def report(self, place: Path, **evaluation: object) -> Report:
         store = Store(place, {"a": [], "b": [], "c": []}, "a", ["val/loss", "val/loss@8"], range(3))
-        for arm in store.arms:
+        for index, arm in enumerate(store.arms):
             for seed in store.seeds:
-                metrics = {"val/loss": 1.0 + seed / 9, "val/loss@8": 2.0 + seed / 9, "val/area": 0.5}
+                loss = 1.0 + seed / 9 + index * (1 + seed / 7) / 20
+                metrics = {"val/loss": loss, "val/loss@8": 1 + loss, "val/area": 0.5}
                 store.write_trial(arm, seed, metrics, evaluation=evaluation.get(arm, {}))
         store.claims = self.CLAIM
         store.write_manifest()

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEADER = "step,name,value\n"
+TRAINING_LOSS = "train/loss"
+"""The mean training loss since the row before."""
+TRAINING_LOSS = "train/loss"
+"""The name of the mean training losses."""
 COLUMNS = ["step", "metric", "value"]
 _TAIL = 4096
 """Bytes at the end of a history in which the newest row is looked for."""

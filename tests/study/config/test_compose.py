@@ -100,7 +100,7 @@ class TestLayerOverrides:
         (["optim.lr=-1"], r"Invalid learning rate: -1"),
         (["model/pattern=full"], r"no position of the topology Decoder may see a later one.*allow=\[future\]"),
         (["model.layers=[{at: 0, pattern: full}]"], r"may see a later one, but the pattern Full lets it"),
-        (["allow=[past]"], r"`allow` may list future, leftovers, vocabulary, but not 'past'"),
+        (["allow=[past]"], r"`allow` may list future, leftovers, same_model, vocabulary, but not 'past'"),
         (["+model.dropuot=0.3"], r"`model` has no key 'dropuot'.*did you mean 'dropout'"),
         (["+trainer.max_epochs=3"], r"`trainer` has no key 'max_epochs'"),
         (["model.ffn.expansion=0"], r"`width` of a feed-forward layer"),

@@ -53,8 +53,8 @@ KEYS = {
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future", "leftovers", "vocabulary")
-"""What `allow` may list: combinations that are refused unless they are what a study is about."""
+ALLOWANCES = ("future", "leftovers", "same_model", "vocabulary")
+"""What `allow` may list: what is refused unless a study is about it."""
 
 
 def check(config: Mapping[str, Any], task: Task) -> None:
