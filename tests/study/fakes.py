@@ -47,7 +47,7 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     """Append one line to the journal (one atomic write: many processes share it), then behave."""
     checkpoint = directory / "checkpoints" / "last.ckpt"
     resumed = checkpoint.exists()
-    if resumed and checkpoint.read_text() == "garbage":
+    if resumed and checkpoint.read_bytes() == b"garbage":
         raise CorruptCheckpoint("garbage")
     journal = os.open(config["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(journal, f"{directory.name} {os.getpid()} {'resumed' if resumed else 'new'}\n".encode())

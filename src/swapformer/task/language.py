@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Never
 
-from swapformer.errors import UsageError
 from swapformer.interface import Interface, Readout
 from swapformer.results.vocabulary import read_vocabulary
 from swapformer.task.base import EvaluationSet
@@ -53,15 +52,10 @@ class Language(TokenisedTask):
 
 
 def kept_language(folder: Path) -> Language | None:
-    """The language that the trial in `folder` kept; None where it kept none, or it cannot be read.
-
-    Raises UsageError where its tokeniser is of a package that is not allowed.
-    """
+    """The language that the trial in `folder` kept; None where it kept none, or it cannot be read."""
     text = read_vocabulary(folder)
     try:
         facts = json.loads(text)["language"] if text else None
         return None if facts is None else Language(Trained(path=str(folder)), facts)
-    except UsageError:
-        raise
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None

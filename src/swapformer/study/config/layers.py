@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
+from swapformer.ranges import Count, check
 from swapformer.study.config.alternatives import alternatives
 from swapformer.training.assemble import LAYER_SIZES, LAYER_SLOTS
 from swapformer.training.parameter_selection import layer_range
@@ -37,7 +38,8 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], ke
         raise UsageError(f"`{key}` must be a list of overrides, but it is {model['layers']!r}.")
     if not model["layers"]:
         return []
-    layers: list[Node] = [{} for _ in range(int(model["num_layers"]))]
+    check(Count, model["num_layers"], f"{key.rpartition('.')[0]}.num_layers")
+    layers: list[Node] = [{} for _ in range(model["num_layers"])]
     for override in model["layers"]:
         if not isinstance(override, Mapping) or "at" not in override:
             raise UsageError(f"every entry of `{key}` needs `at` and what to change there, but one is {override!r}.")
