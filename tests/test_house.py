@@ -232,6 +232,7 @@ class TestImports:
 
 STORED = {
     *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
+    "tokeniser.json",
 }
 """The files and folders of trials and studies whose names only the room results/ holds."""
 
@@ -561,6 +562,7 @@ ACROSS_MODULES = {
     "task/test_shared_files.py": "no task trains on what another one judges",
     "task/test_sliding.py": "windows that overlap",
     "task/test_tasks.py": "what each synthetic task promises of its items",
+    "training/test_evaluation.py": "what is evaluated, whatever trains it",
     "training/test_durable.py": "checkpoints and power cuts",
     "training/test_execution.py": "checkpointing, compilation and precision",
     "training/test_objective.py": "hidden tokens, pairs and spans, trained and measured",

@@ -37,6 +37,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, Any] = field(default_factory=lambda: {"val/loss": "lower"})
+    evaluation: dict[str, Any] = field(default_factory=lambda: {"val": {"items": 4, "fingerprint": "e4"}})
     steps: int = 10
     tokens: int = 640
     parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})
@@ -210,6 +211,7 @@ class Composer:
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
             longest_trained=64,
+            unit="",
             directions={"loss": "lower"},
             summaries={"longest_90": "higher"},
             evaluation=lambda split: [SimpleNamespace(name="")],

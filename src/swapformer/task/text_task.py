@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any, Literal, SupportsIndex
 
@@ -50,8 +52,19 @@ class TokenisedTask(PassesSettings, Task):
         self.tokens = learned.tokens
         self.vocab_size = len(self.tokens)
 
+    @property
+    def unit(self) -> str:
+        return self.tokeniser.unit
+
     def vocabulary(self) -> str:
-        return self.tokeniser.to_json()
+        facts = {
+            "task": type(self).__name__,
+            "predicts_next": self.predicts_next,
+            "start_token": self.start_token,
+            "end_token": self.end_token,
+            "interface": asdict(self.interface),
+        }
+        return json.dumps({**json.loads(self.tokeniser.to_json()), "language": facts}) + "\n"
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. UsageError names a character that the tokeniser has no token for."""

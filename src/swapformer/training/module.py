@@ -27,7 +27,14 @@ from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.assemble import Config
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range, loader
+from swapformer.training.data import (
+    BatchShare,
+    EvaluationStream,
+    ItemDigest,
+    TrainingStream,
+    drawn_position_range,
+    loader,
+)
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -87,6 +94,7 @@ class TrialModule(lightning.LightningModule):
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
+        self.digests: dict[str, ItemDigest] = {}
         self.tokens_seen = 0
         self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
@@ -164,7 +172,11 @@ class TrialModule(lightning.LightningModule):
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
         drawn_from = drawn_position_range(self.model)
-        return [loader(EvaluationStream(item, batches, drawn_from)) for _, item in self.current_evaluations]
+        sets = {f"{split}{item.name}": item for split, item in self.current_evaluations}
+        self.digests = {name: ItemDigest() for name in sets if self.final}
+        return [
+            loader(EvaluationStream(item, batches, drawn_from, self.digests.get(name))) for name, item in sets.items()
+        ]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
@@ -73,9 +74,14 @@ def _is_number(text: str) -> bool:
 
 
 def table_md(
-    rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str, condition: str = ""
+    rows: Sequence[ArmRow],
+    metrics: Sequence[str],
+    directions: Mapping[str, str],
+    baseline: str,
+    condition: str = "",
+    caveats: Sequence[str] = (),
 ) -> str:
-    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid."""
+    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid; caveats follow it."""
     heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
@@ -88,7 +94,16 @@ def table_md(
         "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
         "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
     )
-    return "\n".join([*([f"### {_cell(condition)}", ""] if condition else []), *lines, "", note, ""])
+    return "\n".join(
+        [
+            *([f"### {_cell(condition)}", ""] if condition else []),
+            *lines,
+            "",
+            note,
+            *chain.from_iterable(("", _cell(text)) for text in caveats),
+            "",
+        ]
+    )
 
 
 def arrow(direction: str | None) -> str:
