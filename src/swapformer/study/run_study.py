@@ -18,6 +18,7 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.comparison import MOST_TRIALS
 from swapformer.study.config import overrides as texts
+from swapformer.study.equal_arms import check_equal_arms
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
@@ -81,7 +82,11 @@ def run_study(
     """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
 
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
+
+    Raises:
+        UsageError: before anything is trained, if arms that are compared would train the same model.
     """
+    equal = list(check_equal_arms(plan, store))
     for line in impossible_lines(plan):
         log.warning("%s", line)
     store.prepare()
@@ -89,7 +94,7 @@ def run_study(
     launch_missing((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
     differences = find_differences(plan)
-    _say(composition_lines(plan, differences), quiet)
+    _say([*composition_lines(plan, differences), *equal], quiet)
     if plan.spec.claims:
         _say([power_line(plan.spec)], quiet)
 

@@ -19,6 +19,7 @@ from swapformer.paths import conf_dir
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
+from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
@@ -31,6 +32,7 @@ from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
+from swapformer.study.config.same_training import same_training as same_training
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
@@ -84,8 +86,10 @@ def finalise(composed: DictConfig) -> Config:
     if model["max_len"] is None:
         model["max_len"] = task.max_length
     sizes.require_model(resolved, task)
+    require_one(model, "model")  # before layers inherit it
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    require_one(model, "model")
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
 

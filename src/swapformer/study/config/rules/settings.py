@@ -65,7 +65,7 @@ KEYS = {
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future", "leftovers", "size", "vocabulary")
+ALLOWANCES = ("future", "leftovers", "same_model", "size", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 
