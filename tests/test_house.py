@@ -253,6 +253,21 @@ def stored_names(path: Path) -> Iterator[str]:
             yield from (word for word in words if word in STORED and (plain or "." in word))
 
 
+READERS = re.compile(r"\b(yaml\.(safe_|full_|unsafe_)?load(_all)?|OmegaConf\.load)\(")
+"""Calls that read YAML, and would drop the first of two equal keys without a word."""
+
+
+class TestYaml:
+    def test_is_read_in_one_module_alone(self) -> None:
+        paths = [*PACKAGE.rglob("*.py"), *(path for room in BESIDE.values() for path in room.rglob("*.py"))]
+        found = {path.name for path in paths if READERS.search(path.read_text(encoding="utf-8"))}
+        assert found == {"yaml_reader.py"}
+
+    @pytest.mark.parametrize("line", ["yaml.safe_load(text)", "x = OmegaConf.load(path)", "yaml.load(t, Loader=L)"])
+    def test_the_rule_can_fail(self, line: str) -> None:
+        assert READERS.search(line)
+
+
 class TestStoredFiles:
     def test_are_named_in_one_room_alone(self) -> None:
         paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "results"]

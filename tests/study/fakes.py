@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -84,8 +85,13 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
         case "killed once":
             if not resumed:
                 os.kill(os.getpid(), signal.SIGKILL)
-        case "exit":
-            raise SystemExit(1)  # what Lightning makes of SIGINT
+        case "exit":  # as Lightning answers Ctrl-C
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                sys.exit(1)
+        case "quit":
+            sys.exit(0)
         case "hang":
             time.sleep(60)
         case "hang once":

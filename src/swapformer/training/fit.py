@@ -113,7 +113,8 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     module = TrialModule(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
-        module.notes = (f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}",)
+        loaded = load_initial_weights(model, task, config).text
+        module.notes = (*module.notes, f"init_from={config['init_from']['source']}: {loaded}")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if ranks.first and (vocabulary := task.vocabulary()) is not None:
         (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -88,7 +88,7 @@ class TrialModule(lightning.LightningModule):
         self.final = False
         self.results: dict[str, float] = {}
         self.tokens_seen = 0
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -216,6 +216,20 @@ def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) ->
             ) from error
     config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
     return torch.compile(function)
+
+
+def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
+    """What is another number when a batch is cut into parts: means over tokens that enter it in another way than added.
+
+    The loss of the task is that of the whole batch however it is cut.
+    """
+    for what, fact in (("loss", "has_auxiliary_loss"), ("statistics", "crosses_positions")):
+        names = sorted({type(module).__name__ for module in model.modules() if getattr(module, fact, False)})
+        if parts > 1 and names:
+            yield (
+                f"{' and '.join(names)} took the {what} over each of the {parts} parts of a batch, so the gradient is "
+                "another than that of the whole batch at once"
+            )
 
 
 def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_slots, settings.of_keys, settings.of_types, trainer.settings):
+    for rules in (settings.of_keys, settings.of_types, trainer.settings):
         if found := list(rules(config)):
             return found
     try:
