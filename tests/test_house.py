@@ -548,6 +548,7 @@ ACROSS_MODULES = {
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_position_parts.py": "position encodings within a model",
+    "report/test_hostile_names.py": "names from a study file, in all that is written and printed",
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",

@@ -24,7 +24,7 @@ from swapformer.study.launch.missing_trials import RETRIES, launch_missing, tria
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
-from swapformer.study.manifest import make_manifest
+from swapformer.study.manifest import find_axis, make_manifest
 from swapformer.study.messages import composition_lines, impossible_lines, power_line, tuning_lines
 from swapformer.study.plan import Plan
 from swapformer.study.spec import Spec, metric_names
@@ -86,6 +86,7 @@ def run_study(
     Raises:
         UsageError: before anything is trained, if arms that are compared would train the same model.
     """
+    find_axis(plan)  # an axis that is none is refused before anything is written
     equal = check_equal_arms(plan, store)
     for line in impossible_lines(plan):
         log.warning("%s", line)
