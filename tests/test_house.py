@@ -552,7 +552,6 @@ ACROSS_MODULES = {
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
-    "report/test_hostile_names.py": "what leaves a report, whatever names it holds",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_extrapolation.py": "lengths beyond those trained",
