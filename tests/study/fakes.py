@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from swapformer.errors import UsageError
+from swapformer.results.artifacts import Artifact, write_artifact
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, Work
 from swapformer.targets import allowed
@@ -114,10 +115,8 @@ def replay(config: dict[str, Any], directory: Path) -> None:
             raise RuntimeError("no checkpoint")
         if probe == "slow":
             time.sleep(60)
-        (directory / "artifacts").mkdir(exist_ok=True)
-        (directory / "artifacts" / f"{name}.json").write_text(
-            json.dumps({"settings": probe, "metrics": {f"probe/{name}": 0.5}})
-        )
+        value = float(probe) if isinstance(probe, int) else 0.5
+        write_artifact(directory, name, Artifact(probe, {f"probe/{name}": value}))
 
 
 WORK = Work(fit, replay, CorruptCheckpoint)
@@ -168,7 +167,7 @@ class Composer:
             (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
-        resolved["budget"] = {"steps": 10}
+        resolved |= {"budget": {"steps": 10}, "eval": {"every": 5}, "log_every": 5, "checkpoint_every": 5}
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 

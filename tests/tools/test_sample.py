@@ -9,6 +9,7 @@ import pytest
 from swapformer.cli import main
 
 TINY = ["model.num_layers=1", "model.d_model=16", "model.num_heads=2", "eval.final_batches=1", "budget.steps=2"]
+TINY += ["schedule.warmup_steps=0"]
 COPY = ["task=copy", "task.lengths=[3,4]", "task.symbols=6", "task.batch_size=4", *TINY]
 
 

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from swapformer.errors import UsageError
 from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
+from swapformer.results.artifacts import probe_keys
 from swapformer.results.files import quarantine, write_atomic
 from swapformer.results.ledger import Ledger
 from swapformer.results.lock import wait_for_lock
@@ -199,13 +201,14 @@ def _read_raw(study: Path) -> dict[str, Any]:
 
 def _build(raw: Mapping[str, Any]) -> Manifest:
     axis = raw.get("axis")
+    shared_config = dict(raw.get("shared_config") or {})
     manifest = Manifest(
         name=str(raw["name"]),
         baseline=str(raw["baseline"]),
         arms={str(arm): _each(overrides or (), str) for arm, overrides in raw["arms"].items()},
         seeds=_each(raw["seeds"], int),
         metrics=_each(raw["metrics"], str),
-        cells=_each(raw["cells"], Cell.from_json),
+        cells=_each(raw["cells"], partial(_cell, shared_config)),
         claims=_each(raw.get("claims") or (), dict),
         impossible_at={
             (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
@@ -217,7 +220,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         command=str(raw.get("command") or ""),
         commit=str(raw.get("commit") or ""),
         longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
-        shared_config=dict(raw.get("shared_config") or {}),
+        shared_config=shared_config,
         looks=_each(raw.get("looks") or (), int),
         conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
         tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
@@ -233,6 +236,13 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
     if manifest.baseline not in known:
         raise ValueError(f"the baseline {manifest.baseline!r} is not in `arms`")
     return manifest
+
+
+def _cell(shared_config: Mapping[str, Any], raw: Mapping[str, Any]) -> Cell:
+    """A cell; one that does not say which probes are asked of it has those of the baseline, where they are known."""
+    cell = Cell.from_json(raw)
+    known = cell.probes is None and "probes" in shared_config
+    return replace(cell, probes=probe_keys(shared_config)) if known else cell
 
 
 def _each(values: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:

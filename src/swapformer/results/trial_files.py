@@ -67,7 +67,7 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         return TrialFiles(CORRUPT, f"{path.name} cannot be read: {error}")
     if record is None or status != records.FINISHED:
         return TrialFiles(status, "" if record is None else record.reason or "", record)
-    artifacts = read_artifacts(folder, problems)
+    artifacts = read_artifacts(folder, problems, cell.probes)
     values = numbers_of(record.metrics)
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)

@@ -50,6 +50,7 @@ class Addition(QuestionTask):
         eval_digits: Sequence[int | str] = (),
         train_samples: int | None = None,
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         as_source: bool = False,
     ) -> None:
         self.digits = whole_number("digits", digits, 1)
@@ -57,7 +58,13 @@ class Addition(QuestionTask):
         self.zero_padded = boolean("zero_padded", zero_padded)
         self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
         self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
-        super().__init__(lengths=(1, digits), eval_lengths=self.eval_digits, batch_size=batch_size, as_source=as_source)
+        super().__init__(
+            lengths=(1, digits),
+            eval_lengths=self.eval_digits,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            as_source=as_source,
+        )
         self._pool: Tensor | None = None
         if self.train_samples is not None:
             shares = self._balance(self.train_samples)
@@ -175,14 +182,20 @@ class ModularAddition(QuestionTask):
     end_token = None
 
     def __init__(
-        self, *, modulus: int = 97, fraction: float = 0.5, batch_size: int = 128, as_source: bool = False
+        self,
+        *,
+        modulus: int = 97,
+        fraction: float = 0.5,
+        batch_size: int = 128,
+        eval_batch_size: int | None = None,
+        as_source: bool = False,
     ) -> None:
         self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2
         self.shares = {"train": self.fraction, "val": held, "test": held}
-        super().__init__(lengths=(1, 1), batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=(1, 1), batch_size=batch_size, eval_batch_size=eval_batch_size, as_source=as_source)
 
     def question_at(self, length: int) -> int:
         return 3

@@ -20,7 +20,7 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
-from swapformer.task.settings import boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.settings import boolean, evaluation_batch, evaluation_lengths, split_shares, whole_number
 from swapformer.task.value_metrics import VALUE_DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0
@@ -62,10 +62,12 @@ class Forecast(Task):
         block: int = 24,
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
+        eval_batch_size: int | None = None,
     ) -> None:
         self.path = str(path)
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.season = None if season is None else whole_number("season", season, 2)
@@ -104,7 +106,7 @@ class Forecast(Task):
         sets = []
         for name, size in ({"": self.block} | {f"@{size}": size for size in self.eval_lengths}).items():
             starts = (start + regions.unsqueeze(1) + torch.arange(self.max_length // size) * size).flatten()
-            batches = torch.split(starts, max(1, self.batch_size * self.block // size))
+            batches = torch.split(starts, max(1, self.eval_batch_size * self.block // size))
             sets.append(EvaluationSet(name, len(batches), partial(self._evaluation_batch, batches, size)))
         return sets
 

@@ -86,6 +86,11 @@ def evaluation_lengths(name: str, values: Sequence[int | str], trained: int, lea
     return tuple(whole_number(f"{name} entries", value, least) for value in found)
 
 
+def evaluation_batch(given: int | None, batch_size: int) -> int:
+    """The size of an evaluation batch: one of its own, so that `batch_size` does not change what is evaluated."""
+    return batch_size if given is None else whole_number("eval_batch_size", given, 1)
+
+
 def split_shares(split: Sequence[float]) -> tuple[float, float, float]:
     """`split` as shares of training, validation and test; UsageError unless it is that."""
     given = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split]

@@ -22,7 +22,7 @@ from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split,
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.settings import PassesSettings, evaluation_lengths, length_range, whole_number
+from swapformer.task.settings import PassesSettings, evaluation_batch, evaluation_lengths, length_range, whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -36,7 +36,8 @@ class Synthetic(PassesSettings, Task):
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
-    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
+    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end,
+    `eval_batch_size` at a time (null: `batch_size`).
 
     Items consist of the tokens before "<pad>", with which their content is filled up.
     Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors
@@ -58,12 +59,20 @@ class Synthetic(PassesSettings, Task):
     remedy = "make the items more varied"
     """What to do where a length has too few different items."""
 
-    def __init__(self, *, lengths: Sequence[int], eval_lengths: Sequence[int | str] = (), batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        *,
+        lengths: Sequence[int],
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+        eval_batch_size: int | None = None,
+    ) -> None:
         self.lengths = length_range("lengths", lengths, self.shortest)
         self.longest_trained = self.lengths[1]
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
         self.require_room(max(*self.lengths, *self.eval_lengths))
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
         self.mixture = torch.arange(self.lengths[0], self.longest_trained + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
@@ -109,8 +118,9 @@ class Synthetic(PassesSettings, Task):
         return some(_FOUND_BY) if len(some(_SAMPLED)) < _MANY else None
 
     def settings(self) -> dict[str, object]:
-        """The settings that the data depend on."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        """The settings that the data depend on; evaluation's batches are data themselves."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "eval_batch_size"}
 
     def belongs(self, split: Split, content: Tensor, lengths: Tensor) -> Tensor:
         """[N] bool: whether items are of a split."""
@@ -166,7 +176,7 @@ class Synthetic(PassesSettings, Task):
         ]
 
     def _evaluation_batch(self, split: Split, name: str, mixture: Tensor, index: int) -> Batch:
-        items = self.sample(stream(split, name, index), split, mixture, self.batch_size)
+        items = self.sample(stream(split, name, index), split, mixture, self.eval_batch_size)
         return self.collate(*items, int(mixture.max()))
 
     def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:

@@ -23,8 +23,8 @@ class NextToken(PackedTask):
     """Predict each next token of a text.
 
     With `packing` documents the first token of a document is no target.
-    A set "@L" has batches of batch_size · block / L blocks. Where each length divides the longest and the longest
-    divides batch_size · block, the n-th batches of all sets score the very same tokens, with different amounts of
+    A set "@L" has batches of eval_batch_size · block / L blocks. Where each length divides the longest and the longest
+    divides eval_batch_size · block, the n-th batches of all sets score the very same tokens, with different amounts of
     context.
     """
 
@@ -74,7 +74,7 @@ class Text(NextToken):
             return super().evaluation(split)
         within = torch.arange(self.max_length // self.stride) * self.stride
         starts = (self.region_starts(split, self.max_length).unsqueeze(1) + within).flatten()
-        segments = torch.split(starts, max(1, self.batch_size * self.block // self.stride))
+        segments = torch.split(starts, max(1, self.eval_batch_size * self.block // self.stride))
         return [
             EvaluationSet(name, len(segments), partial(self._sliding_batch, split, segments, length, self.stride))
             for name, length in self.lengths_by_set.items()

@@ -17,7 +17,14 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.corpus import corpus_of
 from swapformer.task.division import SPLITS
-from swapformer.task.settings import PassesSettings, boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.settings import (
+    PassesSettings,
+    boolean,
+    evaluation_batch,
+    evaluation_lengths,
+    split_shares,
+    whole_number,
+)
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import LearnedTokens, Tokeniser
 
@@ -59,7 +66,8 @@ class TextTask(TokenisedTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
-    training sequence; a batch has `batch_size`. `eval_lengths`: each adds an evaluation set "@L".
+    training sequence; a batch has `batch_size`, one of evaluation `eval_batch_size` (null: as many).
+    `eval_lengths`: each adds an evaluation set "@L".
     UsageError: a split shorter than a sequence, shares that are none, and what source and tokeniser say.
     """
 
@@ -81,9 +89,11 @@ class TextTask(TokenisedTask):
         block: int = 64,
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 16,
+        eval_batch_size: int | None = None,
     ) -> None:
         self.block = self.train_length = self.longest_trained = whole_number("block", block, self.shortest)
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block, self.shortest)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.shares = split_shares(split)
@@ -190,7 +200,7 @@ class BlockTask(TextTask):
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             starts = (regions.unsqueeze(1) + within).flatten()
-            found[name] = torch.split(starts, max(1, self.batch_size * lengths[""] // length))
+            found[name] = torch.split(starts, max(1, self.eval_batch_size * lengths[""] // length))
         return found
 
 

@@ -31,6 +31,15 @@ class Schedule(ABC):
             return (step + 1) / (self.warmup_steps + 1)
         return self.after(min(1.0, (step - self.warmup_steps) / max(1, steps - self.warmup_steps)))
 
+    def longest_warmup(self, steps: int) -> int:
+        """The most warm-up steps of `steps` that leave a step at the peak and, where the rate decays, one below it."""
+        if self.after(1.0) != self.after(0.0):
+            for rest in range(2, steps):
+                if self.after((rest - 1) / rest) != self.after(0.0):
+                    return steps - rest
+            return 0
+        return max(0, steps - 1)
+
     @abstractmethod
     def after(self, progress: float) -> float:
         """The factor after the warm-up."""

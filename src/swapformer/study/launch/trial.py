@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.artifacts import probe_settings
+from swapformer.results.artifacts import has_artifact
 from swapformer.results.config import write_config
 from swapformer.results.files import quarantine
 from swapformer.results.history import history_path
@@ -71,7 +71,7 @@ def training_work() -> Work:
 def missing_probes(trial: Trial, store: Store) -> set[str]:
     """The names of the asked probes that have not been replayed yet with these settings."""
     folder = store.directory(trial.id)
-    return {name for name, settings in trial.probes.items() if probe_settings(folder, name) != settings}
+    return {name for name, settings in trial.probes.items() if not has_artifact(folder, name, settings)}
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:

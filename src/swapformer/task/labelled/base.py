@@ -20,7 +20,7 @@ from swapformer.task import cache
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Split
 from swapformer.task.labelled.answers import Kind
 from swapformer.task.labelled.examples import Columns, examples_of, unseen_examples
-from swapformer.task.settings import boolean, split_shares, whole_number
+from swapformer.task.settings import boolean, evaluation_batch, split_shares, whole_number
 from swapformer.task.source import Source
 from swapformer.task.text_task import TokenisedTask
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
@@ -43,9 +43,16 @@ class LabelledTask(TokenisedTask):
     columns: Columns
 
     def __init__(
-        self, *, source: Source, tokeniser: Tokeniser, split: Sequence[float] = (0.8, 0.1, 0.1), batch_size: int = 16
+        self,
+        *,
+        source: Source,
+        tokeniser: Tokeniser,
+        split: Sequence[float] = (0.8, 0.1, 0.1),
+        batch_size: int = 16,
+        eval_batch_size: int | None = None,
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.examples = examples_of(source, tokeniser, self.special_tokens, split_shares(split), self.columns)
         self.set_tokens(tokeniser, self.examples.learned)
         self._fields = 1 + len(self.columns.texts)
@@ -80,7 +87,7 @@ class LabelledTask(TokenisedTask):
         return self.batch(self.draw(stream("train", int(seed), int(step))))
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
-        batches = [part for part in torch.split(self.order(split), self.batch_size) if len(part)]
+        batches = [part for part in torch.split(self.order(split), self.eval_batch_size) if len(part)]
         return [EvaluationSet("", len(batches), partial(self._evaluation_batch, batches))] if batches else []
 
     def _evaluation_batch(self, batches: Sequence[Tensor], index: int) -> Batch:

@@ -19,6 +19,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Probe
+from swapformer.study.config import budget
 from swapformer.study.config.rules import stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
@@ -76,6 +77,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     try:
         with torch.device("meta"):
             _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
+            if (short := budget.too_short(config)) is not None:
+                return [short]
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
             if found := list(dict.fromkeys(whole_model.sources(topology, plan))):
