@@ -24,7 +24,7 @@ from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import parse
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all, trials_saved
+from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
@@ -142,8 +142,10 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
+    asked = records.manifest
+    claims = parse(asked.claims, tuple(asked.arms), asked.metrics)
+    records = record_looks(study_dir, claims, records)
     manifest = records.manifest
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
     verdicts = judge_all(claims, records)
     problems = list(records.problems)
     costs = read_costs(manifest, study_dir, runs_dir, problems)
@@ -158,7 +160,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
             tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
             for view in views
         ),
-        "results.csv": tables.results_csv(records, metrics),
+        "results.csv": tables.results_csv(records, metrics, look_path(claims, records).taken),
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
     directory = study_dir / "report"

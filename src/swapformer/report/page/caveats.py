@@ -13,7 +13,7 @@ from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
-from swapformer.report.statistics.sequential import trials_saved
+from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name
 
@@ -38,11 +38,14 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         where = f"With {view.condition}: " if view.condition else ""
         for metric in manifest.metrics:
             found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
-    if manifest.looks:
-        looks = number_format.listed([str(seeds) for seeds in manifest.looks])
-        text = f"Judged at {looks} seeds, with {number_format.percent(ALPHA / len(manifest.looks))} of error each"
+    path = look_path([verdict.claim for verdict in verdicts], records)
+    if manifest.looks or len(path.looks) > 1:
+        counts = number_format.listed([str(number) for number in path.seeds])
+        portions = number_format.listed([number_format.percent(look.error) for look in path.looks])
+        text = f"Judged at {counts} seeds, with {portions} of error; in all {number_format.percent(path.error)}"
         spared = trials_saved(records, verdicts)
-        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
+        saved = f"; {f'{spared} trials were not needed' if spared else 'no trial was saved'}" if manifest.looks else ""
+        found.append(f"{text}{saved}.")
     if tuning := manifest.tuning:
         chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
         seeds = ", ".join(map(str, tuning.seeds))
@@ -70,6 +73,11 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         found.append(
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
+        )
+    if verdicts and records.manifest.ledger.unknown:
+        found.append(
+            f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
+            "are likelier than stated."
         )
     found += _unmeasured(views) + _fairness(records) + _origins(records)
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
