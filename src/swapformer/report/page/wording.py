@@ -65,15 +65,15 @@ def pairing_text(metric: str, pairing: Pairing) -> str:
 
 def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
     """What the table of results shows in a cell."""
-    found = {m: one.paired for row in rows for m, one in row.summaries.items() if one.paired is not None}
-    means = [metric for metric, comparison in found.items() if not comparison.paired]
+    summaries = [one for row in rows for one in row.summaries.values()]
+    means = list(dict.fromkeys(one.metric for one in summaries if one.paired is not None and not one.paired.paired))
     but = f" but in {number_format.listed(means)}, where it is taken between means (Welch)" if means else ""
     text = (
         f"Mean over finished trials with its 95 % t interval; Δ is the difference to {baseline}, paired by seed{but}, "
         "with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
         "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
     )
-    if any(one.n > 1 and one.seed_error == 0 for row in rows for one in row.summaries.values()):
+    if any(one.n > 1 and one.seed_error == 0 for one in summaries):
         text += (
             " Values that are the same with every seed have no t interval: where they lie in [0, 1], theirs allows for "
             "other values that are too rare to have been seen."
