@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from swapformer.errors import UsageError
-from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import reported_metrics
@@ -99,9 +98,10 @@ class Report:
             for condition, verdict in each.verdicts.items():
                 if condition:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
-                level = number_format.percent(1 - verdict.level)
-                level += f", at {verdict.look} seeds" if verdict.look else ""
-                why = f"{wording.verdict_text(verdict)} ({level})"
+                why = wording.verdict_text(verdict)
+                if verdict.contrasts:
+                    ends = wording.ends_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
+                    why = f"{why} ({ends})"
                 for text in (*map(wording.contrast_text, verdict.contrasts), why):
                     console.print(Text(f"  {text}", style="dim"))
         for view in self.views:

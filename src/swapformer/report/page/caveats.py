@@ -9,6 +9,7 @@ from statistics import median
 
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
+from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
@@ -32,7 +33,11 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         if shares:
             low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
             spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
-            found.append(f"Pairing by seed made intervals in {metric} {middle} times as wide as unpaired ones{spread}.")
+            found.append(f"Pairing by seed makes intervals in {metric} {middle} times as wide{spread}.")
+    for view in views:
+        where = f"With {view.condition}: " if view.condition else ""
+        for metric in manifest.metrics:
+            found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
     path = look_path([verdict.claim for verdict in verdicts], records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
@@ -78,8 +83,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
-            "in [0, 1] the interval allows for rare others that these seeds have not shown; of all else the sign test "
-            "decided."
+            "in [0, 1] the interval allows for rare others that these seeds have not shown; else nothing is known."
         )
     summaries = [summary for row in rows for summary in row.summaries.values()]
     coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})

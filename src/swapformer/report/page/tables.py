@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
+from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.results.ledger import Look, look_rows
@@ -68,11 +69,7 @@ def table_md(
         found = [row.summaries[metric] for metric in metrics]
         cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
-    note = (
-        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {_cell(baseline)}, paired by "
-        "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
-        "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
-    )
+    note = _cell(wording.table_note(rows, baseline))
     return "\n".join([*([f"### {_cell(condition)}", ""] if condition else []), *lines, "", note, ""])
 
 
