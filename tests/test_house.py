@@ -58,7 +58,7 @@ ROOMS = {
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
     "hydra_plugins": {"cli", "train", "study", "results", "mirror"},
     "benchmarks": {
-        *("tools", "study", "mirror", "results", "training", "model", "task"),
+        *("tools", "study", "report", "mirror", "results", "training", "model", "task"),
         *("console", "errors", "paths", "targets"),
     },
 }
