@@ -197,6 +197,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
         if unmeasured:
             notes.append(f"{arm} has no finite {claim.metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    for other in claim.than:
+        if {claim.arm, other} <= set(evidence.arms) and evidence.same_model(claim.arm, other, claim.metric):
+            notes.append(f"{claim.arm} and {other} trained the same model")
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
