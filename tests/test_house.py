@@ -64,7 +64,7 @@ ROOMS = {
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
     "hydra_plugins": {"cli", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
-        *("cli", "tools", "study", "mirror", "results", "training", "model", "task"),
+        *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),
         *("catalogue", "console", "errors", "paths", "targets", "yaml_reader"),
     },
 }

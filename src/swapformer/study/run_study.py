@@ -99,8 +99,13 @@ def run_study(
     if plan.spec.claims:
         _say([power_line(plan.spec)], quiet)
 
+    from swapformer.report.build import build
+    from swapformer.report.statistics.sequential import require_seeds, undecided_arms
+
     def attempt(trials: Sequence[Trial], what: str) -> None:
-        write_manifest(folder, make_manifest(plan, provenance, differences))
+        manifest = make_manifest(plan, provenance, differences)
+        require_seeds(folder, manifest)
+        write_manifest(folder, manifest)
         progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
@@ -111,9 +116,6 @@ def run_study(
         plan = replace(plan, chosen=choose(plan, store))
         differences = find_differences(plan)
         _say(tuning_lines(plan), quiet)
-    from swapformer.report.build import build
-    from swapformer.report.statistics.sequential import undecided_arms
-
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
         arms = undecided_arms(folder, store.runs_dir) if turn else None
         if arms is not None and not arms:
