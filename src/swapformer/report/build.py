@@ -22,7 +22,7 @@ from swapformer.report.page.caveats import caveats, design_sentences
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
@@ -143,7 +143,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     """
     records = read(study_dir, runs_dir)
     asked = records.manifest
-    claims = parse(asked.claims, tuple(asked.arms), asked.metrics)
+    claims = claims_of(asked)
     records = record_looks(study_dir, claims, records)
     manifest = records.manifest
     verdicts = judge_all(claims, records)
@@ -153,6 +153,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = grid_verdicts(claims, verdicts)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
+    metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     grid = study_page.grid_section(views)
     warnings = caveats(records, views)
     public = {

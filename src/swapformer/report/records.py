@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from swapformer.errors import UsageError
+from swapformer.report.derive import derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
@@ -75,7 +76,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    directions: dict[str, str] = {}
+    ways = ways_of(manifest)
+    directions: dict[str, str] = directions_of(ways)
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     for cell in _all_cells(manifest):
@@ -90,6 +92,15 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
             history = read_history(directory, manifest.metrics, problems)
+            if trial.status == "finished" and trial.record is not None:
+                own = trial.record.directions
+                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+                metrics += [
+                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+                    for name, value in found.items()
+                    if math.isfinite(value)
+                ]
+                infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )

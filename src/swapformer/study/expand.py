@@ -192,6 +192,8 @@ def _check_metrics(plan: Plan) -> None:
     """Refuse a metric that no trial of the study could have, before hours are spent."""
     task = plan.composer.task_of(plan.shared_config)
     for metric in plan.spec.metrics:
+        if metric in plan.spec.derive:
+            continue
         split, _, name = metric.partition("/")
         if split == "probe":
             if not plan.shared_config.get("probes"):

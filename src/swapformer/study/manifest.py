@@ -39,6 +39,8 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
         commit=provenance.commit or "",
         longest_trained=plan.longest_trained,
         shared_config=plan.shared_config,
+        derive=spec.derive,
+        exact=spec.exact,
     )
 
 
