@@ -20,7 +20,7 @@ class Simulated:
     title: str
     seeds: tuple[int, ...]
     rows: Mapping[str, Mapping[str, tuple[float, ...]]]
-    studies: int
+    studies: int | None
 
     def line(self) -> str:
         """The table in Markdown."""
@@ -29,11 +29,13 @@ class Simulated:
         for name, row in self.rows.items():
             cells = [" ".join(f"{share:.3f}".removeprefix("0") for share in row[column]) for column in columns]
             lines.append("| " + " | ".join([name, *cells]) + " |")
-        return "\n".join([*lines, "", f"n = {', '.join(map(str, self.seeds))}; {self.studies} studies a cell.", ""])
+        of = "all choices of committed seeds" if self.studies is None else f"{self.studies} studies a cell"
+        return "\n".join([*lines, "", f"n = {', '.join(map(str, self.seeds))}; {of}.", ""])
 
 
 def measure(studies: int, seed: int) -> Iterator[Simulated]:
     """The tables of laws and of families of claims, with so many studies in each cell."""
+    from benchmarks.statistics.committed import committed_studies, decided_share
     from benchmarks.statistics.laws import committed_laws, synthetic_laws
     from benchmarks.statistics.shares import family_shares, law_shares
 
@@ -53,3 +55,6 @@ def measure(studies: int, seed: int) -> Iterator[Simulated]:
         "claims that share a baseline",
         {name: [family_shares(*family, n, studies, seed) for n in SEEDS] for name, family in families.items()},
     )
+    fewer = (3, 5, 6, 8)
+    shares = {study.name: {"decided": tuple(decided_share(study, n) for n in fewer)} for study in committed_studies()}
+    yield Simulated("claims of committed studies", fewer, shares, None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.statistics import Simulated
+from benchmarks.statistics.committed import committed_studies, decided_share
 from benchmarks.statistics.laws import ARMS, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
@@ -101,3 +102,14 @@ def test_a_law_that_is_moved_moves_no_share() -> None:
     law = LAWS["normal"]
     moved = Law("moved", law.means + 7, lambda g, s, n: law.draw(g, s, n) + 7)
     assert law_shares(law, 5, 300, 1) == pytest.approx(law_shares(replace(moved), 5, 300, 1))
+
+
+@pytest.mark.parametrize(
+    ("study", "seeds", "share"), [("07_position_encodings", 8, 5 / 8), ("04_head_count", 8, 2 / 6)]
+)
+def test_with_all_of_its_seeds_a_committed_study_decides_what_its_readme_says(
+    study: str, seeds: int, share: float
+) -> None:
+    folders = {folder.name: folder for folder in committed_studies()}
+    assert decided_share(folders[study], seeds) == pytest.approx(share)
+    assert decided_share(folders[study], seeds - 1) > 0, "over eight choices of seven seeds"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from swapformer.report.statistics.sequential import judge_all, look_path, record
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
-from swapformer.results.costs import read_costs
+from swapformer.results.costs import Costs, read_costs
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Report:
             console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
-        console.print(Text(str(self.directory / "report.html")), soft_wrap=True)
+        for path in [path for path in self.files if path.name == "report.html"] or self.files:
+            console.print(Text(str(path)), soft_wrap=True)
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
@@ -157,10 +159,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     grid = study_page.grid_section(views)
     warnings = caveats(records, views)
     public = {
-        "table.md": "\n".join(
-            tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
-            for view in views
-        ),
+        "table.md": _table_md(records, views),
         "results.csv": tables.results_csv(records, metrics, look_path(claims, records).taken),
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
@@ -170,6 +169,31 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     if publish_to is not None:
         files += write(publish_to, public)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
+    """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
+
+    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there.
+    """
+    manifest = records.manifest
+    claims = claims_of(manifest)
+    verdicts = judge_all(claims, records)
+    views = condition_views(records, claims, verdicts, [], Costs())
+    figures = {f"{figure.name}.svg": figure.svg for view in views for figure in view.figures}
+    drawn = {name: text for name, text in figures.items() if re.search(r"(^|_)(arms|axis|forest)_", name)}
+    public = {"table.md": _table_md(records, views), **drawn}
+    files = write(directory, public, clean=False) if publish else []
+    overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def _table_md(records: Records, views: Sequence[View]) -> str:
+    manifest = records.manifest
+    return "\n".join(
+        tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
+        for view in views
+    )
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:

@@ -162,7 +162,7 @@ def test_the_report_says_whether_differences_are_paired_and_why(tmp_path: Path) 
     assert "8 seeds each, not paired" in page
     assert [each["paired"] for each in report.as_dict()["verdicts"][0]["differences"]] == [False] * 3
     assert (
-        "paired by seed but in val/loss, where it is taken between means (Welch)"
+        "Δ is the difference to a, between means (Welch), with its 95 % t interval"
         in (report.directory / "table.md").read_text()
     )
     comparison = report.rows[1].summaries["val/loss"].comparison

@@ -101,15 +101,18 @@ def pairing_text(metric: str, pairing: Pairing) -> str:
 
 def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
     """What the table of results shows in a cell."""
-    found = {m: one.paired for row in rows for m, one in row.summaries.items() if one.paired is not None}
-    means = [metric for metric, comparison in found.items() if not comparison.paired]
-    but = f" but in {number_format.listed(means)}, where it is taken between means (Welch)" if means else ""
+    summaries = [one for row in rows for one in row.summaries.values()]
+    compared = {one.metric for one in summaries if one.paired is not None}
+    means = list(dict.fromkeys(one.metric for one in summaries if one.paired is not None and not one.paired.paired))
+    how = "paired by seed" if len(means) < len(compared) or not compared else "between means (Welch)"
+    if 0 < len(means) < len(compared):
+        how += f" but in {number_format.listed(means)}, where it is between means (Welch)"
     text = (
-        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {baseline}, paired by seed{but}, "
+        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {baseline}, {how}, "
         "with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
         "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
     )
-    if any(one.n > 1 and one.seed_error == 0 for row in rows for one in row.summaries.values()):
+    if any(one.n > 1 and one.seed_error == 0 for one in summaries):
         text += (
             " Values that are the same with every seed have no t interval: where they lie in [0, 1], theirs allows for "
             "other values that are too rare to have been seen."
@@ -150,7 +153,7 @@ def seeds_text(needed: SeedRange) -> str:
     text = f"{low} or many more seeds would decide" if high is None else f"{low} to {high} seeds would decide"
     text = f"about {low} seeds would decide" if low == high else text
     known = {
-        n: number_format.percent(round(chance, 2))
+        n: number_format.percent(min(round(chance, 2), 0.99))
         for n, chance in zip((low, high), needed.chances, strict=True)
         if n is not None and not math.isnan(chance)
     }

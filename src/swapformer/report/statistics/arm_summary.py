@@ -149,7 +149,7 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     """
     pairs = evidence.pairs(arm, than, metric)
     difference = pairs.x - pairs.y
-    estimate, relation = evidence.mean_difference(arm, than, metric), evidence.pairing(metric)
+    estimate = evidence.mean_difference(arm, than, metric)
     varies = len(difference) > 1 and max(np.ptp(pairs.x), np.ptp(pairs.y)) > 0
     direction = evidence.directions.get(metric)
     resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
@@ -157,7 +157,7 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
         estimate.value,
         *_limits(estimate),
         len(difference),
-        relation.paired,
+        estimate.paired,
         small_samples.t_interval(difference),
         _limits(welch_estimate(pairs.x, pairs.y)) if varies else (math.nan, math.nan),
         small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
