@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from swapformer.paths import conf_dir, experiments_dir
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 Node = dict[str, Any]
 
@@ -56,7 +55,7 @@ def describe(path: Path) -> str:
             return line.lstrip("# ").rstrip()
         if line and not line.startswith("#"):
             break
-    content = yaml.safe_load(text) or {}
+    content = parse_yaml(text) or {}
     target = content.get("_target_") if isinstance(content, dict) else None
     settings = _settings(content)
     if not isinstance(target, str):
@@ -86,11 +85,11 @@ def train_help() -> str:
 
 def spelled(group: str) -> str:
     """Groups that no defaults list chooses from have to be added with a plus sign."""
-    chosen = _chosen(_primary())
+    chosen = _chosen(primary())
     parent, _, _ = group.rpartition("/")
     if parent in chosen:  # options of a task choose from groups of their own
         files = option_files(conf_dir())[parent].values()
-        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in files)
+        options = (read_yaml(path) for path in files)
         chosen |= {f"{parent}/{found}" for option in options for found in _chosen(option or {})}
     return group if group in chosen else f"+{group}"
 
@@ -110,7 +109,7 @@ def _keys() -> list[str]:
 
 def train_keys() -> list[str]:
     """The dotted keys of the primary configuration that hold a value, such as `budget.steps`."""
-    return [key for key in _dotted(_primary()) if not key.startswith(("defaults", "hydra"))]
+    return [key for key in _dotted(primary()) if not key.startswith(("defaults", "hydra"))]
 
 
 def _dotted(node: object, name: str = "") -> list[str]:
@@ -120,15 +119,16 @@ def _dotted(node: object, name: str = "") -> list[str]:
 
 
 @lru_cache
-def _primary() -> dict[str, Any]:
-    content = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))
+def primary() -> dict[str, Any]:
+    """The content of `conf/train.yaml`, as the file states it."""
+    content = read_yaml(conf_dir() / "train.yaml")
     assert isinstance(content, dict), "train.yaml is a mapping"
     return content
 
 
 def default_runs_dir() -> str:
     """The folder of the store where none is given."""
-    return str(_primary()["runs_dir"])
+    return str(primary()["runs_dir"])
 
 
 def _docstring(target: str) -> str:
@@ -168,9 +168,9 @@ def _settings(content: object) -> str:
 
 def _question(path: Path) -> str:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
         return str(content.get("question", ""))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+    except (ValueError, AttributeError):
         return "(its study.yaml cannot be read)"
 
 
@@ -203,12 +203,12 @@ def options(slot: str) -> dict[str, Node]:
 
 @lru_cache
 def _defaults() -> dict[str, Any]:
-    chosen = _primary()["defaults"]
+    chosen = primary()["defaults"]
     return {str(key): name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
 
 
 @lru_cache(maxsize=512)
 def _read(slot: str, name: str) -> Node:
-    node = yaml.safe_load((conf_dir() / "model" / slot / f"{name}.yaml").read_text(encoding="utf-8"))
+    node = read_yaml(conf_dir() / "model" / slot / f"{name}.yaml")
     assert isinstance(node, dict), f"model/{slot}={name} is a mapping"
     return node

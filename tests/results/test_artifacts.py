@@ -74,9 +74,9 @@ class TestAnOlderArtifact:
     ("text", "problem"),
     [
         ("{", "Expecting property name"),
-        ("[]", "expected a mapping, found list"),
+        ("[]", "it is not a mapping"),
         ('{"schema_version": 3, "settings": {}}', "schema_version is 3, but this swapformer reads 1 to 2"),
-        ('{"settings": {}, "metrics": 3}', "`metrics` must be a mapping, but is int"),
+        ('{"settings": {}, "metrics": 3}', "`metrics` must be a mapping, but is 3"),
     ],
 )
 def test_a_damaged_or_newer_artifact_is_named_and_its_probe_is_replayed(

@@ -46,7 +46,7 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     """Append one line to the journal (one atomic write: many processes share it), then behave."""
     checkpoint = directory / "checkpoints" / "last.ckpt"
     resumed = checkpoint.exists()
-    if resumed and checkpoint.read_text() == "garbage":
+    if resumed and checkpoint.read_bytes() == b"garbage":
         raise CorruptCheckpoint("garbage")
     journal = os.open(config["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(journal, f"{directory.name} {os.getpid()} {'resumed' if resumed else 'new'}\n".encode())
@@ -155,7 +155,7 @@ class Composer:
     RESULTS_EPOCH = 1
 
     def __init__(self, journal: Path, runs_dir: Path) -> None:
-        self.journal, self.runs_dir, self.composed, self.counted = journal, runs_dir, 0, 0
+        self.journal, self.runs_dir, self.composed, self.counted, self.compared = journal, runs_dir, 0, 0, 0
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         self.composed += 1
@@ -194,6 +194,12 @@ class Composer:
 
     def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
+
+    def same_training(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        """A setting `dead` does nothing, unless `alive` is another number than 0."""
+        self.compared += 1
+        first, second = ({k: v for k, v in each.items() if k != "dead" or each.get("alive")} for each in (one, other))
+        return first == second
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(

@@ -104,7 +104,9 @@ class _TrialFollower:
     def poll(self) -> None:
         target, store = self.target, self.follower.store
         record = store.read(target.trial)
-        if record is None or (target.study and target.cell not in self.follower.cells.get(target.trial, ())):
+        if record is None or record.status == records.CORRUPT:
+            return
+        if target.study and target.cell not in self.follower.cells.get(target.trial, ()):
             return
         ended = record.status != records.RUNNING and not store.locked(record.id)
         if ended:

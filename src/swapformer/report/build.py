@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, printable
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import reported_metrics
@@ -197,12 +197,16 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:
-    """Write each file atomically; with `clean`, figures of an earlier report that are no longer drawn are removed."""
+    """Write each file atomically, its text `printable` unless it is a table of data.
+
+    With `clean`, figures of an earlier report that are no longer drawn are removed.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
             temporary = directory / f".{name}.{secrets.token_hex(6)}.tmp"  # numbers of processes repeat in containers
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            shown = text if name.endswith(".csv") else printable(text)
+            temporary.write_text(shown, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
         for path in directory.glob("*.svg") if clean else ():
             if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import pandas as pd
 from swapformer.errors import UsageError
 from swapformer.report.derive import derive, directions_of, ways_of
 from swapformer.results.arms import Cell
-from swapformer.results.history import read_history
+from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import MISSING
@@ -40,7 +41,8 @@ class Records:
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe.
+    seed, then by probe. `losses`: a hash of all losses that a finished cell recorded, which two trainings share to the
+    last digit only where they are the same.
     """
 
     manifest: Manifest
@@ -51,6 +53,7 @@ class Records:
     problems: tuple[str, ...]
     probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
+    losses: Mapping[CellKey, str] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -60,9 +63,10 @@ class Records:
         )
         probes = {key: data for key, data in self.probes.items() if key[0] == condition}
         infinite = frozenset(key for key in self.infinite if key[0] == condition)
+        losses = {key: found for key, found in self.losses.items() if key[0] == condition}
         return replace(
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
-            probes=probes, infinite=infinite,
+            probes=probes, infinite=infinite, losses=losses,
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -80,6 +84,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     directions: dict[str, str] = directions_of(ways)
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
+    losses: dict[CellKey, str] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -91,7 +96,9 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.record is not None:
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
-            history = read_history(directory, manifest.metrics, problems)
+            history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
+            if (final := trial.metrics.get("val/loss")) is not None:
+                losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status == "finished" and trial.record is not None:
                 own = trial.record.directions
                 found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
@@ -101,6 +108,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
                     if math.isfinite(value)
                 ]
                 infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
+            history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
@@ -115,6 +123,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         tuple(problems),
         probes,
         frozenset(infinite),
+        losses,
     )
 
 
@@ -170,6 +179,12 @@ def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
         if all(row[key] == value for key, value in values.items()):
             return name
     raise ValueError(f"a row has no condition of the grid: {dict(row)}")
+
+
+def _loss_hash(final: float, history: pd.DataFrame) -> str:
+    """A hash of the final loss and of those during training, each to its last digit."""
+    rows = history.loc[history["metric"] == TRAINING_LOSS, ["step", "value"]]
+    return hashlib.sha256(repr((final, rows.to_numpy(dtype=float).tolist())).encode()).hexdigest()
 
 
 def _all_cells(manifest: Manifest) -> list[Cell]:

@@ -23,6 +23,16 @@ UNITS_IN_FULL: Mapping[str, str] = {measure: unit + _COUNTED_OF[measure] for mea
 """What each measure counts, and of what."""
 
 
+_COMPUTATION = re.compile(
+    r"trainer\.(?!gradient_clip_val)|optim\.(fused|foreach|capturable)$|model\.(encoder\.)?(layers\.\d+\.)?kernel(\.|$)"
+)
+
+
+def is_computation(leaf: str) -> bool:
+    """Whether a leaf of a configuration says how a trial is computed, which arms may compare: device, kernel …"""
+    return _COMPUTATION.match(leaf) is not None
+
+
 def arm_name(arm: str, condition: str = "") -> str:
     """`h4 with size=nano`; the arm alone where there is no grid."""
     return f"{arm} with {condition}" if condition else arm

@@ -9,12 +9,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from swapformer.errors import quote
 from swapformer.results.config import read_config
-from swapformer.results.files import clear_temporaries, write_atomic
+from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
+from swapformer.results.schema import from_json, read_json
 
 SCHEMA_VERSION = 2
 """Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked."""
@@ -83,7 +85,11 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
 
 def artifact_times(folder: Path) -> list[tuple[str, int]]:
     """The artifacts of the trial in `folder`, each with the nanosecond in which it was written."""
-    return [(path.name, path.stat().st_mtime_ns) for path in _paths(folder)]
+    found = []
+    for path in _paths(folder):
+        with suppress(OSError):  # a link to itself
+            found.append((path.name, path.stat().st_mtime_ns))
+    return found
 
 
 def _folder(trial: Path) -> Path:
@@ -124,18 +130,13 @@ def _is_sound(path: Path) -> bool:
 
 
 def _read(path: Path) -> Artifact:
-    """Raises ValueError for what is no artifact, or one of a newer version."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(raw, dict):
-        raise ValueError(f"expected a mapping, found {type(raw).__name__}")
-    version = raw.get("schema_version", 1)
+    """Raises CorruptFile for what is no artifact, or one of a newer version, and as `read_file` does."""
+    raw = read_json(path)
+    version = raw.get("schema_version", 1) if isinstance(raw, dict) else 1
     if version not in range(1, SCHEMA_VERSION + 1):
-        raise ValueError(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")
-    metrics = raw.get("metrics", {})
-    if not isinstance(metrics, dict):
-        raise ValueError(f"`metrics` must be a mapping, but is {type(metrics).__name__}")
-    settings = raw.get("settings")
-    if settings is None:  # the first files did not say, and a trial then had the probes of its own configuration alone
+        raise CorruptFile(f"schema_version is {quote(version)}, but this swapformer reads 1 to {SCHEMA_VERSION}")
+    found = from_json(Artifact, raw)
+    if found.settings is None:  # the first files did not say: a trial had the probes of its own configuration alone
         probes = read_config(path.parent.parent).get("probes")
-        settings = probes.get(_probe_of(path)) if isinstance(probes, dict) else None
-    return Artifact(settings, metrics, raw.get("data"))
+        found = replace(found, settings=probes.get(_probe_of(path)) if isinstance(probes, dict) else None)
+    return found

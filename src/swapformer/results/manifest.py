@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, cut, quote
 from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
 from swapformer.results.artifacts import probe_keys
-from swapformer.results.files import quarantine, write_atomic
+from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger, write_atomic
 from swapformer.results.ledger import Ledger
 from swapformer.results.lock import wait_for_lock
+from swapformer.results.schema import read_json
 from swapformer.results.tuning import Tuning
 
 SCHEMA_VERSION = 1
@@ -149,6 +150,7 @@ def update_ledger(study: Path, update: Callable[[Ledger], Ledger]) -> Ledger:
 
 @contextmanager
 def _locked(study: Path) -> Iterator[None]:
+    set_aside_stranger(study, folder=True)
     study.mkdir(parents=True, exist_ok=True)
     with wait_for_lock(study / "manifest.lock"):
         yield
@@ -177,8 +179,10 @@ def read_manifest(study: Path) -> Manifest:
     raw = _read_raw(study)
     try:
         return _build(raw)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        wrong = f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({error})"
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        wrong = (
+            f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({cut(error, 60)})"
+        )
         raise UsageError(f"the study's manifest {manifest_path(study)} {wrong}; {_redo(study)}") from None
 
 
@@ -189,17 +193,17 @@ def _redo(study: Path) -> str:
 def _read_raw(study: Path) -> dict[str, Any]:
     path, redo = manifest_path(study), _redo(study)
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except FileNotFoundError:
         raise UsageError(f"a report needs the study's manifest, but {path} does not exist; {redo}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"the study's manifest {path} cannot be read ({error}); {redo}") from None
+    except CorruptFile as error:
+        raise UsageError(f"the study's manifest {path} cannot be read ({cut(error, 60)}); {redo}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"the study's manifest {path} must be a mapping, but is {type(raw).__name__}; {redo}")
     version = raw.get("schema_version", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         raise UsageError(
-            f"the study's manifest {path} has schema_version {version!r}, "
+            f"the study's manifest {path} has schema_version {cut(quote(version), 60)}, "
             f"but this swapformer reads {SCHEMA_VERSION}; {redo}"
         )
     return raw

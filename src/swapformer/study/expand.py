@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from swapformer.errors import UsageError, suggest
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
-from swapformer.study.comparison import combinations, require_free
+from swapformer.study.comparison import Matching, combinations, require_free
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.trial import Config
-from swapformer.study.match import solve
+from swapformer.study.match import overrides as size_overrides
+from swapformer.study.match import solve_as_built, unset
 from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
 from swapformer.study.spec import Spec
 
@@ -87,17 +88,37 @@ class _Expansion:
             if reason is not None:
                 reasons.append(reason)
                 continue
+            if target is not None:
+                self._require_unset(template, matching.key)
             try:
                 if target is None:
                     return CostTarget(self._cost(template.config, matching.measure), template.setting)
-                matched = solve(matching, template.config, target.cost, self._cost)
+                matched, size = self._solved(matching, template, target.cost)
             except UsageError as error:
                 reasons = [str(error)]
                 break
             self.matched[template.arm_condition] = matched
-            return CostTarget(matched.cost, template.setting, matched.override)
+            return CostTarget(matched.cost, template.setting, size)
         self.impossible[arm, condition] = reasons[0]
         return None
+
+    def _require_unset(self, template: Template, key: str) -> None:
+        """Refuse an arm that sets what the size would take the place of."""
+        for other in map(texts.key, unset(template.config, key)):
+            if texts.value(self.spec.arms[template.arm], other) is not None:
+                raise UsageError(
+                    f"arm {template.arm!r} must not set {other}, which {key} takes the place of, and `match` solves "
+                    f"that; take {other} out of the arm, or match another size"
+                )
+
+    def _solved(self, matching: Matching, template: Template, target: int) -> tuple[MatchedSize, tuple[str, ...]]:
+        """The size with which an arm costs what the baseline does, and the overrides that set it."""
+
+        def compose(size: tuple[str, ...]) -> Config:
+            return self._config(template.arm, texts.merge(template.overrides, size))
+
+        found = solve_as_built(matching, template.config, target, self._cost, compose)
+        return found, size_overrides(found, template.config)
 
     def _settings(self, arm: str, condition: str, own: Sequence[str], level: CostTarget | None) -> None:
         """A template for every setting of what is tuned that the arm can have."""

@@ -190,7 +190,7 @@ class ModularAddition(QuestionTask):
         eval_batch_size: int | None = None,
         as_source: bool = False,
     ) -> None:
-        self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
+        self.modulus, self.fraction = whole_number("modulus", modulus, 2, 4000), share("fraction", fraction)
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2

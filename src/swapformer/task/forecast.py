@@ -17,6 +17,7 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
+from swapformer.ranges import Count, Several, Share
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
@@ -57,12 +58,12 @@ class Forecast(Task):
         columns: Sequence[str] | None = None,
         across: bool = False,
         difference: bool = False,
-        season: int | None = None,
-        split: Sequence[float] = (0.6, 0.2, 0.2),
-        block: int = 24,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
-        eval_batch_size: int | None = None,
+        season: Several | None = None,
+        split: Sequence[Share] = (0.6, 0.2, 0.2),
+        block: Count = 24,
+        eval_lengths: Sequence[Count | str] = (),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.path = str(path)
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)

@@ -27,6 +27,8 @@ from swapformer.task.settings import PassesSettings, evaluation_batch, evaluatio
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
 """Where so many of so few draws differ there are many items; otherwise so many draws find them all, or nearly."""
+_MOST_DRAWN = 300_000_000
+"""Symbols that may be drawn to see how many items each length has: about ten seconds' work."""
 _FRUITLESS = 50
 """Draws without an item of the split after which there is none."""
 
@@ -74,7 +76,15 @@ class Synthetic(PassesSettings, Task):
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
-        self.mixture = torch.arange(self.lengths[0], self.longest_trained + 1)
+        trained = range(self.lengths[0], self.longest_trained + 1)
+        drawn = _SAMPLED * (sum(self.eval_lengths) + len(trained) * sum(self.lengths) // 2)
+        if self.held_out and drawn > _MOST_DRAWN:
+            raise UsageError(
+                f"to count the items of {len(trained) + len(self.eval_lengths):,} lengths up to {trained[-1]:,} takes "
+                f"{drawn:,} draws, but {_MOST_DRAWN:,} are the most; choose fewer or shorter task.lengths, such as "
+                f"[{trained[-1]},{trained[-1]}] for one"
+            )
+        self.mixture = torch.arange(trained[0], trained[-1] + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])

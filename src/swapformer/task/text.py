@@ -13,6 +13,7 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
+from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.settings import whole_number
@@ -59,7 +60,7 @@ class Text(NextToken):
     overlap. The tokens that are scored are the same.
     """
 
-    def __init__(self, *, stride: int | None = None, **settings: Any) -> None:
+    def __init__(self, *, stride: Count | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.stride = None if stride is None else whole_number("stride", stride, 1)
         shortest = min(self.lengths_by_set.values())

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
+from swapformer.ranges import Count, Share
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.corpus import corpus_of
 from swapformer.task.division import SPLITS
@@ -85,11 +86,11 @@ class TextTask(TokenisedTask):
         *,
         source: Source,
         tokeniser: Tokeniser,
-        split: Sequence[float] = (0.9, 0.05, 0.05),
-        block: int = 64,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
-        eval_batch_size: int | None = None,
+        split: Sequence[Share] = (0.9, 0.05, 0.05),
+        block: Count = 64,
+        eval_lengths: Sequence[Count | str] = (),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.block = self.train_length = self.longest_trained = whole_number("block", block, self.shortest)
         self.batch_size = whole_number("batch_size", batch_size, 1)

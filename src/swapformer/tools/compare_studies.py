@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
+from swapformer.console import terminal
 from swapformer.errors import UsageError
 from swapformer.report.build import write
 from swapformer.report.page.versus_page import print_versus, render, versus_dict
@@ -37,7 +36,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
         return
-    console = Console()
+    console = terminal()
     print_versus(found, console)
     console.print(str(path), soft_wrap=True, markup=False, highlight=False)
 

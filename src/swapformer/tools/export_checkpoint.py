@@ -10,7 +10,7 @@ from pathlib import Path
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
-from swapformer.results.config import read_config
+from swapformer.results.config import built_from, require_config
 from swapformer.results.record import FINISHED
 from swapformer.task.tokeniser import VOCABULARY_FILE
 from swapformer.tools.command_line import add_common, store_of
@@ -25,8 +25,10 @@ def main(arguments: Sequence[str]) -> int:
     if record.status != FINISHED:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
-    config = read_config(folder)
-    notes = [*save(config, read_weights(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
+    config = require_config(folder)
+    weights = read_weights(folder / "checkpoints" / "last.ckpt")
+    with built_from(folder):
+        notes = [*save(config, weights, options.directory, options.format)]
     notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.errors import InstantiationException
 from torch import nn
 
+from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.dims import Dims, Side, head_width
 from swapformer.model.init import initialise
@@ -41,7 +42,11 @@ def build_task(config: Config) -> Task:
     """
     require_known(config)
     try:
-        return make(config["task"], Task)
+        return make(config["task"], Task, "task")
+    except SystemExit as error:
+        raise UsageError(
+            f"a task must raise an error where it cannot go on, but it called sys.exit({error.code!r})"
+        ) from error
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
 

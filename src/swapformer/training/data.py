@@ -33,13 +33,14 @@ class BatchShare(NamedTuple):
     num_positions: int
 
 
-def _cut(value: Any, rows: int, low: int, high: int) -> Any:
+def cut(value: Any, rows: int, low: int, high: int) -> Any:
+    """The sequences `low` … `high` − 1 of what has `rows` of them; what all rows share stays as it is."""
     if isinstance(value, Tensor):
         return value[low:high] if value.shape[0] == rows else value
     if isinstance(value, Mapping):
-        return {name: _cut(channel, rows, low, high) for name, channel in value.items()}
+        return {name: cut(channel, rows, low, high) for name, channel in value.items()}
     if isinstance(value, Sequences):
-        return replace(value, **{f.name: _cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
+        return replace(value, **{f.name: cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
     return value
 
 
@@ -126,7 +127,7 @@ class TrainingStream(IterableDataset[BatchShare]):
                 f"{rows}; raise task.batch_size, or lower trainer.devices or trainer.accumulate_grad_batches."
             )
         bounds = [rows * i // cuts for i in range(cuts + 1)]
-        parts = [_cut(batch, rows, low, high) for low, high in pairwise(bounds)]
+        parts = [cut(batch, rows, low, high) for low, high in pairwise(bounds)]
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
             yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import Callback
+from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Task
@@ -26,12 +25,10 @@ from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
 from swapformer.training.trainer import make_trainer, suppress_advice
 from swapformer.training.warm_start import load_initial_weights
+from swapformer.training.weights import CorruptCheckpoint as CorruptCheckpoint
+from swapformer.training.weights import read_checkpoint
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
-
-
-class CorruptCheckpoint(Exception):
-    """Raised for a checkpoint that cannot be read; delete it and start again."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     with stop_on_signals() as stop, suppress_advice():
         trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
-            resume = _checked(checkpoint, config) if checkpoint.exists() else None
+            resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if final:
                 module.final = True
@@ -176,12 +173,18 @@ def _metric_of_error(name: str) -> str:
     return metric.removesuffix("_se") + at + length
 
 
-def _checked(checkpoint: Path, config: Config) -> Path:
+def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor]) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
-    try:
-        held = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise CorruptCheckpoint(f"{checkpoint} cannot be read: {error}") from error
+    held = read_checkpoint(checkpoint)
+    if lacking := sorted({"optimizer_states", "lr_schedulers", "loops", "global_step", "callbacks"} - held.keys()):
+        raise CorruptCheckpoint(f"it lacks {', '.join(lacking)}")
+    alone = config["trainer"]["devices"] == 1 and not config["trainer"]["compile"]
+    if alone and _shapes(held["state_dict"]) != _shapes(weights):
+        raise CorruptCheckpoint("its weights have other names or shapes than the model's")
     if config["trainer"]["strategy"] == "fsdp" != held.get("strategy"):
         raise UsageError(f"fsdp can go on from its own checkpoints alone, but {checkpoint} was written without it.")
     return checkpoint
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}

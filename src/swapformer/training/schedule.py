@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
+from swapformer.ranges import Natural, Share
+
 
 class Schedule(ABC):
     """Base of schedules: linear warm-up to 1 over `warmup_steps`, then `after(progress)`.
@@ -13,16 +15,9 @@ class Schedule(ABC):
 
     Args:
         warmup_steps: optimiser steps of the warm-up; the first has factor 1/(warmup_steps + 1).
-
-    Raises:
-        ValueError: if it is not a whole number of at least 0.
     """
 
-    def __init__(self, *, warmup_steps: int) -> None:
-        if not isinstance(warmup_steps, int) or warmup_steps < 0:
-            raise ValueError(
-                f"`schedule.warmup_steps` must be a whole number of at least 0, but it is {warmup_steps!r}."
-            )
+    def __init__(self, *, warmup_steps: Natural) -> None:
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, steps: int) -> float:
@@ -57,15 +52,10 @@ class DecaySchedule(Schedule):
 
     Args:
         final: the factor at the end, from 0 to 1.
-
-    Raises:
-        ValueError: if it lies outside.
     """
 
-    def __init__(self, *, warmup_steps: int, final: float) -> None:
+    def __init__(self, *, warmup_steps: Natural, final: Share) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        if not 0 <= final <= 1:
-            raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
         self.final = final
 
 

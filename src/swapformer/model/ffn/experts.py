@@ -11,6 +11,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.ops import widen
+from swapformer.ranges import Count, NonNegative, Positive
 
 
 class MoE(FFN):
@@ -43,11 +44,11 @@ class MoE(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        experts: int,
-        top_k: int,
-        balance: float,
-        expansion: float | None = None,
-        width: int | None = None,
+        experts: Count,
+        top_k: Count,
+        balance: NonNegative,
+        expansion: Positive | None = None,
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:

@@ -79,7 +79,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
             "are likelier than stated."
         )
-    found += _unmeasured(views) + _fairness(records) + _origins(records)
+    found += _same_models(records, views) + _unmeasured(views) + _fairness(records) + _origins(records)
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
@@ -101,6 +101,26 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; the evaluation set is fixed, "
         "and its own standard error stands beside."
     )
+    return found
+
+
+def _same_models(records: Records, views: Sequence[View]) -> list[str]:
+    """Arms that a claim or the table compares, and that trained the same model."""
+    found = []
+    for view in views:
+        pairs = {frozenset((c.arm, c.than)): (c.arm, c.than) for verdict in view.verdicts for c in verdict.contrasts}
+        for row in view.rows if records.manifest.baseline in view.data.evidence.arms else ():
+            if not row.is_baseline:
+                pairs.setdefault(frozenset((row.arm, records.manifest.baseline)), (row.arm, records.manifest.baseline))
+        for arm, other in pairs.values():
+            if view.data.evidence.same_model(arm, other, "val/loss"):
+                apart = view.data.evidence.settings_apart(arm, other)
+                why = f": {number_format.listed(apart)} did nothing" if apart else ""
+                where = f" with {view.condition}" if view.condition else ""
+                found.append(
+                    f"{arm} and {other} trained the same model{where}{why}. All their losses are equal to the last "
+                    "digit with every seed, so that they agree is no evidence."
+                )
     return found
 
 

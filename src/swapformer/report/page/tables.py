@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from swapformer.report.page import wording
@@ -28,6 +29,10 @@ RESULT_COLUMNS: Mapping[str, str] = {
 }
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
+
+
 def result_columns(manifest: Manifest) -> dict[str, str]:
     """The columns of `results.csv` with their meaning; a study with a grid has one more for each of its factors."""
     factors = {key: "the grid's value of this key" for values in manifest.conditions.values() for key in values}
@@ -43,19 +48,37 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
     values = {tuple(row[:4]): row[4:] for row in records.metrics[columns].itertuples(index=False, name=None)}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(result_columns(records.manifest))
+    writer.writerow([to_cell(name) for name in result_columns(records.manifest)])
     for cell in records.cells.itertuples(index=False):
         for metric in metrics:
             value, error = values.get((cell.condition, cell.arm, cell.seed, metric), (math.nan, math.nan))
+            factors = records.manifest.conditions[str(cell.condition)].values()
             writer.writerow([
-                records.manifest.name, *records.manifest.conditions[str(cell.condition)].values(), cell.arm, cell.seed,
-                metric, _plain(value), _plain(error), records.directions.get(metric, ""), cell.status, cell.trial,
-                cell.environment,
+                *(to_cell(str(name)) for name in (records.manifest.name, *factors, cell.arm)), cell.seed,
+                to_cell(metric), _plain(value), _plain(error), records.directions.get(metric, ""), cell.status,
+                cell.trial, cell.environment,
             ])  # fmt: skip
     columns = list(result_columns(records.manifest))
     for row in look_rows(looks, records.manifest.ledger.unknown if looks else ""):
         writer.writerow([records.manifest.name, *(row.get(column, "") for column in columns[1:])])
     return out.getvalue()
+
+
+def to_cell(name: str) -> str:
+    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
+    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
+
+
+def from_cell(cell: str) -> str:
+    """The name that `to_cell` has written."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def table_md(

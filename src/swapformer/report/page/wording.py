@@ -9,7 +9,7 @@ from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import label
-from swapformer.report.statistics.estimates import OpenEstimate
+from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
 from swapformer.report.statistics.pairing import Pairing
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Contrast, Verdict
@@ -132,7 +132,10 @@ def verdict_text(verdict: Verdict) -> str:
         return "The whole interval lies where the claim does not hold" + (f" (against {against})." if several else ".")
     undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     where = f" against {len(undecided)} of {len(verdict.contrasts)} arms" if several else ""
-    if verdict.pairs < 2:
+    if same := [c for c in undecided if isinstance(c.estimate, SameModelEstimate)]:
+        who = f"{same[0].arm} and {same[0].than}" if same[0].than else f"arms of {same[0].arm}"
+        needs = f"{who} trained the same model, so their difference is no evidence"
+    elif verdict.pairs < 2:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
         of = f"paired seeds of {few.arm} and {few.than}" if few.than else f"seeds with {few.arm}"
         needs = f"there are {few.estimate.n} {of}, and at least 2 are needed"

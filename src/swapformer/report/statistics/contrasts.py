@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy import special, stats
@@ -23,6 +24,7 @@ from swapformer.report.statistics.estimates import (
     MeanEstimate,
     OpenEstimate,
     Region,
+    SameModelEstimate,
     UnknownEstimate,
     mean_estimate,
 )
@@ -136,6 +138,8 @@ def reached_seeds(claim: Claim, arm: str, evidence: Evidence) -> tuple[BoolArray
 def reach_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
     """How much more often than another arm's the seeds of the claim's arm reach its value."""
     (here, ended), (there, too) = (reached_seeds(claim, arm, evidence) for arm in (claim.arm, than))
+    if evidence.same_model(claim.arm, than, claim.metric):
+        return SameModelEstimate(n=int(ended.sum()))
     both = ended & too & evidence.same_class(claim.arm, than)
     n = int(both.sum())
     return RateEstimate(int((here & ~there & both).sum()), int((there & ~here & both).sum()), n) if n > 1 else (
@@ -152,6 +156,8 @@ def _first(claim: Claim, evidence: Evidence) -> Estimate:
         values = sign * evidence.seed_values(arm, claim.metric)
         scores.append(np.where(np.isfinite(values), values, -np.inf))
         ended &= evidence.ended(arm) & evidence.same_class(claim.arm, arm)
+    if any(evidence.same_model(claim.arm, other, claim.metric) for other in claim.than):
+        return SameModelEstimate(n=int(ended.sum()))
     own, best = scores[0], np.max(scores[1:], axis=0)
     n = int(ended.sum())
     return RateEstimate(int((own > best)[ended].sum()), int((own < best)[ended].sum()), n) if n > 1 else (
@@ -173,7 +179,10 @@ def _series(claim: Claim, evidence: Evidence) -> dict[str, FloatArray]:
 
 
 def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
-    series = list(_series(claim, evidence).values())
+    by_arm = _series(claim, evidence)
+    if len(claim.metrics) == 1 and any(evidence.same_model(*two, claim.metrics[0]) for two in combinations(by_arm, 2)):
+        return SameModelEstimate(n=len(next(iter(by_arm.values()))))
+    series = list(by_arm.values())
     found = mean_estimate(np.sum(series, axis=0), _bounds(claim, evidence))
     unpaired = len(series) > 1 and len(claim.metrics) == 1 and not claim.spans
     if not unpaired or not isinstance(found, MeanEstimate) or evidence.pairing(claim.metrics[0]).paired:

@@ -15,7 +15,7 @@ from swapformer.report.statistics import estimates
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
 from swapformer.report.statistics.pairing import Pairing, choose
 from swapformer.report.statistics.rates import RateEstimate
-from swapformer.results.arms import arm_name
+from swapformer.results.arms import arm_name, is_computation
 
 BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
@@ -43,6 +43,8 @@ class Evidence:
 
     `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
     that an arm does not have. `classes[arm]` names the environment class of each trial (without an entry: one class).
+    `losses[arm]` has a hash of all losses of each finished trial, and `changes[arm]` the settings in which the arm
+    differs from the baseline, each with its value.
     """
 
     arms: tuple[str, ...]
@@ -52,6 +54,8 @@ class Evidence:
     diverged: Mapping[str, BoolArray]
     directions: Mapping[str, str]
     classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    losses: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    changes: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -63,6 +67,7 @@ class Evidence:
             finished={arm: row[kept] for arm, row in self.finished.items()},
             diverged={arm: row[kept] for arm, row in self.diverged.items()},
             classes={arm: row[kept] for arm, row in self.classes.items()},
+            losses={arm: row[kept] for arm, row in self.losses.items()},
         )
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
@@ -86,6 +91,8 @@ class Evidence:
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
+        if self.same_model(arm, than, metric):
+            return estimates.SameModelEstimate(n=len(difference))
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
@@ -103,6 +110,30 @@ class Evidence:
         rows = np.array([self.values[arm, metric] for arm in arms]).reshape(len(arms), len(self.seeds))
         classes = {where for arm in arms for where in self.classes.get(arm, ("",))}
         return choose(rows, len(classes) < 2)
+
+    def same_model(self, arm: str, than: str, metric: str | None) -> bool:
+        """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.
+
+        Their losses are equal to the last digit with every seed; a metric at its ceiling is not enough. Arms that
+        differ in how they are computed alone, such as their kernel, may agree: that is what they are compared for.
+        """
+        apart = self.settings_apart(arm, than)
+        if apart and all(map(is_computation, apart)):
+            return False
+        here, there = (self.losses.get(each, np.full(len(self.seeds), "", dtype=object)) for each in (arm, than))
+        both = self.finished.get(arm, self._no_seed) & self.finished.get(than, self._no_seed)
+        both = both & self.same_class(arm, than)
+        if not both.any() or not (here[both] == there[both]).all() or not here[both].all():
+            return False
+        if metric is None:
+            return bool((self.diverged[arm] == self.diverged[than]).all())
+        pairs = self.pairs(arm, than, metric)
+        return bool(len(pairs.x)) and bool((pairs.x == pairs.y).all())
+
+    def settings_apart(self, arm: str, than: str) -> list[str]:
+        """The settings in which two arms differ."""
+        apart = self.changes.get(arm, frozenset()) ^ self.changes.get(than, frozenset())
+        return sorted({leaf for leaf, _ in apart})
 
     def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
         """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
@@ -130,6 +161,8 @@ class Evidence:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
         ended = self.ended(arm) & self.ended(than) & self.same_class(arm, than)
         n = int(ended.sum())
+        if self.same_model(arm, than, None):
+            return estimates.SameModelEstimate(n=n)
         if n < 2:
             return estimates.UnknownEstimate(n=n)
         here, there = self.diverged[arm][ended], self.diverged[than][ended]
@@ -174,7 +207,16 @@ def gather(records: Records) -> Evidence:
         finished[arm][index_of[seed]] = status == "finished"
         diverged[arm][index_of[seed]] = status == "diverged"
         classes[arm][index_of[seed]] = where
-    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes)
+    losses = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
+    for (_, arm, seed), found in records.losses.items():
+        losses[arm][index_of[seed]] = found
+    where = records.manifest.condition
+    changes = {
+        each.arm: frozenset((leaf, value) for leaf, _, value in each.changes)
+        for each in records.manifest.fairness
+        if where is None or each.condition == where
+    }
+    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes)
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:

@@ -232,6 +232,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
         if unmeasured:
             notes.append(f"{arm} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
+    same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
+    notes += [f"{claim.arm} and {other} trained the same model" for other in same]
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
@@ -239,7 +242,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
-    return notes if set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
+    return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
 
 
 def _names(claim: Claim) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from operator import getitem
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
+from swapformer.ranges import Within, check
 from swapformer.study.config.cost import flops_of_a_step
 from swapformer.targets import make
 from swapformer.task.base import Task
@@ -27,6 +28,7 @@ INTERVALS = {
     "checkpoint_every": "a killed trial starts again",
 }
 """Settings in steps that a short budget never reaches, and what follows."""
+Amount = Annotated[float, Within("(0, 1e30]")]
 
 
 def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -49,8 +51,7 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     ((kind, amount),) = asked.items()
     if kind == "steps":
         return {**node, **asked}
-    if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-        raise UsageError(f"`budget.{kind}` must be a number above 0, but it is {amount!r}.")
+    check(Amount, amount, f"budget.{kind}")
     try:
         each = of_a_step(config, task, kind)
     except (ValueError, TypeError, RuntimeError, InstantiationException):

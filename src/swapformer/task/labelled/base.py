@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from swapformer.random import stream
+from swapformer.ranges import Count, Share
 from swapformer.task import cache
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Split
 from swapformer.task.labelled.answers import Kind
@@ -47,9 +48,9 @@ class LabelledTask(TokenisedTask):
         *,
         source: Source,
         tokeniser: Tokeniser,
-        split: Sequence[float] = (0.8, 0.1, 0.1),
-        batch_size: int = 16,
-        eval_batch_size: int | None = None,
+        split: Sequence[Share] = (0.8, 0.1, 0.1),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
@@ -136,7 +137,9 @@ class ReadingTask(LabelledTask):
     answers: tuple[str, ...]
     """The columns of the answers, set by a class before."""
 
-    def __init__(self, *, second: str | None = None, block: int = 64, segments: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, *, second: str | None = None, block: Count = 64, segments: bool = False, **settings: Any
+    ) -> None:
         self.columns = Columns(() if second is None else (second,), self.answers, self.kind)
         self.block = self.train_length = self.longest_trained = self.max_length = whole_number("block", block, 4)
         self.segments = 2 if boolean("segments", segments) else 0

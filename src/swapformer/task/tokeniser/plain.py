@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count
 from swapformer.task.settings import whole_number
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 
@@ -28,7 +29,7 @@ class Characters(Tokeniser):
 
     learns_from = "everything"
 
-    def __init__(self, *, min_count: int | None = None, special: Sequence[str] = ()) -> None:
+    def __init__(self, *, min_count: Count | None = None, special: Sequence[str] = ()) -> None:
         super().__init__(special=special)
         self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
 
