@@ -6,15 +6,18 @@ import errno
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from swapformer.cli import main
 from swapformer.console import LONGEST, UNFORESEEN
+from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study import run_study
 from swapformer.study.config import nodes
+from swapformer.tools import sample
 
 STUDY = """
 question: Does a copy need positions?
@@ -66,13 +69,22 @@ OVERRIDES = (
     *("model.position._target_=swapformer.model.norm.RMSNorm", "task._target_=swapformer.model.position.Rotary"),
     *(f"model.{'x' * 5000}=3", f"model/position={'x' * 5000}", 'model.position.base="\x1b[31mred"', "\u202ered=3"),
     *("model/topology=encoder_decoder model.encoder.num_layers=100000", "model/ffn=moe model.ffn.experts=1000000000"),
-    *("model.ffn.width=1000000000", f"model.ffn.width={HUGE}"),
+    *("model.ffn.width=1000000000", f"model.ffn.width={HUGE}", "model/position=learned model.max_len=1000000000000"),
+    "model/attention=performer model.attention.features=1000000000",
 )
 LINES = (
     *(f"study {shlex.quote(name)}" for name in FILES if name != "scales.yaml"),
     "study scales.yaml scale=../../x",
     *(f"study {name}" for name in ("y" * 5000, "y" * 5000 + ".yaml", "'x\x1b[31m'", "'x\udcff.yaml'", "''", "/")),
-    *("train =3", "train {", "train ~schedule", "train ~task", "train task=copy runs_dir=null", "train --resolve"),
+    *(
+        "train =3",
+        "train {",
+        "train ~schedule",
+        "train ~task",
+        "train task=copy runs_dir=null",
+        "train task=listops task.depth=1000000",
+        "train --resolve",
+    ),
     *("train -sc", "train task=modular_addition task.modulus=100000000"),
     *("train -m task=copy 'seed=range(1000000000)'", "train -m task=copy 'model.d_model=range(1,1000000000)'"),
     *("train -m 'x=range(1,2,0)'", f"train -m task=copy seed={HUGE}", "train -m =3"),
@@ -150,3 +162,25 @@ def test_a_disk_that_takes_nothing_is_one_line_with_the_remedy(
     assert main(["study", "plain.yaml", f"runs_dir={tmp_path}"]) == 1
     *_, said = capsys.readouterr().err.splitlines()
     assert "manifest.json cannot be written: no; " in said and "the same command goes on from here" in said
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--beams 1000000", "--beams 0", f"--beams {HUGE}", "--temperature nan", "--temperature -1", "--top-p 2"),
+        *("--temperature inf", "--length-penalty nan", "--top-k 0", f"--top-k {HUGE}", "--top-p x", "--seed x"),
+    ],
+)
+def test_options_of_a_sample_are_held_to_their_ranges(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["sample", "abcd", "--prompt", "a", *option.split()])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2 and f"argument {option.split()[0]}: " in said
+
+
+def test_beams_that_the_machine_cannot_hold_are_refused_before_any_is_searched() -> None:
+    """Twelve layers of width 768 keep 2 · 12 · 768 numbers of each token of each beam, 74 kB in float32."""
+    model = SimpleNamespace(dims=SimpleNamespace(vocab_size=100, num_layers=12, d_model=768))
+    sample._require_memory(model, 100, 8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"10,000 beams of 1,000,000 tokens take 686,\d+ GiB, but this machine has"):
+        sample._require_memory(model, 10**6, 10_000)  # type: ignore[arg-type]

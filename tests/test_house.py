@@ -232,6 +232,7 @@ class TestImports:
 
 STORED = {
     *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
+    "tokeniser.json",
 }
 """The files and folders of trials and studies whose names only the room results/ holds."""
 
@@ -251,6 +252,21 @@ def stored_names(path: Path) -> Iterator[str]:
             words = re.findall(r"[\w.-]+", node.value)
             plain = not re.search(r"\s", node.value)
             yield from (word for word in words if word in STORED and (plain or "." in word))
+
+
+READERS = re.compile(r"\b(yaml\.(safe_|full_|unsafe_)?load(_all)?|OmegaConf\.load)\(")
+"""Calls that read YAML, and would drop the first of two equal keys without a word."""
+
+
+class TestYaml:
+    def test_is_read_in_one_module_alone(self) -> None:
+        paths = [*PACKAGE.rglob("*.py"), *(path for room in BESIDE.values() for path in room.rglob("*.py"))]
+        found = {path.name for path in paths if READERS.search(path.read_text(encoding="utf-8"))}
+        assert found == {"yaml_reader.py"}
+
+    @pytest.mark.parametrize("line", ["yaml.safe_load(text)", "x = OmegaConf.load(path)", "yaml.load(t, Loader=L)"])
+    def test_the_rule_can_fail(self, line: str) -> None:
+        assert READERS.search(line)
 
 
 class TestStoredFiles:
@@ -535,15 +551,18 @@ ACROSS_MODULES = {
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
+    "report/test_hostile_names.py": "what leaves a report, whatever names it holds",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_extrapolation.py": "lengths beyond those trained",
+    "task/test_future.py": "nothing from the future, in any task",
     "task/test_labels.py": "every label of every synthetic task",
     "task/test_laws.py": "what every synthetic task has in common",
     "task/test_purity.py": "batches are functions of seed and step",
     "task/test_shared_files.py": "no task trains on what another one judges",
     "task/test_sliding.py": "windows that overlap",
     "task/test_tasks.py": "what each synthetic task promises of its items",
+    "training/test_evaluation.py": "what is evaluated, whatever trains it",
     "training/test_durable.py": "checkpoints and power cuts",
     "training/test_execution.py": "checkpointing, compilation and precision",
     "training/test_objective.py": "hidden tokens, pairs and spans, trained and measured",

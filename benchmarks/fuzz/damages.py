@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import yaml
 
+from swapformer.yaml_reader import StoredLoader, parse_yaml
+
 Damage = Callable[[Path], None]
 """Does something to a path."""
 
@@ -104,7 +106,7 @@ def place(folder: Path, name: str) -> Path:
 def wrong_types(path: Path) -> Iterator[tuple[str, str]]:
     """(what was done, text) for each field of a file of JSON or YAML, and each wrong value in its place."""
     text = path.read_text(encoding="utf-8")
-    raw = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    raw = json.loads(text) if path.suffix == ".json" else parse_yaml(text, StoredLoader)
     for keys in _places(raw):
         for value in WRONG_VALUES:
             changed = copy.deepcopy(raw)

@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf, open_dict
@@ -22,6 +21,7 @@ from swapformer.console import guarded
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, finalise
 from swapformer.study.config.hydra_errors import explained
+from swapformer.yaml_reader import parse_yaml
 
 NUMBERS: Mapping[str, Any] = {
     "nan": float("nan"), "inf": float("inf"), "-1": -1, "0": 0, "10^23": 10**23, "true": True, "'4'": "4", "null": None,
@@ -105,7 +105,7 @@ def _base() -> Any:
 def _node(path: Path) -> dict[str, Any]:
     """The content of an option's file; empty where it is no node of its own, but says where its keys go."""
     text = path.read_text(encoding="utf-8")
-    node = yaml.safe_load(text)
+    node = parse_yaml(text)
     return node if isinstance(node, dict) and "@package" not in text and "defaults" not in node else {}
 
 

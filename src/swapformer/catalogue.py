@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from swapformer.paths import conf_dir, experiments_dir
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
@@ -42,14 +44,20 @@ def option_files(root: Path) -> Mapping[str, Mapping[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(root.rglob("*.yaml")):
         group = path.parent.relative_to(root).as_posix()
-        if group != "." and not group.startswith("hydra"):
+        if group != "." and not group.startswith("hydra") and path.is_file():
             found.setdefault(group, {})[path.stem] = path
     return found
 
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file; without one, the first line of its class's docstring, and its settings."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        return _described(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return "(it cannot be read)"
+
+
+def _described(text: str) -> str:
     for line in text.splitlines():
         if line.startswith("#") and not line.startswith("# @package"):
             return line.lstrip("# ").rstrip()
@@ -162,7 +170,7 @@ def _sources(module: str) -> tuple[Path, ...]:
 def _settings(content: object) -> str:
     if not isinstance(content, dict):
         return ""
-    plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and key[0] != "_"}
+    plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and str(key)[:1] != "_"}
     return ", ".join(f"{key} {value}" for key, value in plain.items())
 
 

@@ -170,6 +170,7 @@ def _study(options: argparse.Namespace) -> None:
         return
     from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
+    from swapformer.study.equal_arms import check_equal_arms
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
@@ -178,6 +179,7 @@ def _study(options: argparse.Namespace) -> None:
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
+    check_equal_arms(plan, store)  # before a mirror leaves anything in the store
     with mirror_trials(study_targets(plan), store):
         found = run_study(
             plan,

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, Any] = field(default_factory=lambda: {"val/loss": "lower"})
+    evaluation: dict[str, Any] = field(default_factory=lambda: {"val": {"items": 4, "fingerprint": "e4"}})
     steps: int = 10
     tokens: int = 640
     parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})
@@ -84,8 +86,13 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
         case "killed once":
             if not resumed:
                 os.kill(os.getpid(), signal.SIGKILL)
-        case "exit":
-            raise SystemExit(1)  # what Lightning makes of SIGINT
+        case "exit":  # as Lightning answers Ctrl-C
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                sys.exit(1)
+        case "quit":
+            sys.exit(0)
         case "hang":
             time.sleep(60)
         case "hang once":
@@ -204,6 +211,7 @@ class Composer:
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
             longest_trained=64,
+            unit="",
             directions={"loss": "lower"},
             summaries={"longest_90": "higher"},
             evaluation=lambda split: [SimpleNamespace(name="")],

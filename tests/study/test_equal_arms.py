@@ -1,8 +1,7 @@
-"""The law against arms that train the same model: planted settings that do nothing here, and changes that look so."""
+"""Arms that would train the same model: where a study refuses them, where it only says so, and its report."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from study import fakes
 from swapformer.errors import UsageError
 from swapformer.report.page.wording import verdict_text
 from swapformer.results.store import Store
-from swapformer.study.config import compose as composer
 from swapformer.study.equal_arms import check_equal_arms, equal_arms
 from swapformer.study.expand import expand
 from swapformer.study.launch.trial import execute
@@ -24,73 +22,6 @@ TINY = (
     *("task=copy", "task.lengths=[2,4]", "task.eval_lengths=[6]", "task.batch_size=4", "budget.steps=3"),
     *("schedule.warmup_steps=0", "model.d_model=16", "model.num_layers=1", "model.num_heads=2"),
 )
-EXPERT = ("model/ffn=switch", "model.ffn.experts=1")
-EXPERTS = ("model/ffn=switch", "model.ffn.experts=4")
-WARM = ("schedule.warmup_steps=2",)
-REZERO = ("model/residual=rezero",)
-WINDOW = ("model/pattern=window",)
-BATCHNORM = ("model/norm=batchnorm", "model/pattern=full", "allow=[future]")
-EARLY = ("model/depth=early_exit", "model.num_layers=2")
-
-DEAD = {
-    "dropout is 0": ((), ("model.ffn.drop_hidden=true",)),
-    "dropout is 0 in the only layer": (("model.dropout=0.1", "model.layers=[{at: 0, dropout: 0.0}]"),
-        ("model.dropout=0.1", "model.layers=[{at: 0, dropout: 0.0, ffn.drop_hidden: true}]")),
-    "the warm-up ends at the last step": (WARM, (*WARM, "schedule=linear")),
-    "a balance of one expert": (EXPERT, (*EXPERT, "model.ffn.balance=1.0")),
-    "no table for positions under rope": ((), ("model.max_len=100",)),
-    "a window beyond every sequence": ((*WINDOW, "model.pattern.before=500"), (*WINDOW, "model.pattern.before=900")),
-    "a clip that nothing reaches": ((), ("model.ffn.clip=1.0e+9",)),
-    "the same weights frozen in other words": (("optim.freeze=[ffn]",), ("optim.freeze=[ffn,ffn]",)),
-    "dropout is 0, by another kernel": (("model/kernel=sdpa",),
-        ("model/kernel=reference", "model.ffn.drop_hidden=true")),
-}  # fmt: skip
-
-ALIVE = {
-    "dropout within the layer": (("model.dropout=0.1",), ("model.dropout=0.1", "model.ffn.drop_hidden=true")),
-    "a balance of four experts": (EXPERTS, (*EXPERTS, "model.ffn.balance=1.0")),
-    "an activation in branches that start at zero": (REZERO, (*REZERO, "model/activation=relu")),
-    "an activation before a head that starts at zero": (("+preset=fixup",), ("+preset=fixup", "model/activation=relu")),
-    "a clip that trained weights may reach": ((), ("model.ffn.clip=6.0",)),
-    "weight decay": ((), ("optim.weight_decay=0.0",)),
-    "a momentum": ((), ("optim.betas=[0.9,0.98]",)),
-    "a schedule that differs at the end": ((), ("schedule=linear",)),
-    "a bound on gradients that may be reached later": ((), ("trainer.gradient_clip_val=1000.0",)),
-    "data seeds": (("data_seed=1",), ("data_seed=2",)),
-    "the scheme of the initial weights": ((), ("model/init=xavier",)),
-    "a window beyond training but not evaluation": ((*WINDOW, "model.pattern.before=9"),
-                                                    (*WINDOW, "model.pattern.before=11")),
-    "a threshold that evaluation alone has": (EARLY, (*EARLY, "model.depth.threshold=0.5")),
-    "statistics that evaluation alone reads": (BATCHNORM, (*BATCHNORM, "model.norm.momentum=0.3")),
-}  # fmt: skip
-
-
-@cache
-def composed(*overrides: str) -> dict[str, Any]:
-    return composer.compose([*TINY, *overrides])
-
-
-@pytest.mark.parametrize("name", DEAD)
-def test_settings_that_do_nothing_here_train_the_same_model(name: str) -> None:
-    one, other = (composed(*overrides) for overrides in DEAD[name])
-    assert composer.trial_id(one) != composer.trial_id(other), "they would be two trials"
-    assert composer.same_training(one, other)
-
-
-@pytest.mark.parametrize("name", ALIVE)
-def test_settings_that_act_later_or_rarely_train_another_model(name: str) -> None:
-    one, other = (composed(*overrides) for overrides in ALIVE[name])
-    assert not composer.same_training(one, other)
-    assert composer.same_training(one, one) and composer.same_training(other, other), "both can be observed"
-
-
-def test_a_model_that_cannot_be_run_here_is_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> str:
-        raise RuntimeError("no memory")
-
-    monkeypatch.setattr("swapformer.study.config.same_training.STAGES", (broken,))
-    monkeypatch.setattr("swapformer.study.config.same_training._KNOWN", {})
-    assert not composer.same_training(composed(), composed())
 
 
 def claim(arm: str = "b", of: str = "a") -> dict[str, Any]:
@@ -105,7 +36,7 @@ def real_plan(arms: dict[str, list[str]], **more: Any) -> Plan:
 def test_the_message_names_both_arms_and_what_does_nothing(store: Store) -> None:
     planned = real_plan({"a": [], "b": ["model.ffn.drop_hidden=true"]})
     with pytest.raises(UsageError) as error:
-        list(check_equal_arms(planned, store))
+        check_equal_arms(planned, store)
     assert str(error.value) == (
         "arms 'b' and 'a' would train the same model, so val/loss cannot differ: model.ffn.drop_hidden (true, false) "
         "does nothing here; take one out, or set what makes it act"
@@ -116,7 +47,7 @@ def test_arms_that_differ_in_how_they_are_computed_are_compared(store: Store) ->
     """Kernels are bit-equal at this size: with any other setting they would be refused."""
     arms = {"a": ["model/kernel=sdpa"], "b": ["model/kernel=reference"], "c": ["trainer.precision=bf16-mixed"],
             "d": ["model.layers=[{at: 0, kernel: reference}]"]}  # fmt: skip
-    assert not list(check_equal_arms(real_plan(arms), store))
+    assert not check_equal_arms(real_plan(arms), store)
 
 
 def plan(place: Path, extra: tuple[str, ...] = (), scale: str | None = None, **changes: Any) -> Plan:
@@ -127,7 +58,7 @@ def plan(place: Path, extra: tuple[str, ...] = (), scale: str | None = None, **c
 
 def refused(planned: Plan, place: Path) -> bool:
     try:
-        list(check_equal_arms(planned, Store(place / "runs")))
+        check_equal_arms(planned, Store(place / "runs"))
     except UsageError:
         return True
     return False
@@ -162,7 +93,7 @@ def test_at_the_smoke_scale_and_where_it_is_allowed_it_is_a_line(tmp_path: Path)
     ]
     assert refused(plan(tmp_path, scales={"smoke": {}, "cpu": {}}, scale="cpu"), tmp_path)
     allowed = plan(tmp_path, ('allow=["same_model"]',))
-    assert len(list(check_equal_arms(allowed, store))) == 1
+    assert len(check_equal_arms(allowed, store)) == 1
 
 
 def test_arms_that_are_equal_in_some_conditions_alone_are_a_line(tmp_path: Path) -> None:
@@ -182,13 +113,13 @@ def test_arms_are_equal_if_every_setting_that_is_tuned_leaves_them_so(tmp_path: 
 
 def test_arms_that_have_their_results_are_not_built_again(tmp_path: Path) -> None:
     planned, store = plan(tmp_path, arms={"a": ["heads=1"], "b": ["heads=2"]}), Store(tmp_path / "runs")
-    list(check_equal_arms(planned, store))
+    check_equal_arms(planned, store)
     compared = planned.composer.compared  # type: ignore[attr-defined]
     assert compared == 1
     store.prepare()
     for trial in planned.trials:
         execute(trial, store, fakes.PROVENANCE, fakes.WORK)
-    list(check_equal_arms(planned, store))
+    check_equal_arms(planned, store)
     assert planned.composer.compared == compared  # type: ignore[attr-defined]
 
 

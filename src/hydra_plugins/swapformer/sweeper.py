@@ -44,6 +44,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.mirror.process import mirror_trials, study_targets
         from swapformer.results.store import Store
         from swapformer.study.config.resolvers import require_references
+        from swapformer.study.equal_arms import check_equal_arms
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
@@ -59,6 +60,7 @@ class StudySweeper(BasicSweeper):
         launcher: Any = self.launcher
         if hasattr(launcher, "make_launcher"):
             launcher.make_launcher(store)  # refuses wrong settings before anything is written
+        check_equal_arms(plan, store)  # before a mirror leaves anything in the store
         with mirror_trials(study_targets(plan), store):
             found = run_study(
                 plan,

@@ -39,7 +39,7 @@ def make_destination(node: Config) -> Destination:
     from swapformer.targets import make
 
     try:
-        destination: Destination = make(node, Destination)
+        destination: Destination = make(node, Destination, "logger")
     except InstantiationException as error:
         if isinstance(error.__cause__, ValueError):
             raise UsageError(str(error.__cause__)) from error

@@ -19,7 +19,7 @@ from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import reported_metrics
 from swapformer.report.page import study_page, tables, wording
-from swapformer.report.page.caveats import caveats, design_sentences
+from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
@@ -103,7 +103,8 @@ class Report:
                 if verdict.contrasts:
                     ends = wording.ends_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
                     why = f"{why} ({ends})"
-                for text in (*map(wording.contrast_text, verdict.contrasts), why):
+                notes = verdict.notes if verdict.contrasts else ()  # else they are the reason
+                for text in (*map(wording.contrast_text, verdict.contrasts), why, *notes):
                     console.print(Text(f"  {text}", style="dim"))
         for view in self.views:
             if view.condition:
@@ -189,9 +190,11 @@ def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
 
 
 def _table_md(records: Records, views: Sequence[View]) -> str:
-    manifest = records.manifest
+    asked = records.manifest
     return "\n".join(
-        tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
+        tables.table_md(
+            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, evaluation_caveats([view])
+        )
         for view in views
     )
 

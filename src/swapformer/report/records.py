@@ -18,7 +18,7 @@ from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import MISSING
+from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 CellKey = tuple[str, str, int]
@@ -42,7 +42,8 @@ class Records:
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
     seed, then by probe. `losses`: a hash of all losses that a finished cell recorded, which two trainings share to the
-    last digit only where they are the same.
+    last digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    and seed: evaluation set → its items in short; none of trials from before that was kept.
     """
 
     manifest: Manifest
@@ -54,6 +55,7 @@ class Records:
     probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
     losses: Mapping[CellKey, str] = field(default_factory=dict)
+    evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -67,6 +69,7 @@ class Records:
         return replace(
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
             probes=probes, infinite=infinite, losses=losses,
+            evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -85,6 +88,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
+    evaluations: dict[CellKey, Mapping[str, str]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -94,6 +98,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
         if trial.record is not None:
+            if trial.status == FINISHED and trial.record.evaluation:
+                evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
@@ -124,6 +130,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         probes,
         frozenset(infinite),
         losses,
+        evaluations,
     )
 
 
@@ -179,6 +186,15 @@ def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
         if all(row[key] == value for key, value in values.items()):
             return name
     raise ValueError(f"a row has no condition of the grid: {dict(row)}")
+
+
+def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
+    """Evaluation set → its items in short: `800 items (3fa1b2c3d4e5f607)`."""
+    return {
+        name: f"{found.get('items')} items ({found.get('fingerprint')})"
+        for name, found in sets.items()
+        if isinstance(found, dict)
+    }
 
 
 def _loss_hash(final: float, history: pd.DataFrame) -> str:

@@ -42,6 +42,8 @@ class Record:
         metrics: final values, e.g. `val/loss`; finite numbers only (what is not finite is left out).
         standard_errors: of some metrics, over the evaluation sequences.
         directions: which way each metric is better, `lower` or `higher`.
+        evaluation: of each evaluation set, such as `val@64`, the number of its items and a hash of them; empty in
+            records from before it was kept.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
             strategy where there are several.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
@@ -59,6 +61,7 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)

@@ -49,8 +49,8 @@ class EqualArms:
         )
 
 
-def check_equal_arms(plan: Plan, store: Store) -> Iterator[str]:
-    """Refuse arms that are compared and would train the same model; what may be is returned in lines for the terminal.
+def check_equal_arms(plan: Plan, store: Store) -> list[str]:
+    """Refuse arms that are compared and would train the same model; lines for the terminal about those that may.
 
     At the smoke scale, with `allow=[same_model]`, and in some conditions of a grid alone, such arms are told of. Arms
     that all have their results are for the report to judge.
@@ -67,7 +67,7 @@ def check_equal_arms(plan: Plan, store: Store) -> Iterator[str]:
         alike_everywhere = conditions[each.arm, each.other] >= everywhere
         if alike_everywhere and plan.spec.scale != SMOKE and not each.allowed:
             raise UsageError(f"{each.text}; take one out, or set what makes it act")
-    yield from (each.text for each in found)
+    return [each.text for each in found]
 
 
 def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from swapformer.errors import UsageError, suggest
+from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
 from swapformer.study.comparison import Matching, combinations, require_free
 from swapformer.study.config import overrides as texts
@@ -15,14 +17,14 @@ from swapformer.study.launch.trial import Config
 from swapformer.study.match import overrides as size_overrides
 from swapformer.study.match import solve_as_built, unset
 from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, claims_of
 
 
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:
     """Compose, check and number the cells of a study; `extra` overrides win over the file's.
 
     Raises UsageError when an override is wrong, two arms are the same trial, no arm can take a value that is tuned, or
-    the baseline, or every other arm, is impossible.
+    the baseline, or every other arm, is impossible, or a claim compares losses of tokens that are not the same.
     """
     composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
@@ -39,6 +41,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
         spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
     )
     _check_metrics(plan)
+    _require_one_unit(plan)
     return plan
 
 
@@ -226,3 +229,37 @@ def _check_metrics(plan: Plan) -> None:
                 raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
         else:
             raise UsageError(f"a metric begins with val/, test/ or probe/, but {metric!r} does not")
+
+
+def _require_one_unit(plan: Plan) -> None:
+    """Refuse a claim on what is counted per token between arms whose tokens are not the same."""
+    tasks = {each.arm_condition: plan.composer.task_of(each.config) for each in plan.templates}
+    if len({task.unit for task in tasks.values()}) == 1:
+        return
+    compared = [
+        (claim.arms[0], other, metric)
+        for claim in claims_of(plan.spec)
+        for other in claim.arms[1:]
+        for metric in claim.metrics
+    ]
+    for arm, other, metric in compared:
+        for condition in plan.spec.conditions:
+            one, two = tasks.get((arm, condition)), tasks.get((other, condition))
+            if one and two and one.unit != two.unit and _is_per_token(one, metric):
+                split, _, name = metric.partition("/")
+                known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
+                instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
+                remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
+                raise UsageError(
+                    f"a claim must compare like with like, but {metric} is counted per token, and the tokens of "
+                    f"{arm} and {other} are not the same; {remedy}"
+                )
+
+
+def _is_per_token(task: Any, metric: str) -> bool:
+    """Whether a metric of a task is an average over tokens, whatever they are."""
+    split, _, name = metric.partition("/")
+    readouts = task.interface.readouts
+    answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)
+    per_position = readouts[answer].per == "position"
+    return split in ("val", "test") and per_position and name.partition("@")[0] != "bits_per_byte"

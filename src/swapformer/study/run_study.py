@@ -86,7 +86,7 @@ def run_study(
     Raises:
         UsageError: before anything is trained, if arms that are compared would train the same model.
     """
-    equal = list(check_equal_arms(plan, store))
+    equal = check_equal_arms(plan, store)
     for line in impossible_lines(plan):
         log.warning("%s", line)
     store.prepare()

@@ -92,6 +92,15 @@ class Forecast(Task):
         channels = self._targets.shape[1]
         return Interface(0, channels=channels, readouts={MAIN: Readout(channels, "values", "position")})
 
+    def crowded_batch(self) -> str | None:
+        blocks = self._lengths[0] - self.block
+        if self.batch_size <= blocks:
+            return None
+        return (
+            f"a batch must not be larger than the training series, but task.batch_size={self.batch_size} is more than "
+            f"the {blocks} blocks that it has; take task.batch_size={blocks} or less, or a longer series"
+        )
+
     def train_batch(self, seed: int, step: int) -> Batch:
         starts = torch.randint(
             self._lengths[0] - self.block, (self.batch_size,), generator=stream("train", int(seed), int(step))

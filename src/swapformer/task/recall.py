@@ -207,6 +207,10 @@ class FactRecall(QuestionTask):
             torch.stack([torch.randint(size, (len(lengths),), generator=generator) for size in sizes], 1)
         )
 
+    def training_items(self, length: int) -> int | None:
+        listed = super().training_items(length)
+        return None if listed is None else listed + self.entities * self.relations
+
     def _named(self, items: Tensor) -> Tensor:
         """Numbers of form, entity and relation [N,3] as symbols of one alphabet [N,1,3]."""
         return (items + torch.tensor([0, self.forms, self.forms + self.entities])).unsqueeze(1)

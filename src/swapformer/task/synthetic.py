@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -58,6 +59,8 @@ class Synthetic(PassesSettings, Task):
     """Whether the splits share no item."""
     shares: Mapping[Split, float] = SHARES
     """Of the items, for each split."""
+    ordered_operands = False
+    """Whether the parts of an item in another order are another item, which may be in another split."""
     remedy = "make the items more varied"
     """What to do where a length has too few different items."""
 
@@ -89,7 +92,9 @@ class Synthetic(PassesSettings, Task):
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
         self.summaries = SUMMARIES if every_length[-1] > self.longest_trained else {}
-        self.splits = ContentSplit(alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares)
+        self.splits = ContentSplit(
+            alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares, self.ordered_operands
+        )
         for length in every_length if self.held_out else ():
             everything = self.list_items(length)
             if everything is not None:
@@ -128,9 +133,13 @@ class Synthetic(PassesSettings, Task):
         return some(_FOUND_BY) if len(some(_SAMPLED)) < _MANY else None
 
     def settings(self) -> dict[str, object]:
-        """The settings that the data depend on; evaluation's batches are data themselves."""
+        """The settings that the data depend on; evaluation's batches are data themselves.
+
+        `ordered_operands`, which came later, is among them only where it says something.
+        """
         names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name != "eval_batch_size"}
+        silent = {"eval_batch_size", *(["ordered_operands"] if not self.ordered_operands else [])}
+        return {name: getattr(self, name) for name in names if name not in silent}
 
     def belongs(self, split: Split, content: Tensor, lengths: Tensor) -> Tensor:
         """[N] bool: whether items are of a split."""
@@ -158,6 +167,21 @@ class Synthetic(PassesSettings, Task):
                 raise UsageError(f"the {split} split must have items, but none was found; {self.remedy}")
         contents, counts = zip(*kept, strict=True)
         return torch.cat(contents), torch.cat(counts)
+
+    def training_items(self, length: int) -> int | None:
+        """How many different items of a length training has; None where there are many."""
+        return self.splits.training_items.get(length)
+
+    def crowded_batch(self) -> str | None:
+        for length, times in Counter(self.mixture.tolist()).items():
+            items, share = self.training_items(length), times / len(self.mixture)
+            if items is not None and self.batch_size * share > items:
+                return (
+                    f"a batch must not hold more items of a length than training has, but of task.batch_size="
+                    f"{self.batch_size} about {self.batch_size * share:.0f} are of length {length}, of which there are "
+                    f"{items}; take task.batch_size={int(items / share)} or less"
+                )
+        return None
 
     def train_batch(self, seed: int, step: int) -> Batch:
         return self._blocks.batch(int(seed), int(step))
@@ -216,7 +240,8 @@ class Synthetic(PassesSettings, Task):
         digest = hashlib.sha256(json.dumps([type(self).__name__, self.settings()], sort_keys=True).encode())
         first = self.collate(*self.items(stream("train", 0, 0)), self.longest_trained)
         for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
-            digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
+            given = [batch.inputs, batch.targets, *(batch.tags[name] for name in self.tags)]
+            digest.update(b"".join(tensor.numpy().tobytes() for tensor in given))
         return digest.hexdigest()
 
 

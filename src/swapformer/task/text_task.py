@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any, Literal, SupportsIndex
 
@@ -50,8 +52,19 @@ class TokenisedTask(PassesSettings, Task):
         self.tokens = learned.tokens
         self.vocab_size = len(self.tokens)
 
+    @property
+    def unit(self) -> str:
+        return self.tokeniser.unit
+
     def vocabulary(self) -> str:
-        return self.tokeniser.to_json()
+        facts = {
+            "task": type(self).__name__,
+            "predicts_next": self.predicts_next,
+            "start_token": self.start_token,
+            "end_token": self.end_token,
+            "interface": asdict(self.interface),
+        }
+        return json.dumps({**json.loads(self.tokeniser.to_json()), "language": facts}) + "\n"
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
@@ -102,6 +115,16 @@ class TextTask(TokenisedTask):
         self.set_tokens(tokeniser, self.corpus.learned)
         self._check_lengths(source)
         self._windows = 0
+
+    def crowded_batch(self) -> str | None:
+        tokens = self.corpus.lengths[0]
+        if self.batch_size * self.block <= tokens:
+            return None
+        return (
+            f"a batch must not be larger than the training text, but task.batch_size={self.batch_size} times "
+            f"task.block={self.block} are more than its {tokens} tokens; take task.batch_size={tokens // self.block} "
+            "or less, or a longer text"
+        )
 
     def tokens_needed(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""

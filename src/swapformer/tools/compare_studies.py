@@ -57,4 +57,7 @@ def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
     # Trials draw their batches by their own seed if the baseline's first and last trial both do.
     if "data_seed" in config and all(c.get("data_seed") == c.get("seed") for c in (manifest.shared_config, last)):
         config["data_seed"] = TRIAL_SEED
+    task = config.get("task")
+    if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
+        config["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
     return config

@@ -20,9 +20,10 @@ from swapformer.results.config import built_from, require_config
 from swapformer.results.store import Store
 from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
+from swapformer.task.language import Language
 from swapformer.tools.command_line import add_common
 from swapformer.training.data import draw_positions, drawn_position_range
-from swapformer.training.weights import restore
+from swapformer.training.weights import restore_writer
 
 MOST_BEAMS = 10_000
 LEAST_TEMPERATURE = 1e-6
@@ -38,11 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     if not (directory / "checkpoints" / "last.ckpt").exists():
         raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
     config = require_config(directory)
-    task, model = restore(config, directory)
+    task, model = restore_writer(config, directory)
     if not task.predicts_next:
         raise UsageError(
             f"only a model that was trained to predict what comes next can write, but trial {record.id} learned "
-            f"{type(task).__name__}."
+            f"{task.name if isinstance(task, Language) else type(task).__name__}."
         )
     with built_from(directory):
         torch.set_num_threads(config["trainer"]["threads"])

@@ -44,7 +44,7 @@ def stated(config: Config, task: Task) -> str:
     """The settings that act by themselves, and the learning rate of every step as a share of its peak."""
     steps = config["budget"]["steps"]
     schedule = make(config["schedule"], Schedule)
-    nodes = [config[key] for key in ("data", "eval", "divergence", "log_every", "init_fresh")]
+    nodes = [config[key] for key in ("data", "eval", "divergence", "log_every", "init_fresh", "probes")]
     rates = [schedule.factor(step, steps) for step in range(steps)]
     return _digest(nodes, config["trainer"]["gradient_clip_val"], rates)
 

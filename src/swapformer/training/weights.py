@@ -21,7 +21,8 @@ from swapformer.errors import UsageError, cut
 from swapformer.model.topology import Topology
 from swapformer.results.config import built_from
 from swapformer.task.base import Task
-from swapformer.training.assemble import Config, build_model, build_task
+from swapformer.task.language import kept_language
+from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
 
 
 @dataclass(frozen=True)
@@ -169,20 +170,48 @@ def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
         directory: the trial's folder.
 
     Raises:
-        UsageError: if there is no checkpoint, or it or the configuration is damaged.
+        UsageError: if the data are no longer those that it was trained on, there is no checkpoint, or it or the
+            configuration is damaged.
     """
+    with built_from(directory):
+        task = rebuild_task(config)
+    return task, _restore_model(config, directory, task)
+
+
+def restore_writer(config: Config, directory: Path) -> tuple[Task, Topology]:
+    """The model of a trial as `restore` gives it, and how its symbols are read and written.
+
+    That is what the trial kept in its folder: the data that a task was made of may have gone or changed. A task
+    without a tokeniser is made of its settings.
+
+    Raises:
+        UsageError: if the symbols are not those that it was trained on, and as `restore`.
+    """
+    task: Task | None = kept_language(directory)
+    if task is None:
+        with built_from(directory):
+            task = rebuild_task(config) if "tokeniser" in config["task"] else build_task(config)
+    return task, _restore_model(config, directory, task)
+
+
+def _restore_model(config: Config, directory: Path, task: Task) -> Topology:
     path = directory / "checkpoints" / "last.ckpt"
     try:
-        weights = weights_of(read_checkpoint(path))
+        checkpoint = read_checkpoint(path)
+        weights = weights_of(checkpoint)
     except FileNotFoundError:
         raise UsageError(f"trial {directory.name} has no {path.name} to go on from; train it anew") from None
     except CorruptCheckpoint as error:
         raise UsageError(f"the checkpoint of trial {directory.name} is damaged: {error}; train it anew") from error
+    if checkpoint.get("vocabulary") not in (None, vocabulary_of(task)):
+        raise UsageError(
+            "the symbols of a trial's task must be those that its model was trained on, but the task has others now; "
+            "put its earlier data or code back, or train anew"
+        )
     with built_from(directory):
-        task = build_task(config)
         model = build_model(config, task.interface)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise UsageError(f"{path.name} of trial {directory.name} is another model's: {cut(error)}") from error
-    return task, model.eval()
+    return model.eval()

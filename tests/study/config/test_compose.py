@@ -123,9 +123,9 @@ class TestLayerOverrides:
         (["model.layers=[{at: 0, num_heads: 7}]"], r"7 does not divide 32"),
         (["optim.betas=0.9"], r"`optim.betas` must be a list of 2: a number in \[0, 1\), .* but it is 0.9"),
         (["model.num_heads='4'"], r"`model.num_heads` must be a whole number .* but it is '4'; write 4 without quotes"),
-        (["allow=future"], r"`allow` must be a list, but it is 'future'; write \[future\]"),
-        (["init_fresh=position"], r"`init_fresh` must be a list, .*; write \[position\]"),
-        (["optim.freeze=body"], r"`optim.freeze` must be a list, .*; write \[body\]"),
+        (["allow=future"], r"`allow` must be a list, but it is 'future'; write allow=\[future\]"),
+        (["init_fresh=position"], r"`init_fresh` must be a list, .*; write init_fresh=\[position\]"),
+        (["optim.freeze=body"], r"`optim.freeze` must be a list, .*; write optim.freeze=\[body\]"),
         (["trainer.threads=99999"], r"`trainer.threads` must be a whole number in \[1, 1024\], but it is 99999"),
         (["optim.lr=inf"], r"`optim.lr` must be a number above 0, and finite, but it is inf"),
         (["optim.lr=true"], r"`optim.lr` must be a number above 0, but it is True"),
@@ -134,7 +134,7 @@ class TestLayerOverrides:
         (["model/pattern=window", "model.pattern.before=nan"], r"`model.pattern.before` must be a whole number .*nan"),
         (["model.layers=[{at: 0, norm.eps: .nan}]"], r"`model.layers.0.norm.eps` must be a number above 0"),
         (["model.layers=[{at: 0, num_heads: '4'}]"], r"`num_heads` must be a whole number"),
-        (["model.residual=3"], r"`model.residual` must be chosen as model/residual=…, but it is 3"),
+        (["model.residual=3"], r"`model.residual` must name a class .* but it is 3; choose an option"),
     ],
 )
 def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message: str) -> None:

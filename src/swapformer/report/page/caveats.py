@@ -79,7 +79,13 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
             "are likelier than stated."
         )
-    found += _same_models(records, views) + _unmeasured(views) + _fairness(records) + _origins(records)
+    found += (
+        _same_models(records, views)
+        + _unmeasured(views)
+        + evaluation_caveats(views)
+        + _fairness(records)
+        + _origins(records)
+    )
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
@@ -98,9 +104,25 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
     found.append(
-        f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; the evaluation set is fixed, "
+        f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; {_evaluation_sets(records)}, "
         "and its own standard error stands beside."
     )
+    return found
+
+
+def evaluation_caveats(views: Sequence[View]) -> list[str]:
+    """Where an arm was evaluated on other data than the baseline that it is compared with."""
+    found = []
+    for view in views:
+        evidence, baseline = view.data.evidence, view.data.records.manifest.baseline
+        for row in view.rows:
+            apart = {metric: sorted(evidence.evaluated_apart(row.arm, baseline, metric)) for metric in row.summaries}
+            if metrics := [metric for metric, sets in apart.items() if sets]:
+                sets = dict.fromkeys(name for each in apart.values() for name in each)
+                found.append(
+                    f"{arm_name(row.arm, view.condition)} was evaluated on other data than {baseline} "
+                    f"({', '.join(sets)}): differences in {', '.join(metrics)} are of the data too."
+                )
     return found
 
 
@@ -122,6 +144,20 @@ def _same_models(records: Records, views: Sequence[View]) -> list[str]:
                     "digit with every seed, so that they agree is no evidence."
                 )
     return found
+
+
+def _evaluation_sets(records: Records) -> str:
+    """What is known of the sets that arms were evaluated on, in words."""
+    finished = int((records.cells["status"] == "finished").sum())
+    if len(records.evaluations) < finished:
+        return "each trial's evaluation set is fixed (some trials do not say of which data it is)"
+    sets: dict[tuple[str, str], set[str]] = {}
+    for (condition, _, _), known in records.evaluations.items():
+        for name, items in known.items():
+            sets.setdefault((condition, name), set()).add(items)
+    if any(len(items) > 1 for items in sets.values()):
+        return "each arm's evaluation set is fixed, but not all arms have the same"
+    return "the evaluation set is fixed, the same for all arms"
 
 
 def _unmeasured(views: Sequence[View]) -> list[str]:

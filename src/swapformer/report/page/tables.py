@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from swapformer.report.page import wording
 from swapformer.report.records import Records
@@ -82,9 +83,14 @@ def _is_number(text: str) -> bool:
 
 
 def table_md(
-    rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str, condition: str = ""
+    rows: Sequence[ArmRow],
+    metrics: Sequence[str],
+    directions: Mapping[str, str],
+    baseline: str,
+    condition: str = "",
+    caveats: Sequence[str] = (),
 ) -> str:
-    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid."""
+    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid; caveats follow it."""
     heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
@@ -93,7 +99,16 @@ def table_md(
         cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
     note = _cell(wording.table_note(rows, baseline))
-    return "\n".join([*([f"### {_cell(condition)}", ""] if condition else []), *lines, "", note, ""])
+    return "\n".join(
+        [
+            *([f"### {_cell(condition)}", ""] if condition else []),
+            *lines,
+            "",
+            note,
+            *chain.from_iterable(("", _cell(text)) for text in caveats),
+            "",
+        ]
+    )
 
 
 def arrow(direction: str | None) -> str:

@@ -45,6 +45,7 @@ class Evidence:
     that an arm does not have. `classes[arm]` names the environment class of each trial (without an entry: one class).
     `losses[arm]` has a hash of all losses of each finished trial, and `changes[arm]` the settings in which the arm
     differs from the baseline, each with its value.
+    `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
     """
 
     arms: tuple[str, ...]
@@ -56,6 +57,7 @@ class Evidence:
     classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
     losses: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
     changes: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -157,6 +159,22 @@ class Evidence:
             return self._no_seed
         return self.finished.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
 
+    def evaluated_apart(self, arm: str, than: str, metric: str) -> dict[str, tuple[str, str]]:
+        """The evaluation sets behind a metric that are not of the same items in both arms, with the items of each.
+
+        A number without a length that others have at each length is of its split's first set, any other of them all.
+        """
+        here, there = self.evaluated.get(arm, {}), self.evaluated.get(than, {})
+        split, _, name = metric.partition("/")
+        split, (_, at, length) = "val" if split == "probe" else split, name.partition("@")
+        of_one_set = at or any(other.startswith(f"{metric}@") for _, other in self.values)
+        return {
+            each: (", ".join(sorted(here[each])), ", ".join(sorted(there[each])))
+            for each in sorted(here.keys() & there.keys())
+            if (each == split + at + length if of_one_set else each.partition("@")[0] == split)
+            and len(here[each] | there[each]) > 1
+        }
+
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
         ended = self.ended(arm) & self.ended(than) & self.same_class(arm, than)
@@ -207,6 +225,11 @@ def gather(records: Records) -> Evidence:
         finished[arm][index_of[seed]] = status == "finished"
         diverged[arm][index_of[seed]] = status == "diverged"
         classes[arm][index_of[seed]] = where
+    evaluated: dict[str, dict[str, frozenset[str]]] = {}
+    for (_, arm, _), sets in records.evaluations.items():
+        known = evaluated.setdefault(arm, {})
+        for name, items in sets.items():
+            known[name] = known.get(name, frozenset()) | {items}
     losses = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
     for (_, arm, seed), found in records.losses.items():
         losses[arm][index_of[seed]] = found
@@ -216,7 +239,7 @@ def gather(records: Records) -> Evidence:
         for each in records.manifest.fairness
         if where is None or each.condition == where
     }
-    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes)
+    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated)
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:

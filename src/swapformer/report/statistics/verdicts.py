@@ -239,6 +239,12 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
             apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
+    notes += [
+        f"{claim.arm} and {other} were not evaluated on the same data: {name} has {here} and {there}"
+        for other in claim.than
+        if claim.metric is not None
+        for name, (here, there) in evidence.evaluated_apart(claim.arm, other, claim.metric).items()
+    ]
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")

@@ -8,15 +8,15 @@ from operator import getitem
 from typing import Annotated, Any
 
 from hydra.errors import InstantiationException
-from omegaconf import OmegaConf
 
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
-from swapformer.ranges import Within, check
+from swapformer.ranges import Within
 from swapformer.study.config.cost import flops_of_a_step
 from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.training.schedule import Schedule
+from swapformer.yaml_reader import read_yaml
 
 STEPS = 1000
 """Where nothing is asked for."""
@@ -51,7 +51,6 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     ((kind, amount),) = asked.items()
     if kind == "steps":
         return {**node, **asked}
-    check(Amount, amount, f"budget.{kind}")
     try:
         each = of_a_step(config, task, kind)
     except (ValueError, TypeError, RuntimeError, InstantiationException):
@@ -117,5 +116,5 @@ def _value(config: Mapping[str, Any], key: str) -> Any:
 @cache
 def _defaults() -> dict[str, int]:
     """The intervals of the primary configuration, by key."""
-    primary = OmegaConf.load(conf_dir() / "train.yaml")
-    return {key: OmegaConf.select(primary, key) for key in INTERVALS}
+    primary = read_yaml(conf_dir() / "train.yaml")
+    return {key: reduce(getitem, key.split("."), primary) for key in INTERVALS}

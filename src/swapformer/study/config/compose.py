@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
+from swapformer.ranges import LARGEST
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
@@ -32,6 +32,7 @@ from swapformer.study.config.layers import expand_layers
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
+from swapformer.study.config.rules.settings import of_types
 from swapformer.study.config.same_training import same_training as same_training
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
@@ -89,6 +90,8 @@ def finalise(composed: DictConfig) -> Config:
     require_one(model, "model")  # before layers inherit it
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    if found := list(of_types(resolved)):
+        raise UsageError(" ".join(found))
     require_one(model, "model")
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
@@ -145,6 +148,6 @@ def check(config: Mapping[str, Any]) -> None:
     """
     task = task_of(config)
     if config["budget"]["steps"] is None:  # a model that cannot be counted: what is wrong with it comes first
-        check_parts({**config, "budget": {"steps": sys.maxsize}}, task)
+        check_parts({**config, "budget": {"steps": LARGEST}}, task)
         budget.of_a_step(config, task, "flops")
     check_parts(config, task)

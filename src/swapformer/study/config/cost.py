@@ -25,7 +25,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_plan, build_task, count_parameters, factory
+from swapformer.training.assemble import build_plan, count_parameters, factory, rebuild_task
 from swapformer.training.parameter_selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a configuration, as it was when the configuration was composed."""
+    """The task of a configuration, as it was when the configuration was composed. Raises what `rebuild_task` does."""
     key = task_key(config)
     if key not in TASKS:
-        TASKS[key] = build_task(config)
+        TASKS[key] = rebuild_task(config)
     return TASKS[key]
 
 

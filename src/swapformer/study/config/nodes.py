@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -35,7 +36,8 @@ def require_nodes(config: Mapping[str, Any]) -> None:
         if isinstance(default, dict) and not isinstance(value, Mapping):
             raise UsageError(f"`{key}` must hold settings by name, but it is {quote(value)}; leave it as it is")
         if isinstance(default, list) and not isinstance(value, list):
-            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}; write {key}=[…]")
+            word = value if isinstance(value, str) and re.fullmatch(r"[\w./-]{1,40}", value) else "…"
+            raise UsageError(f"`{key}` must be a list, but it is {quote(value)}; write {key}=[{word}]")
     if not isinstance(config["runs_dir"], str) or not config["runs_dir"].strip() or "\0" in config["runs_dir"]:
         raise UsageError(f"`runs_dir` must be the path of a folder, but it is {quote(config['runs_dir'])}")
     for key in MADE:
@@ -99,6 +101,8 @@ def _require_target(node: Any, key: str) -> None:
 
 def _require_part(node: Any, slot: str) -> None:
     """Refuse a node that makes no part of a slot."""
+    if not isinstance(node, Mapping):
+        raise UsageError(f"`model.{slot}` must be chosen as model/{slot}=…, but it is {quote(node)}.")
     _require_target(node, f"model.{slot}")
     if node.get("_partial_") is not True:
         raise UsageError(f"`model.{slot}._partial_` must be true, since parts are made layer by layer; leave it alone")
@@ -115,6 +119,7 @@ def _require_part(node: Any, slot: str) -> None:
         )
 
 
+@lru_cache
 def _base(slot: str) -> type:
     """The class that the parts of a slot inherit from, found from the default option's."""
     found = find(option(slot, default_option(slot))["_target_"])

@@ -25,6 +25,10 @@ LAYERS = 10_000
 """More layers take minutes to build, whatever their size."""
 MOST_OF_A_TASK = 10_000_000
 """What a setting of a task may count: symbols, rules, pieces of a vocabulary."""
+MOST_OF_A_PART = 1_000_000
+"""What a setting of a part may count: features, experts, the width of a layer; distances may be larger."""
+DISTANCES = ("pattern", "position")
+"""Slots whose numbers are distances, of which nothing is made."""
 TRAINED_BYTES = 16
 """Of a parameter: itself, its gradient and two moments of the optimiser, in float32."""
 BATCH_BYTES = 64
@@ -44,11 +48,7 @@ def require_data(config: Mapping[str, Any]) -> None:
         return
     _require_batch(_most_rows(config), max(_lengths(config["task"]), default=1))
     for key, value in whole_numbers(config["task"], "task"):
-        if value > MOST_OF_A_TASK:
-            raise UsageError(
-                f"`{key}` must be at most {MOST_OF_A_TASK:,}, since what it counts is made before training, but it is "
-                f"{quote(value)}; lower it, or add 'allow=[{ALLOWANCE}]' if you want it"
-            )
+        _require_most(key, value, MOST_OF_A_TASK)
 
 
 def require_batches(config: Mapping[str, Any], task: Task) -> None:
@@ -79,6 +79,10 @@ def require_model(config: Mapping[str, Any], task: Task) -> None:
             f"a model must have at most {LAYERS:,} layers, since building more takes minutes, but it has "
             f"{max(depth):,}; lower model.num_layers, or add 'allow=[{ALLOWANCE}]' if you want it"
         )
+    for slot, node in model.items():
+        if isinstance(node, Mapping) and slot not in DISTANCES:
+            for key, value in whole_numbers(node, f"model.{slot}"):
+                _require_most(key, value, MOST_OF_A_PART)
     rows = _rows(config)
     parts = config["trainer"].get("accumulate_grad_batches", 1)
     part = max(1, rows // parts) if isinstance(parts, int) and parts > 0 else rows
@@ -153,6 +157,14 @@ def _require_batch(rows: int, longest: int) -> None:
         )
 
 
+def _require_most(key: str, value: int, most: int) -> None:
+    if value > most:
+        raise UsageError(
+            f"`{key}` must be at most {most:,}, since what it counts is made before training, but it is "
+            f"{quote(value)}; lower it, or add 'allow=[{ALLOWANCE}]' if you want it"
+        )
+
+
 def _lengths(task: Mapping[str, Any]) -> Iterator[int]:
     """The numbers that a task's settings of length hold."""
     for key in ("lengths", "eval_lengths", "block", "length"):
@@ -164,10 +176,11 @@ def _lengths(task: Mapping[str, Any]) -> Iterator[int]:
 
 def _roughly(model: Mapping[str, Any], task: Task, rows: int, layers: int) -> float:
     """More bytes than training takes: as if each slot had a matrix as large as the product of its whole numbers."""
-    width = model["d_model"] if isinstance(model["d_model"], int) else 1
-    heads = model["num_heads"] if isinstance(model["num_heads"], int) else 1
+    width, heads, table = (
+        value if isinstance(value := model[key], int) else 1 for key in ("d_model", "num_heads", "max_len")
+    )
     sizes = [math.prod(_sizes(node)) for node in model.values() if isinstance(node, Mapping)]
-    matrices = layers * width * (16.0 * width + sum(sizes)) + 2.0 * task.vocab_size * width
+    matrices = layers * width * (16.0 * width + sum(sizes)) + (2.0 * task.vocab_size + table) * width
     tokens = float(rows) * task.train_length
     kept = tokens * (layers * (64.0 * width + sum(sizes) + 8.0 * heads * task.train_length) + 8.0 * task.vocab_size)
     return TRAINED_BYTES * matrices + 4 * kept

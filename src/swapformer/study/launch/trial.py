@@ -148,6 +148,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         metrics=records.finite(result.metrics),
         standard_errors=records.finite(result.standard_errors),
         directions=dict(result.directions),
+        evaluation=dict(result.evaluation),
         steps=result.steps,
         tokens=result.tokens,
         parameters=dict(result.parameters),

@@ -61,6 +61,15 @@ class LabelledTask(TokenisedTask):
         facts = [code, type(self).__qualname__, self.block, self._fields]
         self.evaluated = unseen_examples(self.examples, self.read, facts)
 
+    def crowded_batch(self) -> str | None:
+        rows = len(self.examples.rows("train"))
+        if self.batch_size <= rows:
+            return None
+        return (
+            f"a batch must not be larger than the training data, but task.batch_size={self.batch_size} is more than "
+            f"their {rows} rows; take task.batch_size={rows} or less, or more rows"
+        )
+
     @abstractmethod
     def batch(self, rows: Rows) -> Batch:
         """The batch of the examples with these numbers [B]."""

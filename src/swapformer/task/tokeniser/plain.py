@@ -53,6 +53,11 @@ class Characters(Tokeniser):
             unknown=len(special) + len(known) if unknown else None,
         )
 
+    @property
+    def unit(self) -> str:
+        """A character, unless some have no token of their own: which those are is then part of the unit."""
+        return "character" if self.learned.unknown is None else super().unit
+
     @cached_property
     def _table(self) -> NDArray[Any]:
         """The id of each code point; the number of tokens for those that have none."""
@@ -86,6 +91,11 @@ class Bytes(Tokeniser):
     """Each byte of the text's UTF-8 is a token, numbered by its value; bytes that are no UTF-8 are read as well."""
 
     any_bytes = True
+
+    @property
+    def unit(self) -> str:
+        """A byte."""
+        return "byte"
 
     def settings(self) -> dict[str, Any]:
         return {}

@@ -6,21 +6,24 @@ import copy
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cache, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 
 from hydra_plugins.swapformer.sweeper import StudySweeper
+from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
-from swapformer.ranges import Natural, check, check_settings
+from swapformer.ranges import Count, Natural, Positive, check, check_settings, fits
 from swapformer.study.config.rules.settings import types_of
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.ray import RayLauncher
@@ -50,7 +53,7 @@ MEANINGFUL = [
     ("train", "model.head_dim model.max_len model.encoder.num_layers budget.*", "null"),
     ("optim/adafactor", "eps.0", "null"),
     ("model/depth/early_exit", "threshold", "null 0"),
-    ("task/*", "distinct queries train_samples stride min_count season", "null"),
+    ("task/*", "distinct queries train_samples stride min_count season eval_batch_size", "null"),
     ("hydra/sweeper/*", "max_batch_size", "null"),
     ("hydra/launcher/*", "slots slots_per_gpu time_limit num_cpus num_gpus cpus_per_task gpus_per_node mem_gb", "null"),
     # 0 is none of it
@@ -65,7 +68,7 @@ MEANINGFUL = [
     ("task/*", "distractors split.2 masked random", "0"),
     ("hydra/launcher/*", "retries timeouts signal_delay num_gpus gpus_per_node", "0"),
     ("train", "model.dropout", "0"),
-    ("preset/*", "budget.steps", "null"),
+    ("preset/*", "budget.steps task.eval_batch_size", "null"),
     ("preset/*", "model.dropout optim.weight_decay optim.betas.? schedule.final task.split.?", "0"),
     ("preset/nanogpt_cpu", "schedule.warmup_steps trainer.gradient_clip_val", "0"),
     # names among names, which begin at 0
@@ -190,3 +193,35 @@ def test_a_number_that_nobody_means_is_refused_in_one_line_or_stands_in_the_tabl
                 wrong[setting].append(odd)
             assert all("\n" not in message and len(message) <= LONGEST for message in messages), messages
     assert not dict(wrong), "accepted, though the table does not say that it is meaningful"
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"arms": {"a": [], "b": ["optim.lr=nan"]}}, "arm 'b': `optim.lr` must be a number above 0, and finite"),
+        ({"tune": {"optim.lr": [math.inf, 1e-3]}}, "`optim.lr` must be a number above 0, and finite"),
+        ({"grid": {"divergence": ["4", "nan"]}}, "`divergence` must be a number of at least 1, and finite"),
+        ({"overrides": ["model.layers=[{at: 0, norm.eps: -1}]"]}, "`model.layers.0.norm.eps` must be a number above 0"),
+    ],
+)
+def test_a_study_with_such_a_number_is_refused_as_a_whole_and_leaves_nothing(
+    part: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An arm that cannot be built is left out of a study; a number that means nothing is a slip of the pen."""
+    study: dict[str, Any] = {"baseline": "a", "arms": {"a": [], "b": ["model.bias=false"]}, "seeds": 1, **part}
+    study["overrides"] = ["task=copy", f"runs_dir={tmp_path / 'runs'}", *study.get("overrides", [])]
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    assert main(["study", str(tmp_path / "study.yaml")]) == 2
+    message = capsys.readouterr().err
+    assert said in message and message.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_number_is_and_what_a_class_says_of_it_are_told_apart() -> None:
+    """The planted faults: a check by `float` alone lets true and nan pass, one by comparison alone lets nan pass."""
+    assert fits(Positive, 1) and fits(Positive, 0.5) and fits(Count | None, None) and fits(tuple[float, float], [1, 2])
+    for hint, value in [(Positive, math.nan), (Positive, True), (Positive, 0), (Count, 1.0), (Count, None)]:
+        assert not fits(hint, value)
+    for hint, wrong in [(tuple[float, float], [1]), (tuple[float, float], 0.9), (Sequence[Count], "12"), (bool, 1)]:
+        assert not fits(hint, wrong)
+    assert fits(Any, math.nan) and fits(str | None, "4") and not fits(int, 2**53 + 1)

@@ -44,7 +44,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_slots, settings.of_keys, settings.of_types, trainer.settings):
+    for rules in (settings.of_keys, settings.of_types, trainer.settings):
         if found := list(rules(config)):
             return found
     try:
@@ -52,6 +52,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             if (short := budget.too_short(config)) is not None:
                 return [short]
+            if (crowded := task.crowded_batch()) is not None:
+                return [crowded]
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
             if found := list(dict.fromkeys(whole_model.sources(topology, plan))):

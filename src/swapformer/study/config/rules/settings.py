@@ -69,14 +69,6 @@ ALLOWANCES = ("future", "leftovers", "same_model", "size", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 
-def of_slots(config: Mapping[str, Any]) -> Iterator[str]:
-    """Slots that hold something else than a part."""
-    for slot in SLOTS:
-        node = config["model"][slot]
-        if not isinstance(node, Mapping) or not (slot == "extension" or isinstance(node.get("_target_"), str)):
-            yield f"`model.{slot}` must be chosen as model/{slot}=…, but it is {quote(node)}."
-
-
 def of_types(config: Mapping[str, Any]) -> Iterator[str]:
     """Settings that are no number where one belongs, not finite, out of their range, or otherwise not of their type."""
     yield from complaints(config, types_of(config["optim"]))
