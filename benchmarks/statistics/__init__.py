@@ -8,9 +8,11 @@ a claim would be wrong on either side of it; for power, the arms lie two standar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SEEDS = (3, 5, 8, 16)
+ONE_BY_ONE = 2000
+"""Studies of a cell at most, where each is judged alone and not all at once."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class Simulated:
 
 
 def measure(studies: int, seed: int) -> Iterator[Simulated]:
-    """The tables of laws and of families of claims, with so many studies in each cell."""
+    """The tables of laws, families and kinds of claims, with so many studies in each cell (of kinds 2000 at most)."""
     from benchmarks.statistics.committed import committed_studies, decided_share
+    from benchmarks.statistics.kinds import case_shares, cases
     from benchmarks.statistics.laws import committed_laws, synthetic_laws
     from benchmarks.statistics.shares import family_shares, law_shares
 
@@ -55,6 +58,9 @@ def measure(studies: int, seed: int) -> Iterator[Simulated]:
         "claims that share a baseline",
         {name: [family_shares(*family, n, studies, seed) for n in SEEDS] for name, family in families.items()},
     )
+    alone = min(studies, ONE_BY_ONE)
+    kinds = {case.name: [case_shares(case, n, alone, seed) for n in SEEDS] for case in cases()}
+    yield replace(table("other kinds of claims, at their edges", kinds), studies=alone)
     fewer = (3, 5, 6, 8)
     shares = {study.name: {"decided": tuple(decided_share(study, n) for n in fewer)} for study in committed_studies()}
     yield Simulated("claims of committed studies", fewer, shares, None)

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -34,10 +35,53 @@ def of(way: dict[str, Any], metrics: dict[str, float], history: pd.DataFrame = E
         ({"first_below": "val/loss", "value": 500}, 8.0),
         ({"ratio": ["val/loss@16", "val/loss@8"]}, 4.0),
         ({"log": "val/loss@8"}, math.log(192)),
+        ({"stuck": "val/loss@8", "value": 192}, 1.0),
+        ({"stuck": "val/loss@8", "value": 193}, 0.0),
     ],
 )
 def test_a_derived_number_is_what_its_name_says(way: dict[str, Any], expected: float) -> None:
     assert of(way, SQUARE) == pytest.approx(expected)
+
+
+def test_families_cross_where_a_walk_from_length_to_length_finds_it() -> None:
+    """Oracle: steps of a thousandth of log n along straight lines between the lengths, until the order turns."""
+    generator = np.random.default_rng(7)
+    lengths = np.array([8, 32, 64, 512])
+    crossed = 0
+    for _ in range(20):
+        here, there = (generator.uniform(1, 9, 4) for _ in range(2))
+        numbers = {
+            f"{base}@{n}": float(v)
+            for base, row in (("a", here), ("b", there))
+            for n, v in zip(lengths, row, strict=True)
+        }
+        walk = np.arange(math.log(8), math.log(512), 1e-3)
+        gaps = [
+            np.interp(x, np.log(lengths), np.log(here)) - np.interp(x, np.log(lengths), np.log(there)) for x in walk
+        ]
+        turned = next((x for x, gap in zip(walk, gaps, strict=True) if gap * gaps[0] < 0), math.nan)
+        crossed += math.isfinite(turned)
+        assert math.log(of({"crossing": ["a", "b"]}, numbers)) == pytest.approx(turned, abs=2e-3, nan_ok=True)
+    assert 0 < crossed < 20, "some cross and some do not"
+
+
+def test_families_that_meet_at_a_length_cross_there_and_a_single_length_is_told() -> None:
+    """n² and 64·n meet at 64; what is not positive has no logarithm."""
+    powers = {f"{base}@{n}": value for n in (16, 64, 256) for base, value in (("a", n**2.0), ("b", 64.0 * n))}
+    assert of({"crossing": ["a", "b"]}, powers) == 64
+    assert of({"crossing": ["a", "b"]}, {k: v for k, v in powers.items() if "@64" not in k}) == pytest.approx(64)
+    assert math.isnan(of({"crossing": ["a", "b"]}, powers | {"b@16": 0.0}))
+    problems: list[str] = []
+    assert (
+        derive({"derived/x": {"crossing": ["a", "b"]}}, {"a@8": 1.0, "a@16": 1.0, "b@8": 2.0}, EMPTY, {}, 1, problems)
+        == {}
+    )
+    assert problems == ["derived/x needs both of a and b at two lengths, but has 1"]
+
+
+def test_a_trial_is_stuck_where_it_is_no_better_than_counting() -> None:
+    for accuracy, expected in ((0.3, 1.0), (0.5, 1.0), (0.7, 0.0)):
+        assert of({"stuck": "val/accuracy", "value": 0.5}, {"val/accuracy": accuracy}) == expected
 
 
 def test_the_time_to_a_target_is_censored_at_the_budget_and_never_dropped() -> None:
@@ -62,6 +106,9 @@ def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:
         ({"derived/x": {"slop": "val/loss"}}, "exactly one of slope"),
         ({"derived/x": {"slope": "val/los"}}, "does not measure 'val/los'; did you mean 'val/loss'"),
         ({"derived/x": {"ratio": ["val/loss"]}}, "must be two metrics"),
+        ({"derived/x": {"crossing": "val/loss"}}, "`crossing` of derived/x must be two families, such as"),
+        ({"derived/x": {"crossing": ["val/loss", "val/los"]}}, "does not measure 'val/los'"),
+        ({"derived/x": {"stuck": "val/loss"}}, "`stuck` of derived/x needs a finite `value`, but has None"),
         ({"derived/x": {"log": "val/loss", "valu": 1}}, "has no key 'valu'; did you mean 'value'"),
         ({"derived/x": {"time_to": "val/loss"}}, "needs a finite `value`, but has None"),
         ({"derived/x": {"log": "val/loss", "direction": "up"}}, "must be lower or higher, not 'up'"),

@@ -4,10 +4,13 @@
     rank_correlation: FAMILY      Kendall's τ of metric@n and n
     first_below: FAMILY, value    the smallest length n whose metric@n is below the value; the largest where none is
     first_above: FAMILY, value    likewise above it
+    crossing: [FAMILY, FAMILY]    the smallest length at which the two meet, straight between lengths on log-log axes;
+                                  nan where they do not
     ratio: [A, B]                 A / B
     log: A                        the natural logarithm
     time_to: A, value             the step at which the history first reaches the value, min(T, budget): a trial that
                                   never reaches it counts with its whole budget
+    stuck: A, value               1 where A is no better than the value, such as the loss of counting; 0 where it is
 
 A mean over seeds of such a number is valid where the number itself has a meaning for one trial.
 """
@@ -27,8 +30,9 @@ from swapformer.results.manifest import Manifest
 
 PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
-_WITH_VALUE = ("first_below", "first_above", "time_to")
-WAYS = (*_FAMILIES, "ratio", "log", "time_to")
+_PAIRS = ("crossing", "ratio")
+_WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
+WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
 Way = Mapping[str, Any]
 
 
@@ -56,10 +60,13 @@ def _check(name: object, way: object, metrics: Collection[str]) -> None:
             hint = suggest(str(key), (kind, "direction", "value"))
             raise UsageError(f"`derive` of {name} has no key {quote(key)}{hint}")
     bases = {metric.partition("@")[0] for metric in metrics}
-    known = bases if kind in _FAMILIES else set(metrics)
-    names = way[kind] if kind == "ratio" and isinstance(way[kind], list | tuple) else [way[kind]]
-    if kind == "ratio" and len(names) != 2:
-        raise UsageError(f"`ratio` of {name} must be two metrics, such as [val/loss@64, val/loss@32]")
+    known = bases if kind in (*_FAMILIES, "crossing") else set(metrics)
+    names = way[kind] if kind in _PAIRS and isinstance(way[kind], list | tuple) else [way[kind]]
+    if kind in _PAIRS and len(names) != 2:
+        wanted = (
+            "metrics, such as [val/loss@64, val/loss@32]" if kind == "ratio" else "families, such as [val/a, val/b]"
+        )
+        raise UsageError(f"`{kind}` of {name} must be two {wanted}")
     for metric in names:
         if metric not in known:
             hint = suggest(str(metric), known)
@@ -80,7 +87,9 @@ def ways_of(manifest: Manifest) -> dict[str, Way]:
 
 def directions_of(ways: Mapping[str, Way]) -> dict[str, str]:
     """Which way is better, of the derived numbers that have a good direction."""
-    known = {name: way.get("direction", "lower" if "time_to" in way else "") for name, way in ways.items()}
+    known = {
+        name: way.get("direction", "lower" if "time_to" in way or "stuck" in way else "") for name, way in ways.items()
+    }
     return {name: direction for name, direction in known.items() if direction}
 
 
@@ -103,12 +112,24 @@ def derive(
                 problems += [] if problem in problems else [problem]
                 continue
             found[name] = _over_lengths(kind, points, float(way.get("value", math.nan)))
+        elif kind == "crossing":
+            here, there = (dict(_family(str(base), metrics)) for base in way[kind])
+            shared = [(n, here[n], there[n]) for n in here if n in there]
+            if len(shared) < 2:
+                problem = f"{name} needs both of {' and '.join(way[kind])} at two lengths, but has {len(shared)}"
+                problems += [] if problem in problems else [problem]
+                continue
+            found[name] = _crossing(shared)
         elif kind == "time_to":
             found[name] = _time_to(history, str(way[kind]), float(way["value"]), directions, steps)
         else:
             inputs = [metrics.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
             known = [value for value in inputs if value is not None]
-            if len(known) == len(inputs):
+            if len(known) == len(inputs) and kind == "stuck":
+                value, limit = known[0], float(way["value"])
+                better = value > limit if directions.get(str(way[kind])) == "higher" else value < limit
+                found[name] = float(not better)
+            elif len(known) == len(inputs):
                 found[name] = _of_numbers(kind, known)
     return found
 
@@ -127,6 +148,20 @@ def _over_lengths(kind: str, points: Sequence[tuple[float, float]], value: float
         return float(stats.kendalltau(lengths, values).statistic)
     there = lengths[values < value] if kind == "first_below" else lengths[values > value]
     return float(there[0] if len(there) else lengths[-1])
+
+
+def _crossing(points: Sequence[tuple[float, float, float]]) -> float:
+    """The length at which two families (length, value, value) first meet."""
+    lengths, here, there = (np.array(each) for each in zip(*points, strict=True))
+    if not ((here > 0) & (there > 0)).all():
+        return math.nan
+    x, gap = np.log(lengths), np.log(here) - np.log(there)
+    for at in range(len(x)):
+        if gap[at] == 0:
+            return float(lengths[at])
+        if at + 1 < len(x) and gap[at] * gap[at + 1] < 0:
+            return math.exp(float(x[at] + (x[at + 1] - x[at]) * gap[at] / (gap[at] - gap[at + 1])))
+    return math.nan
 
 
 def _of_numbers(kind: str, values: Sequence[float]) -> float:

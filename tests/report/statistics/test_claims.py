@@ -60,7 +60,11 @@ def test_a_contrast_names_arms_conditions_and_metrics() -> None:
         (contrast(metric="val/los"), "does not measure 'val/los'; did you mean 'val/loss'"),
         (contrast(below=1), "exactly one of above, below, between, got above and below"),
         ({"contrast": {"weights": {"h1": 1}, "metric": "val/loss", "between": [1, 0]}}, "two growing numbers"),
-        (reaches(value=1.5), "can be reached by no trial: val/accuracy lies from 0 to 1, but it is 1.5"),
+        (reaches(value=1.5), "`value` must be one that val/accuracy can take, from 0 to 1, but is 1.5"),
+        (
+            reaches(metric="val/loss", value=-0.1),
+            "`value` must be one that val/loss can take, from 0 to inf, but is -0.1",
+        ),
         (reaches(value=math.inf), "`value` must be a finite number, but is inf"),
         (reaches(share=1), "from 0 to below 1, but is 1.0"),
         (reaches(than="h8"), "needs a `margin` (0 or more), got share"),

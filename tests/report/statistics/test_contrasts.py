@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -194,37 +193,6 @@ def test_what_seeds_could_decide_is_planned_for_every_kind() -> None:
     contrast = {"text": "c", "contrast": {"weights": {"a": 1, "b": -1}, "metric": "val/loss", "between": [-1, 1]}}
     plan = power_plan(parse([contrast, reaches], "ab", METRICS), 8)
     assert (plan.claims, plan.decidable) == (2, 2)
-
-
-SAMPLES = 1500
-
-
-def errs(make: Any, **body: Any) -> float:
-    """How often a claim whose truth lies at its edge is decided to the wrong side, over many studies."""
-    generator = np.random.default_rng(5)
-    (claim,) = parse([{"text": "edge", **body}], ("a", "b", "c", "d"), METRICS)
-    outcomes = [judge([claim], make(generator))[0].outcome for _ in range(SAMPLES)]
-    return max(outcomes.count("supported"), outcomes.count("refuted")) / SAMPLES
-
-
-@pytest.mark.evidence
-def test_each_kind_errs_with_5_percent_at_most_where_seeds_are_normal() -> None:
-    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / SAMPLES)
-
-    def normal(means: Sequence[float], n: int = 5) -> Any:
-        return lambda g: evidence({arm: mean + g.normal(0, 1, n) for arm, mean in zip("abcd", means, strict=False)})
-
-    weights = {"a": 2, "b": -1, "c": -1}
-    assert errs(normal([1, 0.5, 0.5, 0]), contrast={"weights": weights, "metric": "val/loss", "above": 1.0}) <= limit
-    assert errs(normal([0, 0, 0, 0], 8), trend={"arms": list("abcd"), "metric": "val/loss", "above": 0}) <= limit
-    assert errs(normal([0, 0]), first={"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.0}) <= limit
-
-    def rates(p: float, q: float) -> Any:
-        return lambda g: evidence({"a": (g.random(8) < p) * 1.0, "b": (g.random(8) < q) * 1.0}, "val/accuracy")
-
-    body = {"arm": "a", "metric": "val/accuracy", "value": 1.0}
-    assert errs(rates(0.6, 0.6), reaches={**body, "share": 0.6}) <= limit
-    assert errs(rates(0.6, 0.4), reaches={**body, "than": "b", "margin": 0.2}) <= limit
 
 
 def test_the_interval_of_an_unpaired_contrast_is_that_of_welch_and_satterthwaite() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.statistics.claims import BEST, KINDS, WITH, Claim, Kind, Term
+from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import Values
 from swapformer.results.manifest import Manifest
 
@@ -26,8 +27,13 @@ _NEEDED: Mapping[Kind, tuple[str, ...]] = {
     "diverges": ("arm", "than"), "reaches": ("arm", "metric", "value"), "contrast": ("weights",),
     "slope": ("arm", "metric"), "trend": ("arms", "metric"), "within": ("arm", "of", "metric"),
 }  # fmt: skip
-_SHARES = ("accuracy", "exact_match")
-"""Metrics whose names begin so lie in [0, 1]."""
+_REACHABLE: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("accuracy", "exact_match", "macro_f1", "calibration_error"), (0.0, 1.0)),
+    **dict.fromkeys(("loss", "bits_per_byte", "mae"), (0.0, math.inf)),
+    "perplexity": (1.0, math.inf),
+    "r2": (-math.inf, 1.0),
+}
+"""The values that a metric of a split can take, by its name without a length."""
 
 
 def parse(
@@ -120,8 +126,10 @@ class _Parser:
 
     def reachable(self, raw: Any, metric: str) -> float:
         value = self.number(raw, "value")
-        if metric.partition("/")[2].startswith(_SHARES) and not 0 <= value <= 1:
-            raise self.fail(f"`value` can be reached by no trial: {metric} lies from 0 to 1, but it is {value}")
+        split, _, name = metric.partition("/")
+        least, most = _REACHABLE.get(name.partition("@")[0], UNBOUNDED) if split in ("val", "test") else UNBOUNDED
+        if not least <= value <= most:
+            raise self.fail(f"`value` must be one that {metric} can take, from {least:g} to {most:g}, but is {value:g}")
         return value
 
     def contrast(self, text: str, kind: Kind, raw: Mapping[str, Any]) -> Claim:

@@ -1,0 +1,181 @@
+"""Errors and coverage of the claims that are not about the difference of two means.
+
+Each case is a claim whose edge is exactly the true value, judged alone by the report's own estimators, trial by trial:
+nothing is worked out a second time here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from benchmarks.statistics.laws import FloatArray, correlated
+from benchmarks.statistics.shares import ALPHA
+from swapformer.report.derive import derive
+from swapformer.report.statistics import contrasts
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.estimates import Estimate, region_p_values
+from swapformer.report.statistics.evidence import Evidence
+
+LOSS, SCORE, SLOPE, STEPS = "val/loss", "val/score", "slope(val/loss)", "derived/steps"
+DIRECTIONS = {LOSS: "lower", SCORE: "higher", STEPS: "lower"}
+CONDITIONS = {"x": {"k": "x"}, "y": {"k": "y"}}
+Values = Mapping[tuple[str, str], FloatArray]
+"""Of (arm, metric), one for each seed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A claim, the true value that is its edge, and what its seeds follow: `draw(generator, n)`."""
+
+    name: str
+    claim: Claim
+    truth: float
+    draw: Callable[[np.random.Generator, int], Values]
+
+
+def cases() -> Iterator[Case]:
+    """Every kind of claim beside the difference of two means."""
+
+    def case(name: str, truth: float, draw: Callable[[np.random.Generator, int], Values], **body: Any) -> Case:
+        raw = [{"text": name, **body}]
+        return Case(name, parse(raw, "abcdef", [LOSS, SCORE, STEPS], CONDITIONS)[0], truth, draw)
+
+    for points in (4, 6, 8):
+        body = {"arm": "a", "metric": LOSS, "above": 0.5}
+        yield case(f"`slope` over {points} points", 0.5, partial(_power_laws, points), slope=body)
+    even, uneven = np.ones(6), np.geomspace(1, 4, 6)
+    for name, correlation, spreads in (
+        ("correlation .65", 0.65, even),
+        ("uncorrelated", 0.0, even),
+        ("uncorrelated, standard deviations 4 : 1", 0.0, uneven),
+    ):
+        draw = partial(_normal, correlation, spreads)
+        for what, weights in (("2a − b − c", (2, -1, -1)), ("interaction", (1, -1, -1, 1))):
+            body = {"weights": dict(zip("abcd", weights, strict=False)), "metric": LOSS, "above": 0.0}
+            yield case(f"`contrast` {what}, {name}", 0.0, draw, contrast=body)
+    crossed = {
+        f"{arm} with {at}": sign for sign, arm, at in ((1, "a", "x"), (-1, "b", "x"), (-1, "a", "y"), (1, "b", "y"))
+    }
+    body = {"weights": crossed, "metric": LOSS, "above": 0.0}
+    yield case("`contrast` of conditions, uncorrelated", 0.0, _crossed, contrast=body)
+    body = {"weights": {"a": {LOSS: 1, SCORE: -1}}, "above": 0.0}
+    yield case("`contrast` of two metrics", 0.0, _two_metrics, contrast=body)
+    for name, step in (("zero", 0.0), ("a standard deviation", 1.0)):
+        truth = float(np.mean([2 * special.ndtr(step * gap / math.sqrt(2)) - 1 for gap in (1, 1, 1, 2, 2, 3)]))
+        body = {"arms": list("abcd"), "metric": LOSS, "above": truth}
+        yield case(f"`trend`, steps of {name}", truth, partial(_steps_up, step), trend=body)
+    one = {"arm": "a", "metric": SCORE, "value": 1.0}
+    for share in (0.6, 0.9):
+        yield case(f"`reaches` a share of {share}", share, partial(_rates, share, 0.0), reaches={**one, "share": share})
+    for here, there in ((0.5, 0.5), (0.7, 0.5)):
+        margin = here - there
+        body = {**one, "than": "b", "margin": margin}
+        yield case(f"`reaches` in {here} against {there}", margin, partial(_rates, here, there), reaches=body)
+    for share in (0.5, 0.6):
+        margin = 2 * share - 1
+        body = {"arm": "a", "than": ["b", "c"], "metric": SCORE, "margin": margin}
+        yield case(f"`first` of three in {share}", margin, partial(_race, share), first=body)
+    for name, here, there in (("a sixth", 6.0, 8.0), ("half", 8.0, 10.0)):
+        margin = _mean_time(there) - _mean_time(here)
+        body = {"arm": "a", "than": "b", "metric": STEPS, "margin": margin}
+        draw = partial(_times, here, there)
+        yield case(f"`time_to`, {name} of an arm censored", -margin, draw, lower=body)
+
+
+def case_shares(case: Case, n: int, studies: int, seed: int) -> dict[str, float]:
+    """The shares of studies with a false verdict, and of 95 % intervals that cover the truth."""
+    generator = np.random.default_rng([seed, n])
+    found = [outcome(case.claim, gathered(case.draw(generator, n), n), case.truth) for _ in range(studies)]
+    sides, covered = zip(*found, strict=True)
+    return {
+        "false supported": sides.count(1) / studies,
+        "false refuted": sides.count(-1) / studies,
+        "95 % covers": float(np.mean(covered)),
+    }
+
+
+def outcome(claim: Claim, evidence: Evidence, truth: float) -> tuple[int, bool]:
+    """The verdict on a claim that stands alone (1 supported, -1 refuted, 0 undecided); whether 95 % limits cover."""
+    estimate = _estimate(claim, evidence)
+    region = claim.region(DIRECTIONS.get(claim.metric or ""), math.nan)
+    inside, outside = region_p_values(estimate, region)
+    covers = estimate.lower(0.025) <= truth <= estimate.upper(0.025)
+    if region[0] < estimate.value < region[1]:
+        return int(inside <= ALPHA), covers
+    return -int(outside <= ALPHA), covers
+
+
+def _estimate(claim: Claim, evidence: Evidence) -> Estimate:
+    if claim.of_means:
+        return evidence.mean_difference(claim.arm, claim.than[0], claim.metric or "")
+    if claim.kind == "reaches" and claim.than:
+        return contrasts.reach_difference(claim, claim.than[0], evidence)
+    return contrasts.estimate(claim, evidence)
+
+
+def gathered(values: Values, n: int) -> Evidence:
+    """The evidence of n seeds that all finished."""
+    arms = tuple(dict.fromkeys(arm for arm, _ in values))
+    yes, no = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
+    return Evidence(arms, tuple(range(n)), values, dict.fromkeys(arms, yes), dict.fromkeys(arms, no), DIRECTIONS)
+
+
+def _power_laws(points: int, g: np.random.Generator, n: int) -> Values:
+    """Slopes, as the report derives them, of losses n^.5 with noise on points, on whole trials and on exponents."""
+    log_n = np.log(2.0) * np.arange(3, 3 + points)
+    logs = (0.5 + g.normal(0, 0.1, (n, 1))) * log_n + g.normal(0, 0.5, (n, 1)) + g.normal(0, 0.1, (n, points))
+    empty, way = pd.DataFrame({"metric": [], "step": [], "value": []}), {SLOPE: {"slope": LOSS}}
+    trials = [{f"{LOSS}@{2 ** (3 + at)}": float(v) for at, v in enumerate(np.exp(row))} for row in logs]
+    return {("a", SLOPE): np.array([derive(way, trial, empty, {}, 0, [])[SLOPE] for trial in trials])}
+
+
+def _normal(correlation: float, spreads: FloatArray, g: np.random.Generator, n: int) -> Values:
+    rows = spreads[:, None] * correlated(correlation, g, (1, len(spreads), n))[0]
+    return {(arm, LOSS): row for arm, row in zip("abcdef", rows, strict=True)}
+
+
+def _crossed(g: np.random.Generator, n: int) -> Values:
+    names = [f"{arm} with {at}" for at in CONDITIONS for arm in "ab"]
+    return {(name, LOSS): g.normal(0, spread, n) for name, spread in zip(names, (1, 1, 2, 4), strict=True)}
+
+
+def _two_metrics(g: np.random.Generator, n: int) -> Values:
+    shared = g.normal(size=n)
+    return {("a", LOSS): shared + g.normal(size=n), ("a", SCORE): shared + g.normal(0, 0.3, n)}
+
+
+def _steps_up(step: float, g: np.random.Generator, n: int) -> Values:
+    return {(arm, LOSS): g.normal(step * rank, 1, n) for rank, arm in enumerate("abcd")}
+
+
+def _rates(here: float, there: float, g: np.random.Generator, n: int) -> Values:
+    return {(arm, SCORE): (g.random(n) < rate).astype(float) for arm, rate in (("a", here), ("b", there))}
+
+
+def _race(share: float, g: np.random.Generator, n: int) -> Values:
+    """Gumbel noise: the first of three, ahead by d, wins a share e^d / (e^d + 2) of the seeds."""
+    ahead = math.log(2 * share / (1 - share))
+    return {(arm, SCORE): g.gumbel(size=n) + (ahead if arm == "a" else 0.0) for arm in "abc"}
+
+
+BUDGET = 10
+
+
+def _times(here: float, there: float, g: np.random.Generator, n: int) -> Values:
+    """Trials learn at a normal time of standard deviation 2, seen at the next of ten evaluations, or never."""
+    times = {arm: np.clip(np.ceil(g.normal(mean, 2, n)), 1, BUDGET) for arm, mean in (("a", here), ("b", there))}
+    return {(arm, STEPS): row for arm, row in times.items()}
+
+
+def _mean_time(mean: float) -> float:
+    """The mean of such times: the sum over evaluations of the probability that the trial still learns there."""
+    return 1 + float(sum(special.ndtr((mean - at) / 2) for at in range(1, BUDGET)))
