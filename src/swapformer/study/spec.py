@@ -232,7 +232,7 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
         _known_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
-    chosen = wanted or DEFAULT_SCALE
+    chosen = DEFAULT_SCALE if wanted is None else wanted
     if chosen not in scales:
         raise UsageError(f"this study has no scale {quote(chosen)}{suggest(chosen, scales)}")
     return chosen, scales[chosen] or {}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from swapformer.report import number_format
+from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
+from swapformer.report.statistics.pairing import Pairing
+from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 
 SYMBOLS = {"supported": "✓", "refuted": "✗", "depends": "±", "undecided": "?"}
@@ -40,6 +44,46 @@ def difference_text(contrast: Contrast) -> str:
     return f"{number_format.value_text(*ends, signed=True)} {number_format.limits_text(*ends, signed=True)}"
 
 
+def ends_text(verdict: Verdict) -> str:
+    """With which error each end of the intervals of a verdict is a limit."""
+    (below, above), several = verdict.contrasts[0].errors, len(verdict.contrasts) > 1
+    ends = "each interval" if several else "the interval"
+    if below == above:
+        return f"either end of {ends} errs with {number_format.percent(below)}"
+    supports, refutes = ("lower", "upper") if below > above else ("upper", "lower")
+    return (
+        f"the {supports} end of {ends} errs with {number_format.percent(max(below, above))}; the {refutes} end can "
+        f"only refute, as any of {len(verdict.contrasts)} may, and errs with {number_format.percent(min(below, above))}"
+    )
+
+
+def pairing_text(metric: str, pairing: Pairing) -> str:
+    """How differences in a metric are taken, and why."""
+    how = "paired by seed" if pairing.paired else "taken between means, not paired by seed (Welch)"
+    return f"Differences in {metric} are {how}: {pairing.reason}."
+
+
+def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
+    """What the table of results shows in a cell."""
+    summaries = [one for row in rows for one in row.summaries.values()]
+    compared = {one.metric for one in summaries if one.paired is not None}
+    means = list(dict.fromkeys(one.metric for one in summaries if one.paired is not None and not one.paired.paired))
+    how = "paired by seed" if len(means) < len(compared) or not compared else "between means (Welch)"
+    if 0 < len(means) < len(compared):
+        how += f" but in {number_format.listed(means)}, where it is between means (Welch)"
+    text = (
+        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {baseline}, {how}, "
+        "with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
+        "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
+    )
+    if any(one.n > 1 and one.seed_error == 0 for one in summaries):
+        text += (
+            " Values that are the same with every seed have no t interval: where they lie in [0, 1], theirs allows for "
+            "other values that are too rare to have been seen."
+        )
+    return text
+
+
 def verdict_text(verdict: Verdict) -> str:
     """Why the verdict is what it is, and what would change it."""
     if not verdict.contrasts:
@@ -58,9 +102,27 @@ def verdict_text(verdict: Verdict) -> str:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
         needs = f"there are {few.estimate.n} paired seeds of {few.arm} and {few.than}, and at least 2 are needed"
     elif verdict.needed is not None:
-        needs = number_format.seeds_text(verdict.needed)
+        needs = seeds_text(verdict.needed)
     elif any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
         needs = "a mean over survivors cannot speak for an arm that diverged; claim `diverges` instead"
     else:
         needs = "no number of seeds of this kind would"
     return f"The data do not decide{where}: {needs}."
+
+
+def seeds_text(needed: SeedRange) -> str:
+    """How many seeds would decide a claim, and with which probability."""
+    low, high = needed.low, needed.high
+    if low is None:
+        return "more than 1000 seeds would be needed: the difference lies too close to the edge of the claim"
+    text = f"{low} or many more seeds would decide" if high is None else f"{low} to {high} seeds would decide"
+    text = f"about {low} seeds would decide" if low == high else text
+    known = {
+        n: number_format.percent(min(round(chance, 2), 0.99))
+        for n, chance in zip((low, high), needed.chances, strict=True)
+        if n is not None and not math.isnan(chance)
+    }
+    if not known:
+        return text
+    chances = " and ".join(f"{n} with probability {chance}" for n, chance in known.items())
+    return f"{text} ({chances}, if the observed difference and spread were the true ones)"

@@ -50,6 +50,11 @@ class Claim:
         """Whether the claim is about better and worse, which needs a metric with a good direction."""
         return self.kind in ("worse", "better") or self.of_best
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that the claim is about."""
+        return self.arm, *self.than
+
     def margin_width(self, reference: float) -> float:
         """The margin in the units of the metric, given the mean of the arm that is compared with."""
         return self.margin * abs(reference) if self.relative else self.margin

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.estimates import Estimate, FloatArray, mean_estimate
+from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
+from swapformer.report.statistics.pairing import Pairing, choose
+from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import is_computation
 
 BoolArray = NDArray[np.bool_]
@@ -81,11 +83,11 @@ class Evidence:
         return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
-        """The estimate of mean(arm - than), paired by seed.
+        """The estimate of mean(arm - than), paired by seed or not as the rule for the metric says (`pairing`).
 
         The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials.
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
-        of `arm - than ± r·than`.
+        of `arm - than ± r·than`, and the difference is paired.
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
@@ -94,15 +96,20 @@ class Evidence:
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
-            moving = estimates.MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
+            moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
-                estimate = (
-                    moving
-                    if isinstance(estimate, estimates.MeanEstimate)
-                    else estimates.WiderEstimate(estimate, moving)
-                )
+                estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
+        elif isinstance(estimate, MeanEstimate) and not self.pairing(metric).paired:
+            estimate = welch_estimate(pairs.x, pairs.y)
         below, above = self.flattering_limits(arm, than, metric)
         return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
+
+    def pairing(self, metric: str) -> Pairing:
+        """Whether differences in a metric are paired by seed, by the rule over all arms that have it."""
+        arms = [arm for arm in self.arms if (arm, metric) in self.values]
+        rows = np.array([self.values[arm, metric] for arm in arms]).reshape(len(arms), len(self.seeds))
+        classes = {where for arm in arms for where in self.classes.get(arm, ("",))}
+        return choose(rows, len(classes) < 2)
 
     def same_model(self, arm: str, than: str, metric: str | None) -> bool:
         """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.
@@ -174,7 +181,8 @@ class Evidence:
             return estimates.SameModelEstimate(n=n)
         if n < 2:
             return estimates.UnknownEstimate(n=n)
-        return estimates.RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
+        here, there = self.diverged[arm][ended], self.diverged[than][ended]
+        return RateEstimate(int((here & ~there).sum()), int((there & ~here).sum()), n)
 
     def never_finished(self, arm: str) -> bool:
         """Whether trials of the arm diverged and none finished, which rules it out as the best."""
