@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from swapformer.paths import experiments_dir
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.evidence import gather
 from swapformer.report.statistics.verdicts import judge
 from swapformer.study.published_results import published_results

@@ -14,7 +14,8 @@ from benchmarks.statistics.committed import committed_studies, decided_share
 from benchmarks.statistics.laws import ARMS, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
-from swapformer.report.statistics.claims import Claim, parse
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.verdicts import judge
 
 STUDIES = 4000

@@ -23,7 +23,7 @@ from swapformer.report.page.caveats import caveats, design_sentences, evaluation
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
@@ -146,7 +146,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     """
     records = read(study_dir, runs_dir)
     asked = records.manifest
-    claims = parse(asked.claims, tuple(asked.arms), asked.metrics)
+    claims = claims_of(asked)
     records = record_looks(study_dir, claims, records)
     manifest = records.manifest
     verdicts = judge_all(claims, records)
@@ -156,6 +156,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = grid_verdicts(claims, verdicts)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
+    metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     grid = study_page.grid_section(views)
     warnings = caveats(records, views)
     public = {
@@ -177,7 +178,7 @@ def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
     It has no page. With `publish`, the table and the figures that need no more than those numbers are written there.
     """
     manifest = records.manifest
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     views = condition_views(records, claims, verdicts, [], Costs())
     figures = {f"{figure.name}.svg": figure.svg for view in views for figure in view.figures}
@@ -189,14 +190,13 @@ def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
 
 
 def _table_md(records: Records, views: Sequence[View]) -> str:
-    manifest = records.manifest
+    asked = records.manifest
     return "\n".join(
         tables.table_md(
-            view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition,
-            evaluation_caveats([view]),
+            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, evaluation_caveats([view])
         )
         for view in views
-    )  # fmt: skip
+    )
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:

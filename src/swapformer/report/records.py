@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from swapformer.errors import UsageError
+from swapformer.report.derive import derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
@@ -85,7 +86,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    directions: dict[str, str] = {}
+    ways = ways_of(manifest)
+    directions: dict[str, str] = directions_of(ways)
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -109,6 +111,15 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
+            if trial.status == "finished" and trial.record is not None:
+                own = trial.record.directions
+                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+                metrics += [
+                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+                    for name, value in found.items()
+                    if math.isfinite(value)
+                ]
+                infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
             history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)

@@ -44,6 +44,8 @@ class Manifest:
         shared_config: the baseline's configuration, in the first condition and of the first seed.
         looks: the numbers of seeds at which a sequential study is to be judged.
         ledger: the looks that were taken.
+        derive: name → how one number per trial is derived, as in the study file; `metrics` has these names too.
+        exact: the metrics that are the same with every seed.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
         condition: the one that the manifest was narrowed to (`at`); None for all.
@@ -70,6 +72,8 @@ class Manifest:
     fairness: tuple[ArmDifference, ...] = ()
     condition: str | None = None
     ledger: Ledger = field(default_factory=Ledger)
+    derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -115,6 +119,8 @@ class Manifest:
             "longest_trained": self.longest_trained,
             "shared_config": self.shared_config,
             "ledger": self.ledger.to_json(),
+            **({"derive": self.derive} if self.derive else {}),
+            **({"exact": self.exact} if self.exact else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -229,6 +235,8 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
         tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
         fairness=_each(raw.get("fairness") or (), ArmDifference.from_json),
+        derive={str(name): dict(how) for name, how in (raw.get("derive") or {}).items()},
+        exact=_each(raw.get("exact") or (), str),
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only

@@ -48,6 +48,8 @@ def asked(spec: Spec) -> Manifest:
         looks=tuple(spec.looks),
         conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
         cells=(),
+        derive=spec.derive,
+        exact=spec.exact,
     )
 
 

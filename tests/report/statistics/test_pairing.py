@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from report.statistics.test_verdicts import METRICS, evidence, settings
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.estimates import FloatArray
 from swapformer.report.statistics.pairing import FEWEST_ARMS, break_even, choose, mean_correlation
 from swapformer.report.statistics.verdicts import judge

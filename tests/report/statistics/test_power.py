@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.power import power, power_plan, seeds_range, seeds_to_decide
 
 CLAIMS = parse(

@@ -234,7 +234,7 @@ def test_the_looks_of_a_study_are_judged_again_from_its_results_alone(store: Sto
 
 
 def same_verdicts(records: Any, first: Report) -> None:
-    from swapformer.report.statistics.claims import parse
+    from swapformer.report.statistics.claim_grammar import parse
     from swapformer.report.statistics.sequential import judge_all
 
     manifest = records.manifest

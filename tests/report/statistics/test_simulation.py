@@ -23,7 +23,8 @@ from scipy import special, stats
 from report.statistics.test_verdicts import evidence
 from report.store import Store
 from swapformer.report.records import Records, read
-from swapformer.report.statistics.claims import Claim, parse
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import FloatArray
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import judge_all

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from swapformer.report.statistics import verdicts
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.rates import RateEstimate

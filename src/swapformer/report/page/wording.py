@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.contrasts import label
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
 from swapformer.report.statistics.pairing import Pairing
 from swapformer.report.statistics.power import SeedRange
@@ -24,6 +25,16 @@ def claim_text(claim: Claim) -> str:
     size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
     if claim.kind == "diverges":
         return f"{claim.arm} diverges more often than {others}, by more than {size} as a difference of rates"
+    if claim.bounds is not None:
+        return f"{_subject(claim)} {_range_text(claim.bounds)}"
+    if claim.kind == "reaches":
+        how = f"{claim.metric} of {number_format.compact(claim.value)}"
+        return f"more seeds of {claim.arm} than of {others} reach {how}, by more than {size} as a difference of rates"
+    if claim.kind == "first":
+        return (
+            f"{claim.arm} is better in {claim.metric} than {others} with the same seed more often than not, "
+            f"by more than {size} as a difference of rates"
+        )
     if claim.kind == "within":
         if claim.of_best:
             return f"{claim.arm} is less than {size} worse in {claim.metric} than {others}"
@@ -31,9 +42,32 @@ def claim_text(claim: Claim) -> str:
     return f"{claim.arm} is {claim.kind} than {others} in {claim.metric}, by more than {size}"
 
 
+def _subject(claim: Claim) -> str:
+    """What a claim with a range is about."""
+    if claim.kind == "reaches":
+        return f"the share of seeds of {claim.arm} that reach {claim.metric} of {number_format.compact(claim.value)} is"
+    if claim.kind == "trend":
+        return f"Kendall's τ between the order {', '.join(claim.arms)} and {claim.metric} is"
+    what = "" if len(claim.metrics) > 1 else f" in {claim.metric}"
+    return f"{label(claim)}{what} is"
+
+
+def _range_text(bounds: tuple[float, float]) -> str:
+    low, high = bounds
+    if math.isinf(low):
+        return f"below {number_format.compact(high)}"
+    above = number_format.compact(low)
+    return f"above {above}" if math.isinf(high) else f"between {above} and {number_format.compact(high)}"
+
+
 def contrast_text(contrast: Contrast) -> str:
     """A difference with its arms: `h1 − h8 = +0.143 [+0.121, +0.165]`."""
-    return f"{contrast.arm} − {contrast.than} = {difference_text(contrast)}"
+    return f"{name_text(contrast)} = {difference_text(contrast)}"
+
+
+def name_text(contrast: Contrast) -> str:
+    """What was estimated: `h1 − h8`."""
+    return f"{contrast.arm} − {contrast.than}" if contrast.than else contrast.arm
 
 
 def difference_text(contrast: Contrast) -> str:
@@ -46,6 +80,8 @@ def difference_text(contrast: Contrast) -> str:
 
 def ends_text(verdict: Verdict) -> str:
     """With which error each end of the intervals of a verdict is a limit."""
+    if verdict.claim.exact:
+        return "exact: arithmetic decides, at no share of the error"
     (below, above), several = verdict.contrasts[0].errors, len(verdict.contrasts) > 1
     ends = "each interval" if several else "the interval"
     if below == above:
@@ -97,10 +133,12 @@ def verdict_text(verdict: Verdict) -> str:
     undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     where = f" against {len(undecided)} of {len(verdict.contrasts)} arms" if several else ""
     if same := [c for c in undecided if isinstance(c.estimate, SameModelEstimate)]:
-        needs = f"{same[0].arm} and {same[0].than} trained the same model, so their difference is no evidence"
+        who = f"{same[0].arm} and {same[0].than}" if same[0].than else f"arms of {same[0].arm}"
+        needs = f"{who} trained the same model, so their difference is no evidence"
     elif verdict.pairs < 2:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
-        needs = f"there are {few.estimate.n} paired seeds of {few.arm} and {few.than}, and at least 2 are needed"
+        of = f"paired seeds of {few.arm} and {few.than}" if few.than else f"seeds with {few.arm}"
+        needs = f"there are {few.estimate.n} {of}, and at least 2 are needed"
     elif verdict.needed is not None:
         needs = seeds_text(verdict.needed)
     elif any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):

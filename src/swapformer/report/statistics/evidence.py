@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from swapformer.report.statistics import estimates
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
 from swapformer.report.statistics.pairing import Pairing, choose
 from swapformer.report.statistics.rates import RateEstimate
-from swapformer.results.arms import is_computation
+from swapformer.results.arms import arm_name, is_computation
 
 BoolArray = NDArray[np.bool_]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Evidence:
         """The values of both arms where they can be compared seed by seed."""
         x, y = self.seed_values(arm, metric), self.seed_values(than, metric)
         both = np.isfinite(x) & np.isfinite(y)
-        same = self._same_class(arm, than)
+        same = self.same_class(arm, than)
         return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
@@ -122,7 +124,7 @@ class Evidence:
             return False
         here, there = (self.losses.get(each, np.full(len(self.seeds), "", dtype=object)) for each in (arm, than))
         both = self.finished.get(arm, self._no_seed) & self.finished.get(than, self._no_seed)
-        both = both & self._same_class(arm, than)
+        both = both & self.same_class(arm, than)
         if not both.any() or not (here[both] == there[both]).all() or not here[both].all():
             return False
         if metric is None:
@@ -175,7 +177,7 @@ class Evidence:
 
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
-        ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
+        ended = self.ended(arm) & self.ended(than) & self.same_class(arm, than)
         n = int(ended.sum())
         if self.same_model(arm, than, None):
             return estimates.SameModelEstimate(n=n)
@@ -199,10 +201,12 @@ class Evidence:
     def _seeds_at(self, chosen: BoolArray) -> tuple[int, ...]:
         return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
 
-    def _ended(self, arm: str) -> BoolArray:
+    def ended(self, arm: str) -> BoolArray:
+        """The seeds with which trials of the arm came to an end."""
         return self.finished.get(arm, self._no_seed) | self.diverged.get(arm, self._no_seed)
 
-    def _same_class(self, arm: str, than: str) -> BoolArray:
+    def same_class(self, arm: str, than: str) -> BoolArray:
+        """The seeds with which trials of both arms ran in one environment class."""
         one_class = np.full(len(self.seeds), "", dtype=object)
         return np.asarray(self.classes.get(arm, one_class) == self.classes.get(than, one_class), dtype=bool)
 
@@ -236,3 +240,21 @@ def gather(records: Records) -> Evidence:
         if where is None or each.condition == where
     }
     return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated)
+
+
+def join(by_condition: Mapping[str, Evidence]) -> Evidence:
+    """The evidence of all conditions at once; an arm is named with its condition."""
+
+    def named(of: Callable[[Evidence], Mapping[str, T]]) -> dict[str, T]:
+        return {arm_name(arm, where): row for where, each in by_condition.items() for arm, row in of(each).items()}
+
+    first = next(iter(by_condition.values()))
+    return Evidence(
+        tuple(arm_name(arm, where) for where, each in by_condition.items() for arm in each.arms),
+        first.seeds,
+        {(arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.values.items()},
+        named(lambda each: each.finished),
+        named(lambda each: each.diverged),
+        {metric: way for each in by_condition.values() for metric, way in each.directions.items()},
+        named(lambda each: each.classes),
+    )

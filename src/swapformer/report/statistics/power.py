@@ -11,10 +11,14 @@ from scipy import special
 
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import Estimate, Region, region_p_values
+from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
+from swapformer.report.statistics.estimates import Estimate, Region, edges, region_p_values
 from swapformer.report.statistics.rates import RateEstimate
 
 MOST_SEEDS = 1000
+
+
+UNKNOWN = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class SeedRange:
 
     low: int | None
     high: int | None
-    chances: tuple[float, float] = (math.nan, math.nan)
+    chances: tuple[float, float] = UNKNOWN
 
     @property
     def effort(self) -> tuple[float, float]:
@@ -128,8 +132,11 @@ def power_plan(
     `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
     standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
     `effect` counts in standard deviations. Of arms that are said to diverge, the one is taken to diverge always and the
-    other never. Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
+    other never; where shares of seeds are claimed, all seeds of the arm reach the value. What is exact needs one seed.
+    Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
     """
+    exact = sum(claim.exact for claim in claims)
+    claims = [claim for claim in claims if not claim.exact]
     m = len(claims)
     powers = [
         partial(_decides, claim, None if claim.metric is None else _size(effect, sd, claim.metric)) for claim in claims
@@ -144,7 +151,7 @@ def power_plan(
 
     each = [seeds_of(rank) for rank in range(m)]
     needed = None if None in each else max((one for one in each if one), default=2)
-    return PowerPlan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
+    return PowerPlan(m + exact, decidable + exact, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
 
 
 def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
@@ -154,10 +161,12 @@ def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], 
 
 def _decides(claim: Claim, size: float | None, seeds: int, level: float) -> float:
     """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
-    if size is None:
+    if claim.kind == "reaches" and claim.bounds is not None:
+        return float(ShareEstimate(seeds, seeds).p_above(claim.bounds[0]) <= level)
+    if size is None or claim.kind in ("reaches", "first"):
         return float(seeds > 1 and RateEstimate(seeds, 0, seeds).p_above(claim.margin) <= level)
-    edges = 2 if claim.kind == "within" and not claim.of_best else 1
-    return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, level))
+    two = (claim.kind == "within" and not claim.of_best) or (claim.bounds is not None and edges(claim.bounds) == 2)
+    return 1 - (2 if two else 1) * max(len(claim.than), 1) * (1 - power(size, 1.0, seeds, level))
 
 
 def _detectable(seeds: int, alpha: float, wanted: float) -> float:
@@ -186,7 +195,7 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
     if isinstance(estimate, estimates.WiderEstimate):
         parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
-    if isinstance(estimate, estimates.UnknownEstimate) or not math.isfinite(distance):
+    if isinstance(estimate, estimates.UnknownEstimate | ExactEstimate) or not math.isfinite(distance):
         return None
 
     def fewest_alike(of: Callable[[int], Estimate]) -> int | None:
@@ -206,6 +215,10 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         least = fewest_alike(lambda n: RateEstimate(n, 0, n) if gained >= lost else RateEstimate(0, n, n))
         low, high = (None if one is None or least is None else max(one, least) for one in (found.low, found.high))
         return SeedRange(low, high)
+    if isinstance(estimate, ShareEstimate):  # approximate too, with one more seed of either kind
+        share = (estimate.count + 1) / (estimate.n + 2)
+        found = seeds_range(distance, math.sqrt(share * (1 - share)), max(estimate.n, 2), error)
+        return replace(found, chances=UNKNOWN)
     assert isinstance(estimate, estimates.MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
     n = estimate.n
     return seeds_range(distance, estimate.standard_error * math.sqrt(n), n, error, freedom=estimate.freedom / (n - 1))

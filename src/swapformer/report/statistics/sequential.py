@@ -24,8 +24,9 @@ from pathlib import Path
 
 from swapformer.errors import UsageError
 from swapformer.report.records import Records, read
-from swapformer.report.statistics.claims import Claim, parse
-from swapformer.report.statistics.evidence import gather
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.evidence import gather, join
 from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
 from swapformer.results.ledger import Ledger, Look, Series, digest
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
@@ -147,7 +148,7 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
         ledger = read_manifest(study_dir).ledger
     except UsageError:
         return
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    claims = claims_of(manifest)
     trials = _trials(manifest, {arm for claim in claims for arm in claim.arms})
     series = _series(replace(manifest, ledger=ledger), trials, ()) if claims else None
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
@@ -162,7 +163,8 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     """The verdicts on all claims in each condition of the grid; claims × conditions are one family."""
     manifest = records.manifest
     evidence = {condition: gather(records.at(condition)) for condition in manifest.conditions}
-    units = [(condition, index) for condition in evidence for index in range(len(claims))]
+    units = [(at, index) for at in evidence for index, claim in enumerate(claims) if _is_judged(claim, at, manifest)]
+    whole = join(evidence)
     path = look_path(claims, records, alpha)
     several = bool(manifest.looks) or len(path.looks) > 1
     found: dict[tuple[str, int], Verdict] = {}
@@ -173,27 +175,50 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
             break
         seeds |= look.trials.keys()
         seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
-        verdicts = judge_family([(claims[index], seen[condition]) for condition, index in pending], look.error)
+        over_all = whole.restrict(seeds)
+        family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
+        verdicts = judge_family(family, look.error)
         for unit, verdict in zip(pending, verdicts, strict=True):
             p_adjusted = min(1.0, verdict.p_adjusted * alpha / look.error)
             found[unit] = replace(verdict, look=len(seeds) if several else None, p_adjusted=p_adjusted)
     return {
-        condition: [reconsider(found[condition, index], seen) for index in range(len(claims))]
+        condition: [
+            reconsider(verdict, whole if verdict.claim.spans else seen)
+            for (at, _), verdict in found.items()
+            if at == condition
+        ]
         for condition, seen in evidence.items()
     }
+
+
+def _is_judged(claim: Claim, condition: str, manifest: Manifest) -> bool:
+    """Whether a claim is judged in this condition; one that compares conditions is, in the first that it names."""
+    if claim.spans:
+        named = {term.condition for term in claim.terms}
+        return condition == next(each for each in manifest.conditions if each in named)
+    return claim.at is None or condition in claim.at
 
 
 def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
     """The arms in claims that more seeds could decide, each with its condition."""
     records = read(study_dir, runs_dir)
-    claims = parse(records.manifest.claims, tuple(records.manifest.arms), records.manifest.metrics)
+    claims = claims_of(records.manifest)
     return {
         (arm, condition)
-        for condition, verdicts in judge_all(claims, record_looks(study_dir, claims, records)).items()
+        for where, verdicts in judge_all(claims, record_looks(study_dir, claims, records)).items()
         for verdict in verdicts
         if _decidable(verdict)
-        for arm in (verdict.claim.arm, *(contrast.than for contrast in verdict.contrasts))
+        for arm, condition in _arms(verdict, where)
     }
+
+
+def _arms(verdict: Verdict, condition: str) -> set[tuple[str, str]]:
+    """The arms that a verdict in a condition waits for, each with its condition."""
+    claim = verdict.claim
+    if claim.terms:
+        return {(term.arm, term.condition or condition) for term in claim.terms}
+    others = [contrast.than for contrast in verdict.contrasts if contrast.than] or claim.than
+    return {(arm, condition) for arm in (claim.arm, *others)}
 
 
 def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:

@@ -22,7 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from swapformer.report.statistics import contrasts as estimators
+from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.contrasts import flattering_limits, label
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.power import SeedRange, seeds_for
@@ -51,6 +54,8 @@ class Contrast:
     def outcome(self) -> VerdictOutcome:
         """The verdict on the claim by this interval alone."""
         below, above = self.region
+        if self.lower == self.upper:  # exact
+            return "supported" if below < self.lower < above else "refuted"
         if (self.lower > below or below == -math.inf) and (self.upper < above or above == math.inf):
             return "supported"
         if self.upper < below or self.lower > above:
@@ -108,7 +113,8 @@ class _UnjudgedClaim:
         for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True):
             below, above = _errors(estimate, region, level, len(self.than))
             limits = estimate.lower(below), estimate.upper(above)
-            contrasts.append(Contrast(self.claim.arm, than, estimate, region, *limits, (below, above)))
+            named = self.claim.arm if than else label(self.claim)
+            contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above)))
         outcome = _outcome(contrasts)
         needed = _needed(contrasts, level) if outcome == "undecided" else None
         return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
@@ -129,9 +135,10 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
 def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
     """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
     cases = [_collect(claim, evidence) for claim, evidence in family]
-    p_values = [case.p() for case in cases]
-    levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
-    return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]
+    shared = [index for index, case in enumerate(cases) if not case.claim.exact]
+    p_values = [cases[index].p() for index in shared]
+    corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
+    return [case.judge(*corrected.get(index, (0.0, 0.0))) for index, case in enumerate(cases)]
 
 
 def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
@@ -142,8 +149,18 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
     metric = verdict.claim.metric
     if metric is None or verdict.outcome == "undecided":
         return verdict
+    if verdict.claim.kind in ("reaches", "first") or verdict.claim.exact:
+        return verdict  # there, a trial without a result counts
     contrasts = tuple(
-        _open(contrast, *later.flattering_limits(contrast.arm, contrast.than, metric)) for contrast in verdict.contrasts
+        _open(
+            contrast,
+            *(
+                later.flattering_limits(contrast.arm, contrast.than, metric)
+                if contrast.than
+                else flattering_limits(verdict.claim, later)
+            ),
+        )
+        for contrast in verdict.contrasts
     )
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
@@ -161,21 +178,36 @@ def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
 def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     direction = evidence.directions.get(claim.metric or "")
     notes = list(_notes(claim, evidence))
-    missing = [arm for arm in (claim.arm, *claim.than) if arm not in evidence.arms]
+    missing = [arm for arm in _names(claim) if arm not in evidence.arms]
     than = claim.than
     if claim.of_best:
         than = tuple(arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm))
     undirected = claim.needs_direction and direction is None
-    if claim.arm in missing or (missing and not claim.of_best) or undirected or not than:
+    alone = bool(claim.terms) or claim.kind == "first" or (claim.kind == "reaches" and not than)
+    nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
+    if nobody or undirected or (missing and not claim.of_best):
         if undirected:
             notes.append(f"no finished trial says which direction of {claim.metric} is good")
         return _UnjudgedClaim(claim, (), (), (), tuple(notes))
+    if alone:
+        return _UnjudgedClaim(
+            claim, ("",), (estimators.estimate(claim, evidence),), (claim.region(direction, 0.0),), tuple(notes)
+        )
     relative = claim.margin if claim.relative else 0.0
     estimates, regions = [], []
     for other in than:
         if claim.metric is None:
             estimates.append(evidence.rate_difference(claim.arm, other))
             regions.append(claim.region(None, 0.0))
+            continue
+        if claim.kind == "reaches":
+            estimates.append(estimators.reach_difference(claim, other, evidence))
+            regions.append(claim.region(direction, 0.0))
+            continue
+        if claim.exact:
+            estimates.append(estimators.exact_difference(claim, other, evidence))
+            there = estimators.exact_value(other, claim.metric, evidence)
+            regions.append(claim.region(direction, math.nan if there is None else there))
             continue
         estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
         pairs = evidence.pairs(claim.arm, other, claim.metric)
@@ -185,21 +217,24 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     notes = []
-    for arm in (claim.arm, *claim.than):
+    for arm in _names(claim):
         if arm not in evidence.arms:
             notes.append(f"{arm} is impossible")
             continue
         if claim.metric is None:
             continue
         lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
-        diverged, unmeasured = evidence.diverged[arm].sum(), evidence.unmeasured(arm, claim.metric).sum()
+        lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
+        diverged = evidence.diverged[arm].sum()
+        metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
+        unmeasured = evidence.unmeasured(arm, metric).sum()
         if diverged:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
         if unmeasured:
-            notes.append(f"{arm} has no finite {claim.metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
-    for other in claim.than:
-        if {claim.arm, other} <= set(evidence.arms) and evidence.same_model(claim.arm, other, claim.metric):
-            notes.append(f"{claim.arm} and {other} trained the same model")
+            notes.append(f"{arm} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
+    same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
+    notes += [f"{claim.arm} and {other} trained the same model" for other in same]
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
@@ -213,7 +248,12 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
-    return notes
+    return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
+
+
+def _names(claim: Claim) -> tuple[str, ...]:
+    """The arms of a claim as evidence names them: with their condition where the claim compares conditions."""
+    return tuple(dict.fromkeys(term.name for term in claim.terms)) if claim.terms else claim.arms
 
 
 def _inside(estimate: Estimate, region: Region) -> bool:
