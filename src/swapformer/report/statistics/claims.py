@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from swapformer.errors import UsageError, suggest
+from swapformer.ranges import NonNegative, complaint, fits
 
 Kind = Literal["worse", "better", "lower", "higher", "within", "diverges"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -148,8 +149,8 @@ class _Parser:
             wanted = "exactly one of `margin` and `relative`" if kind == "within" else "a `margin` (0 or more)"
             raise self.fail(f"`{kind}` needs {wanted}, got {' and '.join(given) or 'none'}")
         value = raw[given[0]]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            raise self.fail(f"`{given[0]}` must be a number of 0 or more, but is {value!r}")
+        if not fits(NonNegative, value):
+            raise self.fail(complaint(NonNegative, value, given[0]).rstrip("."))
         if kind == "within" and value == 0:
             raise self.fail(f"`{given[0]}` of a `within` must be above 0: nothing is shown to be exactly equal")
         if kind == "diverges" and value >= 1:
