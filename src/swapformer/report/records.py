@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import math
 from collections.abc import Mapping
@@ -11,8 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from swapformer.errors import UsageError
+from swapformer.report.derive import derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
+from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
@@ -79,7 +83,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    directions: dict[str, str] = {}
+    ways = ways_of(manifest)
+    directions: dict[str, str] = directions_of(ways)
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -100,6 +105,15 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
+            if trial.status == "finished" and trial.record is not None:
+                own = trial.record.directions
+                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+                metrics += [
+                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+                    for name, value in found.items()
+                    if math.isfinite(value)
+                ]
+                infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
             history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
@@ -118,6 +132,60 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         losses,
         evaluations,
     )
+
+
+def read_results(path: Path, manifest: Manifest) -> Records:
+    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
+
+    Arms without a row were impossible. Histories and findings of probes are not in that file.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        looks, unknown = looks_in_rows(rows)
+        measured = [row for row in rows if row["arm"]]
+        cells: dict[CellKey, tuple[Any, ...]] = {}
+        metrics = []
+        for row in measured:
+            condition = _condition(row, manifest)
+            cell = (condition, row["arm"], int(row["seed"]))
+            known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
+            cells[cell] = (*cell, *known)
+            if row["value"]:
+                error = float(row["evaluation_se"] or "nan")
+                metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
+        directions = {row["metric"]: row["direction"] for row in measured if row["direction"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
+    impossible = {
+        (arm, condition): "no results"
+        for arm in manifest.arms
+        for condition in manifest.conditions
+        if not any(key[:2] == (condition, arm) for key in cells)
+    }
+    filled = replace(
+        manifest,
+        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
+        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
+        impossible_at=impossible,
+        ledger=Ledger((Series("", looks),) if looks else (), unknown),
+    )
+    return Records(
+        filled,
+        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
+        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
+        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
+        directions,
+        (),
+    )
+
+
+def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
+    """The condition of the grid that a row of `results.csv` belongs to."""
+    for name, values in manifest.conditions.items():
+        if all(row[key] == value for key, value in values.items()):
+            return name
+    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
 
 
 def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import changed
 from swapformer.study.launch.missing_trials import trial_status
 from swapformer.study.plan import Plan, Template, with_seed
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, claims_of
 
 SMOKE = "smoke"
 """The scale whose sizes and budgets may be too small for a setting to act."""
@@ -90,14 +90,14 @@ def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:
 
 def compared(spec: Spec) -> dict[tuple[str, str], str]:
     """The pairs of arms that a claim or the report compares in what training decides, each with a metric."""
-    from swapformer.report.statistics.claims import parse as parse_claims
-
     pairs: dict[frozenset[str], tuple[tuple[str, str], str]] = {}
-    for claim in parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)):
-        metric = claim.metric or "whether it diverges"
-        if claim.metric is None or metric.startswith(DECIDED_BY_TRAINING):
-            for other in claim.than:
-                pairs.setdefault(frozenset((claim.arm, other)), ((claim.arm, other), metric))
+    derived = ("derived/", "slope(")
+    for claim in claims_of(spec):
+        metric = claim.metrics[0] if claim.metrics else "whether it diverges"
+        first, *others = claim.arms
+        if not claim.exact and (not claim.metrics or metric.startswith((*DECIDED_BY_TRAINING, *derived))):
+            for other in others:
+                pairs.setdefault(frozenset((first, other)), ((first, other), metric))
     reported = [metric for metric in spec.metrics if metric.startswith(DECIDED_BY_TRAINING)]
     for arm in spec.arms if reported else ():
         if arm != spec.baseline:

@@ -9,10 +9,11 @@ from statistics import median
 
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
+from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
-from swapformer.report.statistics.sequential import trials_saved
+from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name
 
@@ -32,12 +33,19 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         if shares:
             low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
             spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
-            found.append(f"Pairing by seed made intervals in {metric} {middle} times as wide as unpaired ones{spread}.")
-    if manifest.looks:
-        looks = number_format.listed([str(seeds) for seeds in manifest.looks])
-        text = f"Judged at {looks} seeds, with {number_format.percent(ALPHA / len(manifest.looks))} of error each"
+            found.append(f"Pairing by seed makes intervals in {metric} {middle} times as wide{spread}.")
+    for view in views:
+        where = f"With {view.condition}: " if view.condition else ""
+        for metric in manifest.metrics:
+            found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
+    path = look_path([verdict.claim for verdict in verdicts], records)
+    if manifest.looks or len(path.looks) > 1:
+        counts = number_format.listed([str(number) for number in path.seeds])
+        portions = number_format.listed([number_format.percent(look.error) for look in path.looks])
+        text = f"Judged at {counts} seeds, with {portions} of error; in all {number_format.percent(path.error)}"
         spared = trials_saved(records, verdicts)
-        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
+        saved = f"; {f'{spared} trials were not needed' if spared else 'no trial was saved'}" if manifest.looks else ""
+        found.append(f"{text}{saved}.")
     if tuning := manifest.tuning:
         chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
         seeds = ", ".join(map(str, tuning.seeds))
@@ -66,6 +74,11 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
         )
+    if verdicts and records.manifest.ledger.unknown:
+        found.append(
+            f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
+            "are likelier than stated."
+        )
     found += (
         _same_models(records, views)
         + _unmeasured(views)
@@ -76,8 +89,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
-            "in [0, 1] the interval allows for rare others that these seeds have not shown; of all else the sign test "
-            "decided."
+            "in [0, 1] the interval allows for rare others that these seeds have not shown; else nothing is known."
         )
     summaries = [summary for row in rows for summary in row.summaries.values()]
     coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})
