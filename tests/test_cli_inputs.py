@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from swapformer.cli import main
-from swapformer.console import LONGEST, UNFORESEEN
+from swapformer.console import LONGEST, UNFORESEEN, guarded
 from swapformer.errors import UsageError
+from swapformer.paths import conf_dir
 from swapformer.results.store import Store
 from swapformer.study import run_study
 from swapformer.study.config import nodes
@@ -162,6 +164,35 @@ def test_a_disk_that_takes_nothing_is_one_line_with_the_remedy(
     assert main(["study", "plain.yaml", f"runs_dir={tmp_path}"]) == 1
     *_, said = capsys.readouterr().err.splitlines()
     assert "manifest.json cannot be written: no; " in said and "the same command goes on from here" in said
+
+
+def test_a_warning_of_a_library_is_one_line_that_says_who_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python prints what `formatwarning` makes of a warning; pytest itself records warnings instead."""
+
+    def careless() -> None:
+        sys.stderr.write(warnings.formatwarning("no folder\nnowhere", UserWarning, "library.py", 3))
+
+    before = warnings.formatwarning
+    assert guarded(careless) == 0
+    assert capsys.readouterr().err == "swapformer: warning: no folder nowhere\n"
+    assert warnings.formatwarning is before
+    assert guarded(careless, debug=True) == 0
+    assert "library.py:3: UserWarning" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["task", "optim", "model/norm"])
+def test_a_setting_whose_name_is_a_number_is_refused(
+    key: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own words for it would be a riddle: keywords must be strings."""
+    monkeypatch.chdir(place)
+    name = {"task": "copy", "optim": "adamw", "model/norm": "rmsnorm"}[key]
+    text = (conf_dir() / key / f"{name}.yaml").read_text()
+    option = place / "numbered" / key / "mine.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text(f"{text}\n1: 2\n")
+    assert main(["cost", f"hydra.searchpath=[file://{place}/numbered]", "task=copy", f"{key}=mine"]) == 2
+    assert "must hold settings by name, but one is named 1; take it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

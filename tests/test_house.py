@@ -42,11 +42,11 @@ ROOMS = {
     "catalogue": {"paths", "yaml_reader"},
     "results": {"errors", "yaml_reader"},
     "model": {"random", "interface", "ranges"},
-    "task": {"random", "errors", "interface", "ranges", "targets", "results"},
+    "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
-    "report": {"errors", "results"},
+    "report": {"errors", "ranges", "results"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
         *("model", "task", "training", "probes", "report", "results"),

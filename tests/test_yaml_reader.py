@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from swapformer.errors import UsageError
-from swapformer.yaml_reader import DoubledKey, StoredLoader, parse_yaml, read_yaml
+from swapformer.yaml_reader import DoubledKey, StoredLoader, parse_foreign_json, parse_yaml, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,23 @@ def test_aliases_that_would_fill_the_memory_are_counted_and_not_written_out() ->
     assert len(parse_yaml(bomb[: bomb.index("x4:")])) == 4  # 12,345 values
     with pytest.raises(yaml.YAMLError, match="more than 1,000,000 values, aliases written out"):
         parse_yaml(bomb)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' stands twice"),
+        ('{"a":' * 30_000 + "1" + "}" * 30_000, "nested too deeply"),
+        ("{", "Expecting property name"),
+    ],
+)
+def test_json_of_others_is_refused_with_a_reason(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_foreign_json(text)
+
+
+def test_json_of_others_is_read() -> None:
+    assert parse_foreign_json('{"a": [1, {"b": null}], "c": "a"}') == {"a": [1, {"b": None}], "c": "a"}
 
 
 def test_an_alias_within_what_it_names_is_refused() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from swapformer.paths import experiments_dir
+from swapformer.yaml_reader import read_yaml
 
 FloatArray = NDArray[np.float64]
 Size = tuple[int, int, int]
@@ -80,7 +80,7 @@ def committed_laws() -> Iterator[Law]:
         results = study.parent / "results" / "results.csv"
         if not results.is_file():
             continue
-        claims = yaml.safe_load(study.read_text(encoding="utf-8")).get("claims", [])
+        claims = read_yaml(study).get("claims", [])
         for metric in dict.fromkeys(_metrics(claims)):
             values = committed_values(results, metric)
             if len(values) == ARMS:

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,9 +147,20 @@ def unwritable(error: BaseException) -> str | None:
 
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     """Run a command and return its exit status; with `debug`, errors keep their tracebacks."""
-    with printable_output():
-        logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
-        return _guarded(action, debug)
+    before = warnings.formatwarning
+    if not debug:
+        warnings.formatwarning = _warning
+    try:
+        with printable_output():
+            logging.basicConfig(level=logging.WARNING, format="swapformer: %(message)s")
+            return _guarded(action, debug)
+    finally:
+        warnings.formatwarning = before
+
+
+def _warning(message: Warning | str, *_: object, **__: object) -> str:
+    """A library's warning as one line of ours, without the place in its code; `--debug` keeps that."""
+    return _line(f"swapformer: warning: {message}".strip()) + "\n"
 
 
 def _guarded(action: Callable[[], int | None], debug: bool) -> int:

@@ -1,10 +1,11 @@
-"""Reads YAML: the one reader of every YAML file, ours or a user's.
+"""Reads YAML and JSON: the one reader of every YAML file, ours or a user's, and of the JSON of others.
 
-A key that stands twice in a mapping is an error that names both lines: YAML itself would drop the first without a word.
+A key that stands twice in a mapping is an error: the formats themselves would drop the first without a word.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -102,6 +103,27 @@ def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
         if total > MOST_VALUES:
             raise yaml.YAMLError(f"it holds more than {MOST_VALUES:,} values, aliases written out")
     return yaml.load(text, Loader=loader)
+
+
+def parse_foreign_json(text: str | bytes) -> Any:
+    """What a text of JSON that somebody else wrote holds.
+
+    Raises ValueError, also for a doubled key, of which JSON would keep the last, and for one that is nested too deeply.
+    """
+
+    def single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(
+                f"the key {quote(next(key for key in keys if keys.count(key) > 1))} stands twice; keep one"
+            )
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=single)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_yaml(path: Path, what: str = "the file") -> Any:

@@ -74,7 +74,7 @@ def test_needs_a_batch_and_a_beam() -> None:
         (["task=maximum", "probes.generation.beams=2"], "answers of Maximum have none; set probes.generation.beams=1"),
         (["task=mqar"], "AssociativeRecall are not one answer behind a prompt"),
         (["task=sunspots"], "a model that learns .* does not write; leave out probes=generation"),
-        (["task=copy", "probes.generation.beams=0"], "at least one batch and one beam, but has 4 and 0"),
+        (["task=copy", "probes.generation.beams=0"], "generation.beams` must be a whole number of at least 1"),
     ],
 )
 def test_what_could_not_be_measured_is_refused_before_anything_is_trained(overrides: list[str], message: str) -> None:

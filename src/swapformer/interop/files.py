@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.yaml_reader import parse_foreign_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
@@ -79,7 +80,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def _json(path: Path, must: str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_foreign_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{must} {path.name}, but there is no {path}") from None
     except (OSError, ValueError) as error:

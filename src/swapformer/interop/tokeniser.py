@@ -15,6 +15,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
 from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, WordPiece
+from swapformer.yaml_reader import parse_foreign_json
 
 FILE = "tokenizer.json"
 
@@ -60,7 +61,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
         UsageError: if it is no such file, of a kind that swapformer does not have, or has more symbols than the model.
     """
     try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
+        spec = parse_foreign_json(path.read_text(encoding="utf-8"))
         kind, pieces = spec["model"].get("type"), spec["model"]["vocab"]
         added = {token["content"]: token for token in spec.get("added_tokens") or ()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ class Records:
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe. `losses`: a hash of all losses that a finished cell recorded, which two trainings share to the
-    last digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
-    and seed: evaluation set → its items in short; none of trials from before that was kept.
+    seed, then by probe. `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only
+    where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
+    of finished trials say besides, by condition, arm and seed.
     """
 
     manifest: Manifest
@@ -56,6 +57,7 @@ class Records:
     infinite: frozenset[tuple[str, str, str]] = frozenset()
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
+    remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -70,6 +72,7 @@ class Records:
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
             probes=probes, infinite=infinite, losses=losses,
             evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
+            remarks={key: found for key, found in self.remarks.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -89,6 +92,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}
+    remarks: dict[CellKey, Sequence[str]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -100,6 +104,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.record is not None:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
+            if trial.status == FINISHED and trial.record.remarks:
+                remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
@@ -131,6 +137,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         frozenset(infinite),
         losses,
         evaluations,
+        remarks,
     )
 
 
@@ -198,8 +205,11 @@ def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _loss_hash(final: float, history: pd.DataFrame) -> str:
-    """A hash of the final loss and of those during training, each to its last digit."""
-    rows = history.loc[history["metric"] == TRAINING_LOSS, ["step", "value"]]
+    """A hash of the final loss to its last digit; of 0, which other trainings may reach, with the losses on the way.
+
+    Those are means over `log_every` steps: they tell apart trainings that are the same.
+    """
+    rows = history.loc[(history["metric"] == TRAINING_LOSS) & (final == 0), ["step", "value"]]
     return hashlib.sha256(repr((final, rows.to_numpy(dtype=float).tolist())).encode()).hexdigest()
 
 

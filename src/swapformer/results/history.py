@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 HEADER = "step,name,value\n"
 TRAINING_LOSS = "train/loss"
 """The mean training loss since the row before."""
-TRAINING_LOSS = "train/loss"
-"""The name of the mean training losses."""
 COLUMNS = ["step", "metric", "value"]
 _DIGITS = 18
 """The most digits of a step: more do not fit into 64 bits."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from swapformer.errors import UsageError, quote
 from swapformer.results.arms import ArmCondition, is_computation, value_text
+from swapformer.results.config import leaves
 from swapformer.results.record import FINAL
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import changed
+from swapformer.study.arm_differences import MISSING, changed
 from swapformer.study.launch.missing_trials import trial_status
 from swapformer.study.plan import Plan, Template, with_seed
 from swapformer.study.spec import Spec, claims_of
@@ -20,6 +23,7 @@ ALLOWED = "same_model"
 """In `allow` of both arms: they are compared all the same."""
 _SHOWN = 2
 """Settings that a message names."""
+_OF_LAYER = re.compile(r"model\.layers\.\d+\.")
 _LONGEST = 20
 """Characters that it shows of a value."""
 DECIDED_BY_TRAINING = ("val/", "test/", "probe/")
@@ -108,13 +112,23 @@ def compared(spec: Spec) -> dict[tuple[str, str], str]:
 def _settings(one: Template, other: Template) -> tuple[str, ...]:
     """The settings that tell two arms apart, with both values; none if they say how a trial is computed alone."""
     found = changed(other.config, one.config)
-    if all(is_computation(leaf) or leaf in ("model.layers", "model.encoder.layers") for leaf in found):
-        return ()
-    return tuple(
-        f"{leaf} ({', '.join(value_text(value)[:_LONGEST] for value in (mine, theirs))})"
+    own = {
+        leaf: (_held(one, leaf, mine), _held(other, leaf, theirs))
         for leaf, (theirs, mine) in found.items()
-        if not is_computation(leaf)
+        if leaf not in ("model.layers", "model.encoder.layers") and not is_computation(leaf)
+    }
+    return tuple(
+        f"{leaf} ({', '.join(value_text(value)[:_LONGEST] for value in both)})"
+        for leaf, both in own.items()
+        if both[0] != both[1]
     )
+
+
+def _held(template: Template, leaf: str, value: Any) -> Any:
+    """The value of a leaf of a configuration; of one that a layer has not of its own, the model's."""
+    if value == MISSING and (layer := _OF_LAYER.match(leaf)):
+        return dict(leaves(template.config["model"], plain_lists_whole=True)).get(leaf[layer.end() :], value)
+    return value
 
 
 def _same(plan: Plan, one: Template, other: Template) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from swapformer.errors import UsageError, quote
 from swapformer.report.records import Records, read_results
 from swapformer.results.manifest import Axis
 from swapformer.study.config import overrides as texts
 from swapformer.study.manifest import asked
 from swapformer.study.spec import Spec, load
+from swapformer.yaml_reader import parse_yaml
 
 
 def published_results(folder: Path) -> tuple[Records, Path]:
@@ -37,6 +36,6 @@ def _axis(spec: Spec) -> Axis | None:
     if len(keys) != 1:
         return None
     given = {arm: texts.value(overrides, keys[0]) for arm, overrides in spec.arms.items()}
-    values = {arm: yaml.safe_load(text) for arm, text in given.items() if text is not None}
+    values = {arm: parse_yaml(text) for arm, text in given.items() if text is not None}
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
     return Axis(keys[0], values) if numbers and len(set(values.values())) == len(spec.arms) > 1 else None

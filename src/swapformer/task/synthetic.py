@@ -84,8 +84,8 @@ class Synthetic(PassesSettings, Task):
         if self.held_out and drawn > _MOST_DRAWN:
             raise UsageError(
                 f"to count the items of {len(trained) + len(self.eval_lengths):,} lengths up to {trained[-1]:,} takes "
-                f"{drawn:,} draws, but {_MOST_DRAWN:,} are the most; choose fewer or shorter task.lengths, such as "
-                f"[{trained[-1]},{trained[-1]}] for one"
+                f"{drawn:,} draws, but {_MOST_DRAWN:,} are the most; choose fewer or shorter task.lengths "
+                f"and task.eval_lengths: [{trained[-1]},{trained[-1]}] is one"
             )
         self.mixture = torch.arange(trained[0], trained[-1] + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})

@@ -70,7 +70,7 @@ def rebuild_task(config: Config) -> Task:
 def factory(node: Config) -> partial[Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     assert node["_partial_"], "a part's node makes a factory"
-    settings = {key: _setting(value) for key, value in node.items() if not key.startswith("_")}
+    settings = {str(key): _setting(value) for key, value in node.items() if not str(key).startswith("_")}
     return partial(find(node["_target_"]), **settings)
 
 

@@ -152,9 +152,9 @@ def test_layers_of_both_kinds_share_a_bias_and_not_a_rotation() -> None:
 REFUSED = [
     (["model.attention.rotary_dim=3"], "even, above 0 and below `head_dim` = 16, but it is 3"),
     (["model.attention.rotary_dim=16"], "even, above 0 and below `head_dim` = 16, but it is 16"),
-    (["model.attention.kv_rank=0"], "`kv_rank` must be a whole number of at least 1, but it is 0"),
-    (["model.attention.query_rank=-2"], "`query_rank` must be a whole number of at least 1"),
-    (["model.attention.norm_eps=0.0"], "`norm_eps` must be above 0"),
+    (["model.attention.kv_rank=0"], "kv_rank` must be a whole number of at least 1, but it is 0"),
+    (["model.attention.query_rank=-2"], "query_rank` must be a whole number of at least 1"),
+    (["model.attention.norm_eps=0.0"], "norm_eps` must be a number above 0"),
     (
         ["model/position=cope"],
         "mla shows a position encoding only the 4 dimensions .* scores of CoPE; use model/positi",

@@ -249,6 +249,21 @@ def test_a_difference_without_spread_says_nothing_of_pairing(tmp_path: Path) -> 
     assert not any("same number with every seed" in each for each in report.caveats), "no claim rests on it"
 
 
+def test_what_records_note_is_a_caveat(tmp_path: Path) -> None:
+    """Each note once, with the arms that it is about; how an attempt ended that was resumed is no caveat."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], range(2))
+    resumed, cut = "attempt 1 killed: no process holds it", "MoE took the loss over each of the 2 parts"
+    for arm, seed, notes in (("a", 0, [resumed]), ("a", 1, [cut]), ("b", 0, [resumed, cut]), ("b", 1, ["x" * 1000])):
+        store.write_trial(arm, seed, {"val/loss": 1.0 + seed}, notes=notes)
+    store.write_manifest()
+    noted = [caveat for caveat in build(store.study, store.runs).caveats if "oted in" in caveat]
+    assert noted[0] == f"Noted in 2 trials of a and b: {cut}."
+    assert noted[1].startswith("Noted in 1 trial of b: xxx") and len(noted) == 2 and len(noted[1]) < 400
+    for seed in range(2):
+        store.write_trial("b", seed, {"val/loss": 1.0}, notes=[f"{seed}, {n}" for n in range(9)])
+    assert "9 more notes stand in the records of trials." in build(store.study, store.runs).caveats
+
+
 def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_path: Path) -> None:
     store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy"], range(4))
     store.write(

@@ -174,7 +174,8 @@ def test_a_folder_or_a_record_that_cannot_be_written_costs_one_trial_alone(
     monkeypatch.setattr(store, "write", write)
     launcher(store)(trials)
     assert statuses(trials, store) == ["killed", "missing", "finished"]
-    assert f"{trials[1].id} could not be started" in caplog.text
+    assert f"{trials[1].id} could not be started (a file cannot be written: " in caplog.text
+    assert "make room for it" in caplog.text
     assert f"the end of trial {trials[0].id} could not be recorded" in caplog.text
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from swapformer.errors import cut
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
 from swapformer.report.page import wording
@@ -16,6 +17,11 @@ from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name
+
+MOST_REMARKS = 10
+"""How many notes of trials' records a report repeats."""
+LONGEST_REMARK = 300
+"""Characters of a note that it shows."""
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
@@ -84,6 +90,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         + _unmeasured(views)
         + evaluation_caveats(views)
         + _fairness(records)
+        + _remarks(records)
         + _origins(records)
     )
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
@@ -206,6 +213,21 @@ def _fairness(records: Records) -> list[str]:
     ]
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
+    return found
+
+
+def _remarks(records: Records) -> list[str]:
+    """What the records of trials say besides: each remark once, with the arms that it is about."""
+    about: dict[str, list[str]] = {}
+    for (condition, arm, _), remarks in records.remarks.items():
+        for remark in remarks:
+            about.setdefault(cut(remark, LONGEST_REMARK), []).append(arm_name(arm, condition))
+    found = []
+    for remark, arms in list(about.items())[:MOST_REMARKS]:
+        trials = f"{len(arms)} trial{'' if len(arms) == 1 else 's'}"
+        found.append(f"Noted in {trials} of {number_format.listed(list(dict.fromkeys(arms)))}: {remark}.")
+    if (more := len(about) - MOST_REMARKS) > 0:
+        found.append(f"{more} more notes stand in the records of trials.")
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from swapformer.errors import UsageError, quote, suggest
+from swapformer.ranges import NonNegative, complaint, fits
 from swapformer.report.statistics.claims import BEST, KINDS, WITH, Claim, Kind, Term
 from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import Values
@@ -251,8 +252,8 @@ class _Parser:
             got = [*given, *(["share"] if "share" in raw else [])]
             raise self.fail(f"`{kind}` needs {wanted}, got {' and '.join(got) or 'none'}")
         value = raw[given[0]]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            raise self.fail(f"`{given[0]}` must be a number of 0 or more, but is {quote(value)}")
+        if not fits(NonNegative, value):
+            raise self.fail(complaint(NonNegative, value, given[0]).rstrip("."))
         if kind == "within" and value == 0:
             raise self.fail(f"`{given[0]}` of a `within` must be above 0: nothing is shown to be exactly equal")
         if kind in ("diverges", "reaches", "first") and value >= 1:

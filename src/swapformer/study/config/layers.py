@@ -107,7 +107,7 @@ def _set(node: Node, slot: str, setting: str, value: object, together: Collectio
             )
         node, slot = node[name], f"{slot}.{name}"
     if setting not in node or setting.startswith("_"):
-        known = [name for name in node if not name.startswith("_")]
+        known = [name for name in node if not str(name).startswith("_")]
         raise UsageError(f"`{slot}` of `model.layers` has no setting {setting!r}{suggest(setting, known)}")
     for other in alternatives(node, setting) if value is not None else ():
         if f"{slot}.{other}" not in together:

@@ -31,6 +31,7 @@ def require_nodes(config: Mapping[str, Any]) -> None:
     Raises:
         UsageError: for the first such key.
     """
+    _require_names(config)
     for key, default in _expected():
         value = _at(config, key)
         if isinstance(default, dict) and not isinstance(value, Mapping):
@@ -49,6 +50,15 @@ def require_nodes(config: Mapping[str, Any]) -> None:
     for key, value in whole_numbers(config):
         if not -LARGEST <= value < LARGEST:
             raise UsageError(f"`{key}` must be a number of at most 64 bits, but it is {quote(value)}")
+
+
+def _require_names(node: Any, path: str = "") -> None:
+    """Refuse settings of a class whose names are no texts, such as a number in a file of options."""
+    pairs: Any = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in pairs:
+        if isinstance(node, Mapping) and "_target_" in node and not isinstance(name, str):
+            raise UsageError(f"`{path}` must hold settings by name, but one is named {quote(name)}; take it out")
+        _require_names(value, f"{path}.{name}" if path else str(name))
 
 
 def _expected() -> Iterator[tuple[str, Any]]:

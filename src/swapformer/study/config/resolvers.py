@@ -33,9 +33,9 @@ def require_references(node: object, path: str = "") -> None:
             if name not in _allowed() and node not in _shipped():
                 known = name if re.fullmatch(r"[\w.]+", name) else "NAME"
                 raise UsageError(
-                    f"{path and f'`{path}` '}must refer to keys of the configuration alone, such as ${{seed}}, but "
-                    f"{quote(node[:100])} asks the resolver {quote(name[:40])}; if you trust it: {VARIABLE}={known} "
-                    "before the command".strip()
+                    f"{f'`{path}`' if path else 'an override'} must refer to keys of the configuration alone, such as "
+                    f"${{seed}}, but {quote(node[:100])} asks the resolver {quote(name[:40])}; if you trust it: "
+                    f"{VARIABLE}={known} before the command"
                 )
     elif isinstance(node, Mapping):
         for key, value in node.items():

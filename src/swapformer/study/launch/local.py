@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 
+from swapformer.console import unwritable
 from swapformer.errors import UsageError
 from swapformer.paths import environment
 from swapformer.ranges import Count
@@ -127,7 +128,7 @@ class LocalLauncher(Launcher):
                 process.start()
                 self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
-            log.warning("trial %s could not be started (%s)", trial.id, error)
+            log.warning("trial %s could not be started (%s)", trial.id, unwritable(error) or error)
             free.append(slot)
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from swapformer.console import unwritable
 from swapformer.errors import UsageError
 from swapformer.ranges import Natural, check
 from swapformer.results import record as records
@@ -56,7 +57,7 @@ def launch_missing(
         except UsageError:
             raise
         except Exception as error:
-            log.warning("the launcher raised %s: %s", type(error).__name__, error)
+            log.warning("the launcher raised %s: %s", type(error).__name__, unwritable(error) or error)
         # What another process has taken meanwhile was not our attempt.
         attempts.update(trial.id for trial in free if not store.locked(trial.id))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import glob
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from swapformer.task.source.base import (
     require_columns,
     stamp_of_files,
 )
+from swapformer.yaml_reader import parse_foreign_json
 
 Rows = Iterator[tuple[str, dict[str, Any]]]
 Reader = Callable[[Path, Sequence[str]], Rows]
@@ -37,7 +37,7 @@ def json_lines(path: Path, columns: Sequence[str]) -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_foreign_json(line)
         except ValueError as error:
             raise UsageError(f"{location} must be JSON, but: {error}; correct that line") from None
         if not isinstance(row, dict):

@@ -13,6 +13,7 @@ from swapformer.errors import UsageError
 from swapformer.results.vocabulary import vocabulary_path
 from swapformer.targets import find
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
+from swapformer.yaml_reader import parse_foreign_json
 
 
 class Trained(Tokeniser):
@@ -78,7 +79,7 @@ def _file(path: Path) -> Path:
 
 def _read(file: Path, path: str) -> dict[str, Any]:
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
+        held = parse_foreign_json(file.read_text(encoding="utf-8"))
         return {name: held[name] for name in ("tokeniser", "settings", "learned")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
