@@ -71,6 +71,7 @@ MEANINGFUL = [
     ("preset/*", "budget.steps task.eval_batch_size", "null"),
     ("preset/*", "model.dropout optim.weight_decay optim.betas.? schedule.final task.split.?", "0"),
     ("preset/nanogpt_cpu", "schedule.warmup_steps trainer.gradient_clip_val", "0"),
+    ("preset/grokking", "schedule.warmup_steps", "0"),
     # names among names, which begin at 0
     ("*", "seed data_seed", "0"),
     ("model/*", "heads.? exits.? places.? *.places.?", "0"),
