@@ -76,10 +76,10 @@ def test_a_killed_trial_is_retried_as_often_as_asked_and_nothing_else_is(
 
 
 def test_settings_without_sense_are_refused(store: Store, journal: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UsageError, match="launcher.time_limit` must be a number above 0 or null, but it is 0"):
+    with pytest.raises(UsageError, match=r"launcher.time_limit` must be a number above 0"):
         launcher(store, 0)
     with (
-        pytest.raises(UsageError, match="retries` must be a whole number of at least 0, but it is -1"),
+        pytest.raises(UsageError, match="retries` must be a whole number of at least 0"),
         caplog.at_level(logging.INFO),
     ):
         launch_missing([fakes.trial(journal)], store, launcher(store), retries=-1)
