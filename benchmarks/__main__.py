@@ -16,7 +16,7 @@ from swapformer.console import OneOf, at_least, guarded
 from swapformer.errors import suggest
 from swapformer.tools.cost.cost_pass import require_quiet_machine
 
-GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "norms", "bf16")
+GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 """The tokenisers that `corpus` measures."""
@@ -66,7 +66,7 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         {"overrides": _overrides("+preset=nanogpt_cpu", "task/source=python")},
     ),
     "parts": _Benchmark(
-        "kernels, linear attention, the decoder, norms, bfloat16",
+        "kernels, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
         {
             "groups": _words("group", GROUPS),
