@@ -125,6 +125,13 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         rounds=3,
         timed=False,
     ),
+    "fuzz": _Benchmark(
+        "random wrong settings, study files, store files and command lines",
+        "benchmarks.fuzz:measure",
+        {"--minutes": _count(10, "minutes to try"), "--seed": _count(0, "seed of random choices", least=0)},
+        rounds=None,
+        timed=False,
+    ),
 }
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from benchmarks.measurement import Figure
 from swapformer.paths import conf_dir
@@ -21,6 +20,7 @@ from swapformer.task.source import Files
 from swapformer.task.text import Text
 from swapformer.task.tokeniser import Tokeniser
 from swapformer.tools.cost.step_timer import peak_memory
+from swapformer.yaml_reader import read_yaml
 
 _BATCHES = 2000
 _WORDS = 50_000
@@ -72,7 +72,7 @@ def _in_own_process(path: Path, tokeniser: str, cache: Path) -> dict[str, float]
 
 def _measure(path: str, tokeniser: str) -> dict[str, float]:
     """Seconds of making a task, and the megabytes that it and its batches add to this process."""
-    node = yaml.safe_load((conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml").read_text(encoding="utf-8"))
+    node = read_yaml(conf_dir() / "task" / "tokeniser" / f"{tokeniser}.yaml")
     before, since, used = peak_memory(), time.perf_counter(), time.process_time()
     task = Text(source=Files(path=path), tokeniser=make(node, Tokeniser))
     seconds, processor = time.perf_counter() - since, time.process_time() - used

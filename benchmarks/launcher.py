@@ -87,7 +87,7 @@ def start_times(rounds: int) -> list[Ratio]:
 def _fixed_cost(rounds: int) -> Ratio:
     """The time of a trial of one step after the first, over that of a cold command, one trial at a time."""
     few, many = 1, 11
-    short = ["budget.steps=1", "schedule.warmup_steps=0", "eval.final_batches=1"]
+    short = ["budget.steps=1", "schedule.warmup_steps=0", "eval.every=100", "eval.final_batches=1"]
     trials = trial_of_each_seed([*_NANO, *short], many)
     _launch(trials[:few], slots=1)  # the fork server starts once
     pairs = []

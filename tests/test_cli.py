@@ -27,8 +27,8 @@ baseline: rope
 arms:
   rope: [model/position=rope]
   none: [model/position=none]
-overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, eval.final_batches=1, model.d_model=16,
-            probes=head_similarity]
+overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, schedule.warmup_steps=0,
+            eval.final_batches=1, model.d_model=16, probes=head_similarity]
 seeds: 2
 metrics: [val/loss, probe/head_similarity]
 claims:
@@ -42,6 +42,7 @@ class OfAnotherPlugin:
 
 
 SHARED = ["task=copy", "task.eval_lengths=[]", "budget.steps=2", "eval.final_batches=1", "model.d_model=16"]
+SHARED += ["schedule.warmup_steps=0"]
 
 
 @pytest.fixture(scope="module")

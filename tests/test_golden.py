@@ -37,7 +37,7 @@ Other vector instructions (ATEN_CPU_CAPABILITY) move these losses by less than 1
 """
 
 SMALL = [
-    *("model.d_model=32", "model.num_layers=2", "model.num_heads=4", "task.batch_size=8"),
+    *("model.d_model=32", "model.num_layers=2", "model.num_heads=4", "task.batch_size=8", "task.eval_batch_size=8"),
     *("budget.steps=16", "schedule.warmup_steps=4", "eval.every=8", "eval.batches=1", "eval.final_batches=2"),
     *("log_every=4", "divergence=100", "optim.lr=5e-3", "seed=3"),
 ]  # and weights drawn wide, so that a change anywhere shows in the loss

@@ -193,6 +193,30 @@ def test_a_package_to_look_for_options_in_needs_the_users_word(path: str, harmfu
     assert not harmful.exists()
 
 
+QUITS = """
+import sys
+from swapformer.model.block import Sequential
+
+class Quits(Sequential):
+    def __init__(self, dims, **settings):
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("import sys\nsys.exit(0)\n", "SystemExit: 0"), (QUITS, r"called sys.exit\(0\)")]
+)
+def test_a_part_that_quits_is_refused_instead_of_ending_the_command_as_if_all_were_well(
+    content: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"quits_{len(content)}"
+    (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(VARIABLE, name)
+    with pytest.raises(UsageError, match=said):
+        check(compose(["task=copy", f"model.block._target_={name}.Quits"]))
+
+
 def test_hydra_has_a_list_of_what_it_never_calls_beneath_ours() -> None:
     """Version 1.3.8 is the first with that list."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]

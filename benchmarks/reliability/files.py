@@ -141,7 +141,7 @@ def _cut(whole: Store, trial: Trial, expected: TrialResult, name: str, offsets: 
                 store.write(records.Record(trial.id, records.RUNNING, attempts=1))
             with path.open("r+b") as file:
                 file.truncate(cut)
-            if name != LAST and store.peek(trial.id) is not None:
+            if name != LAST and (found := store.peek(trial.id)) is not None and found.status != records.CORRUPT:
                 believed.append(cut)
             execute(trial, store, current_provenance())
             differ += differing(store, {trial.id: expected})

@@ -20,7 +20,7 @@ from swapformer.study.launch.trial import Trial
 
 SMALL = (
     *("task=copy", "task.lengths=[2,6]", "task.eval_lengths=[]", "task.batch_size=8", "model.num_layers=1"),
-    *("model.d_model=16", "model.num_heads=2", "eval.every=20", "eval.batches=1", "eval.final_batches=2"),
+    *("model.d_model=16", "model.num_heads=2", "eval.every=10", "eval.batches=1", "eval.final_batches=2"),
     *("checkpoint_every=5", "log_every=5", "schedule.warmup_steps=5"),
 )
 """Overrides that make any trial small, with a checkpoint every five steps."""

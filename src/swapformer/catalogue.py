@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from swapformer.paths import conf_dir, experiments_dir
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 Node = dict[str, Any]
 
@@ -43,20 +44,26 @@ def option_files(root: Path) -> Mapping[str, Mapping[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(root.rglob("*.yaml")):
         group = path.parent.relative_to(root).as_posix()
-        if group != "." and not group.startswith("hydra"):
+        if group != "." and not group.startswith("hydra") and path.is_file():
             found.setdefault(group, {})[path.stem] = path
     return found
 
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file; without one, the first line of its class's docstring, and its settings."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        return _described(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return "(it cannot be read)"
+
+
+def _described(text: str) -> str:
     for line in text.splitlines():
         if line.startswith("#") and not line.startswith("# @package"):
             return line.lstrip("# ").rstrip()
         if line and not line.startswith("#"):
             break
-    content = yaml.safe_load(text) or {}
+    content = parse_yaml(text) or {}
     target = content.get("_target_") if isinstance(content, dict) else None
     settings = _settings(content)
     if not isinstance(target, str):
@@ -86,11 +93,11 @@ def train_help() -> str:
 
 def spelled(group: str) -> str:
     """Groups that no defaults list chooses from have to be added with a plus sign."""
-    chosen = _chosen(_primary())
+    chosen = _chosen(primary())
     parent, _, _ = group.rpartition("/")
     if parent in chosen:  # options of a task choose from groups of their own
         files = option_files(conf_dir())[parent].values()
-        options = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in files)
+        options = (read_yaml(path) for path in files)
         chosen |= {f"{parent}/{found}" for option in options for found in _chosen(option or {})}
     return group if group in chosen else f"+{group}"
 
@@ -110,7 +117,7 @@ def _keys() -> list[str]:
 
 def train_keys() -> list[str]:
     """The dotted keys of the primary configuration that hold a value, such as `budget.steps`."""
-    return [key for key in _dotted(_primary()) if not key.startswith(("defaults", "hydra"))]
+    return [key for key in _dotted(primary()) if not key.startswith(("defaults", "hydra"))]
 
 
 def _dotted(node: object, name: str = "") -> list[str]:
@@ -120,15 +127,16 @@ def _dotted(node: object, name: str = "") -> list[str]:
 
 
 @lru_cache
-def _primary() -> dict[str, Any]:
-    content = yaml.safe_load((conf_dir() / "train.yaml").read_text(encoding="utf-8"))
+def primary() -> dict[str, Any]:
+    """The content of `conf/train.yaml`, as the file states it."""
+    content = read_yaml(conf_dir() / "train.yaml")
     assert isinstance(content, dict), "train.yaml is a mapping"
     return content
 
 
 def default_runs_dir() -> str:
     """The folder of the store where none is given."""
-    return str(_primary()["runs_dir"])
+    return str(primary()["runs_dir"])
 
 
 def _docstring(target: str) -> str:
@@ -162,15 +170,15 @@ def _sources(module: str) -> tuple[Path, ...]:
 def _settings(content: object) -> str:
     if not isinstance(content, dict):
         return ""
-    plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and key[0] != "_"}
+    plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and str(key)[:1] != "_"}
     return ", ".join(f"{key} {value}" for key, value in plain.items())
 
 
 def _question(path: Path) -> str:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
         return str(content.get("question", ""))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+    except (ValueError, AttributeError):
         return "(its study.yaml cannot be read)"
 
 
@@ -203,12 +211,12 @@ def options(slot: str) -> dict[str, Node]:
 
 @lru_cache
 def _defaults() -> dict[str, Any]:
-    chosen = _primary()["defaults"]
+    chosen = primary()["defaults"]
     return {str(key): name for entry in chosen if isinstance(entry, dict) for key, name in entry.items()}
 
 
 @lru_cache(maxsize=512)
 def _read(slot: str, name: str) -> Node:
-    node = yaml.safe_load((conf_dir() / "model" / slot / f"{name}.yaml").read_text(encoding="utf-8"))
+    node = read_yaml(conf_dir() / "model" / slot / f"{name}.yaml")
     assert isinstance(node, dict), f"model/{slot}={name} is a mapping"
     return node

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swapformer import __version__
-from swapformer.console import guarded
+from swapformer.console import guarded, printable_output, terminal
 from swapformer.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 done, 1 something failed, 2 wrong use."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with printable_output():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(given: list[str]) -> int:
     sys.path.append(os.getcwd())  # parts in a package of the user's own, as `python -m` would find them
     if given[:1] == ["train"]:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
@@ -166,6 +170,7 @@ def _study(options: argparse.Namespace) -> None:
         return
     from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
+    from swapformer.study.equal_arms import check_equal_arms
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
@@ -174,6 +179,7 @@ def _study(options: argparse.Namespace) -> None:
 
     plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
+    check_equal_arms(plan, store)  # before a mirror leaves anything in the store
     with mirror_trials(study_targets(plan), store):
         found = run_study(
             plan,
@@ -224,9 +230,7 @@ def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(plain, indent=1))
         return
-    from rich.console import Console
-
-    report.render(Console())
+    report.render(terminal())
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -1,12 +1,17 @@
-"""The error of wrong use: the user asked for something that cannot be done."""
+"""The error of wrong use, and what a user wrote as messages, figures and pages may show it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 QUOTED = 200
 """The most characters of the user's own input that a message repeats."""
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+"""What moves a terminal's cursor, colours it or turns its text around, and what XML cannot hold."""
 
 
 class UsageError(ValueError):
@@ -21,6 +26,12 @@ def quote(value: object) -> str:
         if len(text) > QUOTED:
             return f"{text[: QUOTED - 1]}…"
     return text
+
+
+def cut(text: object, most: int = 120) -> str:
+    """A text of somebody else's, such as a library's error, as part of a message of ours: one line, cut."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _pieces(value: object) -> Iterator[str]:
@@ -41,6 +52,11 @@ def _pieces(value: object) -> Iterator[str]:
         yield f"a whole number of more than {QUOTED} digits"
     else:
         yield repr(value[: QUOTED + 1] if isinstance(value, str | bytes) else value)
+
+
+def printable(text: str) -> str:
+    """`text` with its control and bidirectional characters as escapes such as `\\x1b`; lines and tabs stay."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -16,8 +16,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, cut, suggest
 from swapformer.paths import environment
+from swapformer.ranges import complaint, fits, hints_of
 
 OURS = (
     *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.mirror"),
@@ -77,18 +78,43 @@ def require_known_folder(path: str) -> None:
         )
 
 
-def make(node: Node, kind: type) -> Any:
+def complaints(node: object, declared: Mapping[str, Any] | None = None, path: str = "") -> Iterator[str]:
+    """Why settings are not what they must be: of the types that the classes of a configuration declare for them.
+
+    Args:
+        declared: types of settings by their whole keys, which win over what a class says.
+        path: the key under which `node` stands.
+    """
+    declared = declared or {}
+    names = isinstance(node, Mapping) and isinstance(node.get("_target_"), str)
+    hints = hints_of(find(node["_target_"])) if names else {}  # type: ignore[index]
+    pairs = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, value in pairs:
+        where = f"{path}.{key}" if path else str(key)
+        hint = declared.get(where, hints.get(str(key), Any))
+        if fits(hint, value):
+            yield from complaints(value, declared, where)
+        else:
+            yield complaint(hint, value, where)
+
+
+def make(node: Node, kind: type, path: str = "") -> Any:
     """The object that Hydra's `instantiate` makes of a node that names a `kind`, or of a function of the user's.
 
+    Args:
+        path: the key under which the node stands, for messages.
+
     Raises:
-        UsageError: for a name that is not allowed, or of another kind.
+        UsageError: for a name that is not allowed, or of another kind, or a setting that is not of its type.
     """
     from hydra.utils import instantiate
 
     require_known(node)
-    found = find(str(node.get("_target_")))
-    if inspect.isclass(found) and not issubclass(found, kind):
+    made = find(str(node.get("_target_")))
+    if inspect.isclass(made) and not issubclass(made, kind):
         raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
+    if found := list(complaints(node, path=path)):
+        raise UsageError(" ".join(found))
     return instantiate(node)
 
 
@@ -146,7 +172,7 @@ def _module(name: str) -> tuple[ModuleType, list[str]]:
         while count < len(words) and hasattr(module, "__path__") and find_spec(".".join(words[: count + 1])):
             count += 1
             module = import_module(".".join(words[:count]))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"`_target_: {name}` must name a class that can be imported, but: {type(error).__name__}: {error}"
         ) from error
@@ -178,12 +204,12 @@ def _entries(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _not_allowed(name: str, home: str) -> UsageError:
-    where = "" if home == name else f", which is {home}"
-    package = home.split(".")[0]
+    where = "" if home == name else f", which is {cut(home, 40)}"
+    package = cut(home.split(".")[0], 40)
     advice = "" if package in _HOMES else f"; if you trust it: {VARIABLE}={package} before the command"
     return UsageError(
-        f"`_target_` must name a class of {', '.join((*OURS, *LIBRARIES))} or of a package that you allow, but the "
-        f"configuration has {name}{where}{advice}"
+        f"`_target_` must name a class of swapformer's, of {', '.join(LIBRARIES)} or of a package that you allow, but "
+        f"the configuration has {cut(name, 60)}{where}{advice}"
     )
 
 

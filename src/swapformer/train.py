@@ -16,6 +16,7 @@ from swapformer.mirror.follower import Target
 from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir, environment
 from swapformer.results import record as records
+from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.missing_trials import launch_missing
@@ -59,8 +60,8 @@ def _train(composed: DictConfig) -> float:
     with explained():
         resolved = compose.finalise(composed)
     compose.check(resolved)
-    if (text := budget.text(resolved["budget"])) is not None:
-        print(f"swapformer: {text}", file=sys.stderr)
+    for line in budget.lines(resolved):
+        print(f"swapformer: {line}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
     reused = (found := store.read(trial.id)) is not None and found.final
@@ -71,7 +72,7 @@ def _train(composed: DictConfig) -> float:
 
     hydra_config = HydraConfig.get()  # our sweeper mirrors all jobs that it starts itself
     by_study = hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
-    with mirror_trials([] if by_study else [(Target(trial.id), resolved)], store):
+    with mirror_trials([] if by_study else [(Target(trial.id, probes=probe_keys(resolved)), resolved)], store):
         launch_missing([trial], store, launch)
     value = objective(trial, store)
     _print_result(trial, store, reused)

@@ -25,7 +25,7 @@ def test_files_that_are_cut_are_noticed_and_their_trial_comes_to_the_same() -> N
 
 
 def test_a_store_that_believes_what_is_cut_is_found_out() -> None:
-    with patch.object(Store, "_quarantine", lambda *_: None):
+    with patch.object(Store, "repair", lambda *_: None):
         assert any("not set aside" in name for name in missed(files.measure_cut_files(2)))
 
 

@@ -212,7 +212,10 @@ def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
-    [({"mode": "onlin"}, "did you mean 'online'"), ({"patience": 0}, "must be above zero seconds")],
+    [
+        ({"mode": "onlin"}, "did you mean 'online'"),
+        ({"patience": 0}, "`logger.patience` must be a number above 0, but it is 0"),
+    ],
 )
 def test_wrong_settings_are_one_clear_line(changes: dict[str, Any], complaint: str) -> None:
     node = {"_target_": "swapformer.mirror.WandB", "mode": "offline", "project": "p", "entity": None, "tags": []}

@@ -125,7 +125,8 @@ def test_a_trial_learns_at_its_exits_and_records_the_loss_at_the_end(tmp_path: P
     losses = {}
     for depth in ("fixed", "early_exit"):
         config = compose(["task=copy", "model.d_model=32", "model.num_heads=2", "budget.steps=2", "log_every=1",
-                          "eval.batches=1", "eval.final_batches=1", f"model/depth={depth}"])  # fmt: skip
+                          "schedule.warmup_steps=0", "eval.batches=1", "eval.final_batches=1",
+                          f"model/depth={depth}"])  # fmt: skip
         check(config)
         assert fit(config, tmp_path / depth).status == "finished"
         rows = (line.split(",") for line in (tmp_path / depth / "metrics.csv").read_text().splitlines())

@@ -12,7 +12,7 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.figures.style import arm_styles
 from swapformer.report.page.tables import RESULT_COLUMNS
+from swapformer.report.statistics.evidence import Evidence
 
 LENGTHS = (16, 32, 64)
 
@@ -258,6 +259,71 @@ def test_a_study_without_a_single_trial_still_has_a_report(tmp_path: Path) -> No
     empty = build(store.study, store.runs)
     assert [verdict.outcome for verdict in empty.verdicts] == ["undecided"]
     assert "16 missing" in (empty.directory / "report.html").read_text()
+
+
+class TestArmsThatAreEvaluatedOnOtherData:
+    CLAIM = ({"text": "other", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}},)
+
+    def report(self, place: Path, **evaluation: object) -> Report:
+        store = Store(place, {"a": [], "b": [], "c": []}, "a", ["val/loss", "val/loss@8"], range(3))
+        for index, arm in enumerate(store.arms):
+            for seed in store.seeds:
+                loss = 1.0 + seed / 9 + index * (1 + seed / 7) / 20
+                metrics = {"val/loss": loss, "val/loss@8": 1 + loss, "val/area": 0.5}
+                store.write_trial(arm, seed, metrics, evaluation=evaluation.get(arm, {}))
+        store.claims = self.CLAIM
+        store.write_manifest()
+        return build(store.study, store.runs)
+
+    @staticmethod
+    def said(report: Report) -> dict[str, str]:
+        """Every output as one line of text."""
+        console = Console(file=io.StringIO(), width=300)
+        report.render(console)
+        assert isinstance(console.file, io.StringIO)
+        texts = {"terminal": console.file.getvalue(), "json": json.dumps(report.as_dict())}
+        texts |= {name: (report.directory / name).read_text() for name in ("report.html", "table.md")}
+        return {name: " ".join(text.split()) for name, text in texts.items()}
+
+    SAME: ClassVar = {"val": {"items": 6, "fingerprint": "00"}, "val@8": {"items": 6, "fingerprint": "08"}}
+    OTHER: ClassVar = {"val": {"items": 9, "fingerprint": "11"}, "val@8": {"items": 6, "fingerprint": "08"}}
+
+    def test_are_named_beside_the_verdict_and_in_every_output(self, tmp_path: Path) -> None:
+        report = self.report(tmp_path, a=self.SAME, b=self.OTHER, c=self.SAME)
+        note = "b and a were not evaluated on the same data: val has 9 items (11) and 6 items (00)"
+        assert report.verdicts[0].notes == (note,)
+        said = self.said(report)
+        for name in ("terminal", "json", "report.html"):
+            assert note in said[name], name
+            assert "fixed, but not all arms have the same" in said[name], name
+        caveat = "b was evaluated on other data than a (val): differences in val/loss are of the data too."
+        assert all(caveat in text for text in said.values())
+        assert not any("c was evaluated" in text for text in said.values())
+
+    def test_say_nothing_where_it_is_the_same(self, tmp_path: Path) -> None:
+        report = self.report(tmp_path, a=self.SAME, b=self.SAME, c=self.SAME)
+        assert report.verdicts[0].notes == ()
+        said = self.said(report)
+        assert not any("evaluated on" in text for text in said.values())
+        assert "the evaluation set is fixed, the same for all arms" in said["terminal"]
+
+    def test_cannot_be_told_of_older_trials(self, tmp_path: Path) -> None:
+        said = self.said(self.report(tmp_path, a=self.SAME, b=self.OTHER))
+        assert "some trials do not say of which data it is" in said["terminal"]
+        assert "b was evaluated on other data than a" in said["table.md"]
+
+    def test_are_told_by_the_sets_that_a_metric_is_of(self) -> None:
+        known = {"a": {"val": frozenset({"x"}), "val@8": frozenset({"y"}), "test": frozenset({"t"})}}
+        known["b"] = {"val": frozenset({"x"}), "val@8": frozenset({"z"}), "test": frozenset({"u"})}
+        values = {("a", name): np.zeros(1) for name in ("val/loss", "val/loss@8", "val/area")}
+        evidence = Evidence(("a", "b"), (0,), values, {}, {}, {}, evaluated=known)
+        apart = {
+            metric: list(evidence.evaluated_apart("a", "b", metric))
+            for metric in ("val/loss", "val/loss@8", "val/area", "test/loss", "probe/x")
+        }
+        assert apart == {
+            "val/loss": [], "val/loss@8": ["val@8"], "val/area": ["val@8"], "test/loss": ["test"], "probe/x": ["val@8"],
+        }  # fmt: skip
 
 
 def test_an_impossible_baseline_leaves_differences_out(tmp_path: Path) -> None:

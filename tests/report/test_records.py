@@ -130,7 +130,7 @@ def test_a_torn_history_loses_its_last_line_alone(store: Store) -> None:
     records = read(store.study, store.runs)
     assert list(records.histories["step"]) == [100, 200]  # 1.23 may have been 1.2345
     assert list(records.histories["value"]) == [2.5, 2.0]
-    assert not records.problems
+    assert [problem.partition(": ")[2] for problem in records.problems] == ["its last line is cut, and was left out"]
 
 
 def test_a_damaged_line_in_a_history_is_left_out_and_counted(store: Store) -> None:
@@ -184,3 +184,17 @@ def test_the_environment_class_is_device_torch_threads_and_determinism(store: St
     first, same, other = read(store.study, store.runs).cells["environment"][:3]
     assert first == same == "cpu · torch 2.13.0 · 1 thread · deterministic"
     assert other == "cpu · torch 2.13.0 · 2 threads · deterministic"
+
+
+def test_losses_are_known_to_the_last_digit_of_the_whole_training(store: Store) -> None:
+    """A final loss that two trainings share may lie at its floor; one row of the history tells them apart."""
+    row = (10, 2.5)
+    for arm, seed, last in (("a", 0, 1.5), ("b", 0, 1.5), ("a", 1, 1.5), ("b", 1, 1.5000000000000002)):
+        store.write_trial(arm, seed, {"val/loss": 0.0}, history={"train/loss": [row, (20, last)]})
+    for arm, final in (("a", 0.0), ("b", 5e-324)):
+        store.write_trial(arm, 2, {"val/loss": final})
+    store.write_manifest()
+    found = read(store.study, store.runs)
+    same = [found.losses["", "a", seed] == found.losses["", "b", seed] for seed in range(3)]
+    assert same == [True, False, False]
+    assert "train/loss" not in set(found.histories["metric"]), "only the study's metrics are drawn"

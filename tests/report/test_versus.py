@@ -89,6 +89,17 @@ def test_trials_that_were_measured_on_other_batches_are_not_paired(tmp_path: Pat
     assert found.warnings == ("They measure on different things (eval.final_batches), so no trials are paired.",)
 
 
+@pytest.mark.parametrize(("other", "pairs"), [("00", 6), ("11", 0)])
+def test_trials_are_paired_where_they_were_evaluated_on_the_same_items(tmp_path: Path, other: str, pairs: int) -> None:
+    """What only one of them was evaluated on does not matter."""
+    items = {"val": {"items": 6, "fingerprint": "00"}}
+    one = study(tmp_path, "one", 0.0, {}, evaluation={**items, "val@9": {"items": 1, "fingerprint": "99"}})
+    two = study(tmp_path, "two", 0.1, {}, evaluation={"val": {"items": 6, "fingerprint": other}})
+    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
+    differences = [pair.metrics["val/loss"][2] for pair in found.pairs]
+    assert [(each.n, dict(each.apart)) for each in differences] == [(pairs, {} if pairs else {"data": 6})] * 2
+
+
 def test_an_arm_that_was_set_to_be_measured_otherwise_is_not_paired_either(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.manifest["arms"] = {"a": [], "b": ["model.bias=false", "eval.final_batches=16"]}

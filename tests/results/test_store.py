@@ -28,6 +28,12 @@ def store(tmp_path: Path) -> Store:
     return found
 
 
+def status(store: Store) -> str:
+    found = store.read(ID)
+    assert found is not None
+    return found.status
+
+
 def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
     record = Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}, notes=("a probe failed",), attempts=2)
     store.write(record)
@@ -50,6 +56,9 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
     with caplog.at_level(logging.WARNING):
         for number, cut in enumerate(cuts, 1):
             path.write_bytes(whole[:cut])
+            assert status(store) == "corrupt" and path.exists(), "reading writes nothing"
+            with store.lock(ID):
+                store.repair(ID)
             assert store.read(ID) is None
             assert path.with_name(f"record.json.corrupt-{number}").read_bytes() == whole[:cut]
     assert caplog.text.count("set aside") == len(cuts)
@@ -71,10 +80,17 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
         b'{"schema_version": 1, "id": "0123456789abcdef", "status": "finished", "metrics": {"val/loss": "1"}}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "finished"}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "parameters": 3}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "started": null}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "reason": {}}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "attempts": true}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "seconds": NaN}',
     ],
 )
 def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: bytes) -> None:
     (store.directory(ID) / "record.json").write_bytes(damage)
+    assert status(store) == "corrupt"
+    with store.lock(ID):
+        store.repair(ID)
     assert store.read(ID) is None
     assert (store.directory(ID) / "record.json.corrupt-1").read_bytes() == damage
 
@@ -82,8 +98,9 @@ def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: byte
 def test_a_record_of_a_newer_version_is_refused_and_left_alone(store: Store) -> None:
     path = store.directory(ID) / "record.json"
     path.write_text('{"schema_version": 99}')
-    with pytest.raises(UsageError, match="update swapformer"):
-        store.read(ID)
+    assert status(store) == "corrupt", "a list names it and goes on"
+    with store.lock(ID), pytest.raises(UsageError, match="update swapformer"):
+        store.repair(ID)
     assert path.exists()
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from swapformer.errors import UsageError
+from swapformer.results.artifacts import Artifact, write_artifact
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, Work
 from swapformer.targets import allowed
@@ -35,6 +37,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, Any] = field(default_factory=lambda: {"val/loss": "lower"})
+    evaluation: dict[str, Any] = field(default_factory=lambda: {"val": {"items": 4, "fingerprint": "e4"}})
     steps: int = 10
     tokens: int = 640
     parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})
@@ -45,7 +48,7 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     """Append one line to the journal (one atomic write: many processes share it), then behave."""
     checkpoint = directory / "checkpoints" / "last.ckpt"
     resumed = checkpoint.exists()
-    if resumed and checkpoint.read_text() == "garbage":
+    if resumed and checkpoint.read_bytes() == b"garbage":
         raise CorruptCheckpoint("garbage")
     journal = os.open(config["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(journal, f"{directory.name} {os.getpid()} {'resumed' if resumed else 'new'}\n".encode())
@@ -83,8 +86,13 @@ def _behave(behaviour: str, resumed: bool, directory: Path) -> None:
         case "killed once":
             if not resumed:
                 os.kill(os.getpid(), signal.SIGKILL)
-        case "exit":
-            raise SystemExit(1)  # what Lightning makes of SIGINT
+        case "exit":  # as Lightning answers Ctrl-C
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                sys.exit(1)
+        case "quit":
+            sys.exit(0)
         case "hang":
             time.sleep(60)
         case "hang once":
@@ -114,10 +122,8 @@ def replay(config: dict[str, Any], directory: Path) -> None:
             raise RuntimeError("no checkpoint")
         if probe == "slow":
             time.sleep(60)
-        (directory / "artifacts").mkdir(exist_ok=True)
-        (directory / "artifacts" / f"{name}.json").write_text(
-            json.dumps({"settings": probe, "metrics": {f"probe/{name}": 0.5}})
-        )
+        value = float(probe) if isinstance(probe, int) else 0.5
+        write_artifact(directory, name, Artifact(probe, {f"probe/{name}": value}))
 
 
 WORK = Work(fit, replay, CorruptCheckpoint)
@@ -156,7 +162,7 @@ class Composer:
     RESULTS_EPOCH = 1
 
     def __init__(self, journal: Path, runs_dir: Path) -> None:
-        self.journal, self.runs_dir, self.composed, self.counted = journal, runs_dir, 0, 0
+        self.journal, self.runs_dir, self.composed, self.counted, self.compared = journal, runs_dir, 0, 0, 0
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         self.composed += 1
@@ -168,7 +174,7 @@ class Composer:
             (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
-        resolved["budget"] = {"steps": 10}
+        resolved |= {"budget": {"steps": 10}, "eval": {"every": 5}, "log_every": 5, "checkpoint_every": 5}
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
@@ -196,9 +202,16 @@ class Composer:
     def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
 
+    def same_training(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        """A setting `dead` does nothing, unless `alive` is another number than 0."""
+        self.compared += 1
+        first, second = ({k: v for k, v in each.items() if k != "dead" or each.get("alive")} for each in (one, other))
+        return first == second
+
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
             longest_trained=64,
+            unit="",
             directions={"loss": "lower"},
             summaries={"longest_90": "higher"},
             evaluation=lambda split: [SimpleNamespace(name="")],

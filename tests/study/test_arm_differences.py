@@ -28,7 +28,7 @@ def study(**changes: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return expand(study(overrides=[*SMALL, "budget.tokens=3e3"]))
+    return expand(study(overrides=[*SMALL, "budget.tokens=3e3", "schedule.warmup_steps=5"]))
 
 
 @pytest.fixture(scope="module")

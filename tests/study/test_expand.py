@@ -119,7 +119,7 @@ def test_the_manifest_holds_what_the_report_needs(composer: fakes.Composer, tmp_
     write_manifest(store.studies / "heads", make_manifest(found, fakes.PROVENANCE))
     manifest = json.loads((store.studies / "heads" / "manifest.json").read_text())
     assert manifest["axis"] == {"key": "heads", "values": {"h1": 1, "h2": 2, "h4": 4}}
-    assert manifest["cells"][4] == {"arm": "h2", "seed": 1, "trial": found.cells[4].trial.id}
+    assert manifest["cells"][4] == {"arm": "h2", "seed": 1, "trial": found.cells[4].trial.id, "probes": {}}
     assert manifest["shared_config"]["heads"] == 2
     assert (manifest["schema_version"], manifest["command"], manifest["longest_trained"]) == (1, "swapformer test", 64)
 
@@ -190,3 +190,32 @@ def test_the_time_left_is_the_mean_of_what_ended_times_what_is_missing(tmp_path:
     assert progress.done == 2
     assert progress.time_left(2) == 30.0
     assert progress.time_left(1) == 60.0
+
+
+SMALL_BPE = ["task.tokeniser.vocab_size=270"]
+
+
+class TestTokensThatAreNotTheSame:
+    def plan(self, folder: Path, metric: str, arms: Sequence[str]) -> Plan:
+        """Arms that write one text in other tokens, and a claim on them."""
+        path = folder / "text.txt"
+        path.write_text("".join(f"{number} is a number, as {number + 1} is\n" for number in range(400)))
+        raw = {
+            "overrides": ["task/source=files", f"task.source.path={path}", "model.num_layers=1", "model.d_model=16"],
+            "arms": {arm: [f"task/tokeniser={arm}", *SMALL_BPE[arm != "bpe" :]] for arm in arms},
+            "baseline": arms[0], "metrics": ["val/loss", metric], "seeds": 2,
+            "claims": [{"text": "x", "lower": {"arm": arms[1], "than": arms[0], "metric": metric, "margin": 0}}],
+        }  # fmt: skip
+        return expand(parse(raw, "units"))
+
+    @pytest.mark.parametrize("metric", ["val/perplexity", "test/accuracy"])
+    def test_have_no_claim_on_what_is_counted_per_token(self, metric: str, tmp_path: Path) -> None:
+        with pytest.raises(UsageError) as error:
+            self.plan(tmp_path, metric, ("characters", "bpe"))
+        assert str(error.value) == (
+            f"a claim must compare like with like, but {metric} is counted per token, and the tokens of bpe and "
+            f"characters are not the same; compare {metric.partition('/')[0]}/bits_per_byte, which counts bytes of text"
+        )
+
+    def test_may_be_compared_by_the_byte(self, tmp_path: Path) -> None:
+        assert len(self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes")).cells) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from study import fakes
 from swapformer.errors import UsageError
+from swapformer.report.build import build
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import expand
@@ -194,3 +196,42 @@ def test_the_manifest_names_conditions_and_looks(tmp_path: Path) -> None:
     )
     assert json.loads(found.to_json())["conditions"] == {"k=a": {"k": "a"}, "k=b": {"k": "b"}}
     assert found.looks == (2, 3) and found.cells[0].condition == "k=a" and len(found.cells) == 12
+
+
+class TestStudiesThatShareTrials:
+    """The fake probe measures the number that it is asked with."""
+
+    @staticmethod
+    def numbers(place: Path, batches: int) -> set[str]:
+        """What a study that asks with this setting reports of its probe."""
+        spec = parse(
+            {"arms": {"h1": ["heads=1"], "h2": ["heads=2"]}, "baseline": "h1", "seeds": 2,
+             "metrics": ["probe/similarity"], "overrides": [f"+probes.similarity={batches}"]}, f"asks{batches}",
+        )  # fmt: skip
+        planned = expand(spec, (), fakes.Composer(place / "journal", place / "runs"))
+        return reported_numbers(answered(planned, place).report.directory)
+
+    @pytest.mark.parametrize("order", [(1, 4), (4, 1)])
+    def test_and_ask_a_probe_with_other_settings_keep_their_own_numbers(
+        self, order: tuple[int, int], tmp_path: Path
+    ) -> None:
+        for batches in order:
+            assert self.numbers(tmp_path, batches) == {f"{float(batches)}"}
+        assert len(fakes.runs(tmp_path / "journal")) == 4, "the trials are shared"
+        for batches in order:
+            again = build(tmp_path / "runs" / "studies" / f"asks{batches}", tmp_path / "runs")
+            assert reported_numbers(again.directory) == {f"{float(batches)}"}
+
+    def test_a_store_with_one_artifact_for_each_probe_would_mix_them_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The planted fault: artifacts known by the trial and the probe alone."""
+        monkeypatch.setattr("swapformer.results.artifacts.settings_key", lambda settings: "same")
+        assert self.numbers(tmp_path, 1) == {"1.0"}
+        assert self.numbers(tmp_path, 4) == {"1.0"}, "no artifact seems to be missing"
+
+
+def reported_numbers(directory: Path) -> set[str]:
+    """The values of the probe in a report's table."""
+    with (directory / "results.csv").open(newline="") as file:
+        return {row["value"] for row in csv.DictReader(file) if row["metric"] == "probe/similarity"}

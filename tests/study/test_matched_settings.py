@@ -134,3 +134,43 @@ def test_a_real_width_in_the_grid_is_matched_at_each_value() -> None:
     costs = {each.arm_condition: compose.cost(each.config, "params") for each in found.templates}
     for condition in ("model.d_model=16", "model.d_model=64"):
         assert abs(costs["glu", condition] / costs["mlp", condition] - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("arm", "key"),
+    [
+        (["model/ffn=glu", "model.layers=[{at: 0, num_heads: 1}]"], "model.ffn.width"),
+        (["model/norm=rmsnorm", "model.layers=[{at: 0, ffn.drop_hidden: true}]"], "model.ffn.width"),
+        (["model/norm=rmsnorm", "model.layers=[{at: -1, norm: none}]"], "model.num_layers"),
+        (["model/norm=rmsnorm", "model.ffn.width=${model.d_model}"], "model.d_model"),
+    ],
+)
+def test_what_follows_a_size_is_matched_as_it_is_built(arm: list[str], key: str) -> None:
+    """Layers with settings of their own hold a copy of the part's node; other settings may refer to the size."""
+    raw = {"baseline": "a", "arms": {"a": ["model.num_layers=2"], "b": ["model.bias=false", *arm]}, "seeds": 1,
+           "overrides": [*SMALL[:-2], "model.num_layers=2", "model.num_heads=2", "model.d_model=16"],
+           "match": {"params": key, "within": 0.5}}  # fmt: skip
+    found = expand(parse(raw, "layered"))
+    costs = {each.arm: compose.cost(each.config, "params") for each in found.templates}
+    solved = found.matched["b", ""]
+    assert solved.value is not None and costs["b"] == solved.cost and costs["a"] == solved.target
+
+    def cost_at(size: int) -> float:
+        (b,) = (each for each in found.templates if each.arm == "b")
+        changed = [f"{key}={size}" if text.startswith(f"{key}=") else text for text in b.overrides]
+        return abs(compose.cost(compose.compose(changed), "params") - costs["a"])
+
+    step = 4 if key == "model.d_model" else 1
+    assert cost_at(int(solved.value)) <= min(cost_at(int(solved.value) - step), cost_at(int(solved.value) + step))
+
+
+def test_a_size_takes_the_place_of_what_it_is_an_alternative_to() -> None:
+    """An expansion for all arms is the baseline's; an arm's own would be overruled without a word."""
+    expanded = {**GATED, "overrides": [*SMALL, "model.d_model=16", "model.ffn.expansion=2"]}
+    found = expand(parse(expanded, "real"))
+    (glu,) = (each for each in found.templates if each.arm == "glu")
+    assert glu.overrides[-2:] == (f"model.ffn.width={found.matched['glu', ''].value}", "model.ffn.expansion=null")
+    assert found.matched["glu", ""].value == round(2 / 3 * 2 * 16)
+    arms = {"mlp": ["model/ffn=mlp"], "glu": ["model/ffn=glu", "model.ffn.expansion=2"]}
+    with pytest.raises(UsageError, match=r"arm 'glu' must not set model.ffn.expansion, which model.ffn.width takes"):
+        expand(parse({**GATED, "arms": arms, "overrides": [*SMALL, "model.d_model=16"]}, "real"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import inspect
@@ -11,7 +10,7 @@ import textwrap
 import tokenize
 from collections import Counter
 from io import StringIO
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -19,15 +18,7 @@ import numpy as np
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.task.python_syntax import (
-    ROLES,
-    TAGS,
-    ParsedSource,
-    documented_functions,
-    syntax_tags,
-    token_roles,
-    token_tags,
-)
+from swapformer.task.python_syntax import ROLES, ParsedSource, documented_functions, token_roles
 
 TRICKY = '''\
 """Ünïcödé before everything: „def no(): pass“."""
@@ -81,101 +72,6 @@ def tokens(text: str) -> list[tuple[int, str, int, int]]:
     return [
         (t.type, t.string, int(starts[t.start[0] - 1]) + t.start[1], int(starts[t.end[0] - 1]) + t.end[1]) for t in read
     ]
-
-
-def logical_lines(text: str) -> list[tuple[int, list[tuple[str, int, int]]]]:
-    """Depth and tokens of every logical line."""
-    lines: list[tuple[int, list[tuple[str, int, int]]]] = []
-    depth, line = 0, []
-    for kind, string, start, end in tokens(text):
-        if kind in (tokenize.INDENT, tokenize.DEDENT):
-            depth += 1 if kind == tokenize.INDENT else -1
-        elif kind == tokenize.NEWLINE:
-            lines.append((depth, line))
-            line = []
-        elif kind not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
-            line.append((string, start, end))
-    return lines
-
-
-OPENING = {"def", "class", "if", "for", "while", "with", "try", "async"}
-GOING_ON = {"elif", "else", "except", "finally"}
-
-
-def statements(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and keyword of the compound statements in the order in which they begin, from indentation alone."""
-    lines = logical_lines(text)
-    found = []
-    for index, (depth, line) in enumerate(lines):
-        word = line[0][0]
-        if word == "@" and lines[index - 1][1][0][0] != "@":
-            word = next(other[0][0] for _, other in lines[index:] if other[0][0] != "@")
-        elif word == "@" or (index and lines[index - 1][1][0][0] == "@"):
-            continue
-        if word not in OPENING and not (word == "match" and line[-1][0] == ":" and lines[index + 1][0] > depth):
-            continue
-        if word == "async":
-            word = next(other[1][0] for _, other in lines[index:] if other[0][0] != "@")
-        last, decorators = index, True
-        for later in range(index + 1, len(lines)):
-            first = lines[later][1][0][0]
-            decorators = decorators and lines[later - 1][1][0][0] == "@"
-            if lines[later][0] > depth or (lines[later][0] == depth and (first in GOING_ON or decorators)):
-                last = later
-            else:
-                break
-        found.append((line[0][1], lines[last][1][-1][2], word))
-    return found
-
-
-@pytest.mark.parametrize("text", SOURCES)
-def test_blocks_and_scopes_are_what_indentation_says(text: str) -> None:
-    tags = syntax_tags(ParsedSource(text, "a"))
-    assert set(tags) == set(TAGS)
-    found = statements(text)
-    assert len(found) > 8
-    for name, kinds in (("block", None), ("scope", {"def", "class"})):
-        chosen = [(start, end) for start, end, word in found if kinds is None or word in kinds]
-        expected = np.zeros(len(text), dtype=int)
-        for number, (start, end) in enumerate(chosen, 1):
-            expected[start:end] = number
-        np.testing.assert_array_equal(tags[name], expected)
-
-
-@pytest.mark.parametrize("text", SOURCES)
-def test_definitions_are_the_names_after_def_and_class(text: str) -> None:
-    named = [
-        (start, end)
-        for (_, word, *_), (_, _, start, end) in zip(tokens(text), tokens(text)[1:], strict=False)
-        if word in ("def", "class")
-    ]
-    tags = syntax_tags(ParsedSource(text, "a"))["definition"]
-    expected = np.zeros(len(text), dtype=int)
-    for start, end in named:
-        expected[start:end] = 1
-    np.testing.assert_array_equal(tags, expected)
-    assert 0 < len(named) == np.sum(np.diff(expected) == 1)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_tokens_have_the_tags_of_what_they_stand_for(size: int) -> None:
-    """Pieces of any size, cut without regard to the source, checked one by one."""
-    text = inspect.getsource(functools.singledispatchmethod) + inspect.getsource(functools.lru_cache)
-    tags = syntax_tags(ParsedSource(text, "a"))
-    starts = np.arange(0, len(text), size)
-    ends = np.minimum(starts + size, len(text))
-    found = token_tags(text, tags, starts, ends)
-    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        piece = text[start:end]
-        place = start + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)
-        assert found["block"][index] == tags["block"][place] and found["scope"][index] == tags["scope"][place]
-        assert found["definition"][index] == max(tags["definition"][start:end])
-    runs = [
-        list(run) for tagged, run in groupby(range(len(starts)), key=lambda n: bool(found["definition"][n])) if tagged
-    ]
-    names = " ".join(text[starts[run[0]] : ends[run[-1]]] for run in runs)
-    defined = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    assert len(defined) > 4 and all(name in names for name in defined)
 
 
 @pytest.mark.parametrize("text", SOURCES)

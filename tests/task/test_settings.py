@@ -17,7 +17,7 @@ from swapformer.task.source import Files
 from swapformer.task.tokeniser import Characters
 
 YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
-CORPUS = {"source", "tokeniser", "split", "block", "eval_lengths", "batch_size"}
+CORPUS = {"source", "tokeniser", "split", "block", "eval_lengths", "batch_size", "eval_batch_size"}
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)

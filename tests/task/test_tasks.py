@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 
+from settings_of_tasks import ROWS
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import check, compose
 from swapformer.task import Copy
-from swapformer.task.arithmetic import ModularAddition
+from swapformer.task.arithmetic import Addition, ModularAddition
 from swapformer.task.brackets import Brackets, Dyck
 from swapformer.task.listops import ListOps
 from swapformer.task.lists import Count, Parity
@@ -64,6 +66,44 @@ def test_half_of_a_table_is_trained_on_and_the_rest_is_shared_by_the_others() ->
     }
     assert {split: round(len(table) / 31**2, 1) for split, table in tables.items()} == {"train": 0.5, "val": 0.2}
     assert all((b, a) in table for table in tables.values() for a, b in table), "a + b goes with b + a"
+
+
+def test_both_orders_of_a_sum_may_be_in_different_splits_as_in_the_papers() -> None:
+    """A random half of the ordered pairs: about half of the sums a + b with a ≠ b have b + a in another split."""
+    task = ModularAddition(modulus=31, fraction=0.5, batch_size=512, ordered_operands=True)
+    table = {(int(inputs[0]), int(inputs[2])) for inputs, _ in drawn(task, "train", 12)}
+    assert round(len(table) / 31**2, 1) == 0.5
+    assert 0.4 < sum((b, a) in table for a, b in table if a != b) / len(table) < 0.6
+    sums = Addition(digits=3, batch_size=256, ordered_operands=True)
+    content, lengths = sums.sample(torch.Generator().manual_seed(0), "train", torch.tensor([3]), 400)
+    assert 0.7 < sums.belongs("train", content.flip(1), lengths).double().mean() < 0.9, "the share of training is 0.8"
+    plain = Addition(digits=3)
+    assert plain.belongs("train", *plain.sample(torch.Generator(), "train", torch.tensor([3]), 40)).all()
+    assert Addition().fingerprint() == Addition(ordered_operands=False).fingerprint() != sums.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["task=copy", "task.batch_size=9000"], "about 600 are of length 2, .* there are 541; .*=8115 or less"),
+        (["task=modular_addition", "task.batch_size=4800"], "of which there are 4705; take task.batch_size=4705 or"),
+        (["task=addition", "task.train_samples=700", "task.batch_size=701"], "take task.batch_size=700 or less"),
+        (["task=fact_recall", "task.forms=2", "task.batch_size=462"], "take task.batch_size=461 or less"),
+        (["task=elnino", "task.batch_size=500"], "more than the 403 blocks that it has; take .*=403 or less"),
+        (["task=classification", f"task.source.path={ROWS}", "task.batch_size=9999"], "is more than their [0-9]+ rows"),
+        (["task=text", "task/source=files", f"task.source.path={__file__}", "task.batch_size=5000"],
+         "task.batch_size=5000 times task.block=64 are more than its [0-9]+ tokens; take task.batch_size="),
+    ],
+)  # fmt: skip
+def test_a_batch_that_is_larger_than_its_data_is_refused_with_what_fits(overrides: list[str], complaint: str) -> None:
+    config = compose(overrides)
+    with pytest.raises(UsageError, match=complaint) as error:
+        check(config)
+    assert len(str(error.value)) <= 300 + len(str(ROWS))
+    if fits := re.search(r"task\.batch_size=(\d+) or less", str(error.value)):
+        check(compose([*overrides, fits[0].removesuffix(" or less")]))
+        with pytest.raises(UsageError, match="a batch must not"):
+            check(compose([*overrides, f"task.batch_size={int(fits[1]) + 1}"]))
 
 
 def test_training_states_every_fact_and_evaluation_asks_in_other_forms() -> None:
@@ -127,7 +167,8 @@ def test_tags_say_whose_turn_it_is_and_what_it_is_about() -> None:
         turn, speaker, topic = -1, "", ""
         for place, word in enumerate(inputs):
             if word[0] == "s":
-                turn, speaker, topic = turn + 1, word, inputs[place + 1] if place + 1 < len(inputs) else topic
+                turn, speaker, topic = turn + 1, word, f"t{task.topics}"
+            topic = word if word[0] == "t" else topic
             found = [int(batch.tags[name][row, place]) for name in ("turn", "speaker", "topic")]
             assert found == [turn, int(speaker[1:]), int(topic[1:])]
 

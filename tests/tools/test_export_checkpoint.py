@@ -12,6 +12,7 @@ from swapformer.cli import main
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
     *("model.num_heads=2", "model.num_layers=1", "model/position=learned", "eval.final_batches=1"),
+    "schedule.warmup_steps=0",
 ]
 
 

@@ -19,6 +19,7 @@ import torch
 
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
+from swapformer.training.assemble import build_task
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
 from swapformer.training.module import TrialModule
@@ -146,7 +147,7 @@ def test_cutting_the_batch_changes_nothing_but_rounding(parts: int, tmp_path: Pa
 def test_arms_with_the_same_seed_see_the_same_batches_and_others_do_not(tmp_path: Path) -> None:
     first = {}
     for name, overrides in {"a": [], "b": ["model/norm=rmsnorm"], "c": ["seed=1"]}.items():
-        module_task = fit_module.build_task(tiny(*overrides))
+        module_task = build_task(tiny(*overrides))
         first[name] = module_task.train_batch(tiny(*overrides)["data_seed"], 3).inputs
     assert torch.equal(first["a"], first["b"])
     assert first["a"].shape != first["c"].shape or not torch.equal(first["a"], first["c"])

@@ -44,6 +44,16 @@ def test_the_balancing_loss_moves_the_router_and_is_not_recorded_as_loss(tmp_pat
     ], "the first step's recorded loss is the task's alone"
 
 
+def test_a_balance_of_parts_is_another_than_that_of_the_batch_and_the_record_says_so(tmp_path: Path) -> None:
+    notes = {}
+    for parts, balance in ((1, 0.01), (2, 0.01), (2, 0.0)):
+        given = (f"model.ffn.balance={balance}", f"trainer.accumulate_grad_batches={parts}")
+        _, (outcome, _) = routers(tmp_path / f"{parts} {balance}", *given)
+        notes[parts, balance] = outcome.notes
+    assert not notes[1, 0.01] and not notes[2, 0.0], "nothing to say where there is one part, or no loss"
+    assert "MoE took the loss over each of the 2 parts of a batch" in " ".join(notes[2, 0.01])
+
+
 def test_the_balancing_loss_is_averaged_over_the_parts_of_an_accumulated_batch(tmp_path: Path) -> None:
     shifts = []
     for parts in (1, 2):

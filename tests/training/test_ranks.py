@@ -13,6 +13,7 @@ import torch
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
+from swapformer.training.assemble import build_task
 from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, fit
 from swapformer.training.module import TrialModule
@@ -83,6 +84,7 @@ def outcomes(place: Path) -> dict[str, Outcome]:
     """The trainings on two ranks, by name; each has a folder of that name."""
     jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items() if name not in RARE}
     jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
+    jobs["shared out"] = Job(jobs["ddp"].config, place / "shared out", shared_out=True)
     jobs |= resumed("fsdp", place)
     jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
     return trained(jobs)
@@ -126,6 +128,7 @@ def test_two_ranks_train_and_measure_what_one_device_does(
     assert outcome.standard_errors == pytest.approx(expected.standard_errors, rel=ROUNDING, abs=ROUNDING)
     assert (outcome.tokens, outcome.steps) == (expected.tokens, expected.steps)
     assert (outcome.parameters, outcome.directions) == (expected.parameters, expected.directions)
+    assert outcome.evaluation == expected.evaluation
     held = state(place / name)
     torch.testing.assert_close(held, state(directory), rtol=0, atol=1e-10)
 
@@ -136,6 +139,15 @@ def test_a_mean_of_each_ranks_mean_is_found_out(
     """The planted fault: sequences of a rank with fewer targets would weigh more."""
     assert outcomes["spoiled"].status == "finished"
     assert apart(place / "spoiled", alone[0]) > 1e-3
+
+
+def test_an_evaluation_that_ranks_share_out_is_found_out(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome]
+) -> None:
+    """The planted fault: what is measured would depend on the number of devices."""
+    found = outcomes["shared out"]
+    assert found.evaluation != alone[1].evaluation
+    assert abs(found.metrics["val/loss"] - alone[1].metrics["val/loss"]) > 1e-3
 
 
 def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(
@@ -188,7 +200,7 @@ def test_a_checkpoint_of_two_ranks_holds_every_weight_by_its_name(
 
 
 def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[BatchShare]:
-    task = fit_module.build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
+    task = build_task(compose([*TINY, *(f"{key}={value}" for key, value in settings.items())]))
     return list(TrainingStream(task, 0, 2, 3, accumulate, None, ranks))
 
 
@@ -209,7 +221,7 @@ def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:
 def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "sum", lambda self, value: value)
     config = compose([*TINY, *DROPOUT])
-    task = fit_module.build_task(config)
+    task = build_task(config)
     model = fit_module.build_model(config, task.interface)
     share = next(iter(TrainingStream(task, 0, 0, 1, 1)))
 

@@ -28,6 +28,7 @@ from swapformer.training.weights import fingerprint, read_weights, write_weights
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
     *("model.num_heads=2", "model.num_layers=2", "model/position=learned", "budget.steps=4", "eval.final_batches=1"),
+    "schedule.warmup_steps=1",
 ]
 
 

@@ -22,7 +22,7 @@ from lightning import Callback, Trainer
 
 from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.task.base import Batch, target_mask
-from swapformer.training.data import BatchShare, TrainingStream
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream
 from swapformer.training.fit import Outcome, train
 
 SECONDS = 150
@@ -37,12 +37,14 @@ class Job:
         config, directory: of the trial.
         stop_at: the step at which rank 1 alone is asked to stop; None for never.
         spoiled: whether each part's loss is the mean over its own targets, averaged over the parts.
+        shared_out: whether the batches of evaluation are shared out among the ranks.
     """
 
     config: dict[str, Any]
     directory: Path
     stop_at: int | None = None
     spoiled: bool = False
+    shared_out: bool = False
 
 
 def train_on_two_ranks(jobs: Sequence[Job]) -> list[Outcome]:
@@ -84,6 +86,18 @@ def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, i
 _PARTS = TrainingStream._parts
 
 
+def _its_own(stream: EvaluationStream) -> Iterator[Batch]:
+    """As many batches on each rank, since ranks look after each whether one was asked to stop."""
+    for index in range(stream.batches):
+        batch = stream.source.batch(2 * index + int(os.environ["RANK"]))
+        if stream.digest is not None:
+            stream.digest.update(batch)
+        yield batch
+
+
+_EVALUATED = EvaluationStream.__iter__
+
+
 def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
     unblock_sigterm()  # the fork server may be a launcher's, which is deaf
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -104,5 +118,8 @@ def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
 
 def _outcome(job: Job) -> Outcome:
     watchers = [] if job.stop_at is None else [_StopAt(job.stop_at)]
-    with mock.patch.object(TrainingStream, "_parts", _mean_of_means if job.spoiled else _PARTS):
+    with (
+        mock.patch.object(TrainingStream, "_parts", _mean_of_means if job.spoiled else _PARTS),
+        mock.patch.object(EvaluationStream, "__iter__", _its_own if job.shared_out else _EVALUATED),
+    ):
         return train(job.config, job.directory, watchers)

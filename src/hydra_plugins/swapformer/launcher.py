@@ -42,6 +42,7 @@ class TrialLauncher(Launcher):
         """For sweepers of others: run the jobs and return each one's first metric, or the reason why it has none."""
         from swapformer.mirror.follower import Target
         from swapformer.mirror.process import mirror_trials
+        from swapformer.results.artifacts import probe_keys
         from swapformer.results.store import Store
         from swapformer.study.config.compose import check, compose
         from swapformer.study.launch.missing_trials import launch_missing
@@ -52,7 +53,8 @@ class TrialLauncher(Launcher):
             check(resolved)
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
-        with mirror_trials([(Target(trial.id), trial.config) for trial in trials], store):
+        targets = [(Target(trial.id, probes=probe_keys(trial.config)), trial.config) for trial in trials]
+        with mirror_trials(targets, store):
             launch_missing(trials, store, self.make_launcher(store), retries=self.retries)
         return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from swapformer.ranges import Count, Natural, check, check_settings
 
 if TYPE_CHECKING:
     from swapformer.results.store import Store
@@ -28,7 +31,7 @@ class StudySweeper(BasicSweeper):
         metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         as_json: bool = False,
-        max_batch_size: int | None = None,
+        max_batch_size: Count | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
@@ -40,13 +43,24 @@ class StudySweeper(BasicSweeper):
         from swapformer.cli import show
         from swapformer.mirror.process import mirror_trials, study_targets
         from swapformer.results.store import Store
+        from swapformer.study.config.resolvers import require_references
+        from swapformer.study.equal_arms import check_equal_arms
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
 
+        check_settings(StudySweeper, vars(self), "hydra.sweeper")
+        assert self.config is not None, "Hydra calls setup first"
+        for node in ("sweeper", "launcher"):
+            require_references(OmegaConf.to_container(self.config.hydra[node]), f"hydra.{node}")
         plan = self._plan(self._parse_config() + arguments)
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
+        check(Natural, retries, "hydra.launcher.retries")
+        launcher: Any = self.launcher
+        if hasattr(launcher, "make_launcher"):
+            launcher.make_launcher(store)  # refuses wrong settings before anything is written
+        check_equal_arms(plan, store)  # before a mirror leaves anything in the store
         with mirror_trials(study_targets(plan), store):
             found = run_study(
                 plan,
@@ -64,7 +78,7 @@ class StudySweeper(BasicSweeper):
     def _plan(self, arguments: list[str]) -> "Plan":
         from swapformer.study.config.overrides import search_path
         from swapformer.study.expand import expand
-        from swapformer.study.run_study import plain_sweep
+        from swapformer.study.run_study import plain_sweep, require_few_jobs
         from swapformer.study.spec import load, with_seeds
 
         assert self.config is not None, "Hydra calls setup first"
@@ -73,6 +87,7 @@ class StudySweeper(BasicSweeper):
             return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
+        require_few_jobs(parsed)
         return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "StudyProgress") -> "Launch":

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.interop.rules import Rule, Shapes
 from swapformer.model.layers import Role
 from swapformer.paths import conf_dir
+from swapformer.yaml_reader import read_yaml
 
 Config = Mapping[str, Any]
 
@@ -46,6 +45,10 @@ class Setting:
         if values[0] is None:
             return None
         if self.options is None:
+            if not isinstance(values[0], bool | int | float):
+                raise UsageError(
+                    f"{self.theirs[0]} of config.json must be a number, true or false, but it is {quote(values[0])}"
+                )
             return f"model.{self.ours}={str(values[0]).lower() if isinstance(values[0], bool) else values[0]}"
         if values[0] not in self.options:
             raise UsageError(
@@ -68,7 +71,7 @@ class Setting:
 
 def target(slot: str, option: str) -> str:
     """The class that an option of a model slot names."""
-    node = yaml.safe_load((conf_dir() / "model" / slot / f"{option}.yaml").read_text(encoding="utf-8"))
+    node = read_yaml(conf_dir() / "model" / slot / f"{option}.yaml")
     return str(node["_target_"])
 
 

@@ -33,13 +33,14 @@ class Target:
     """A trial that is to be shown, and what for; `study` and `arm` are empty for a trial on its own.
 
     A study that tunes or looks decides as it goes which trials it reports: a target is shown once the study's manifest
-    names it.
+    names it. `probes`: those that are asked of it, each with the key of its settings; None for whatever it has.
     """
 
     trial: str
     study: str = ""
     arm: str = ""
     condition: str = ""
+    probes: Mapping[str, str] | None = None
 
     @property
     def cell(self) -> Member:
@@ -103,7 +104,9 @@ class _TrialFollower:
     def poll(self) -> None:
         target, store = self.target, self.follower.store
         record = store.read(target.trial)
-        if record is None or (target.study and target.cell not in self.follower.cells.get(target.trial, ())):
+        if record is None or record.status == records.CORRUPT:
+            return
+        if target.study and target.cell not in self.follower.cells.get(target.trial, ()):
             return
         ended = record.status != records.RUNNING and not store.locked(record.id)
         if ended:
@@ -122,7 +125,8 @@ class _TrialFollower:
             self._run.log(step, values)
         if ended:
             with tempfile.TemporaryDirectory() as folder:
-                self._run.finish(record, probe_numbers(self.directory), draw_heatmaps(self.directory, Path(folder)))
+                drawn = draw_heatmaps(self.directory, Path(folder), target.probes)
+                self._run.finish(record, probe_numbers(self.directory, target.probes), drawn)
             self._run = None
             self._shown.write(self.follower.destination.name, fingerprint)
             self._shown.release()

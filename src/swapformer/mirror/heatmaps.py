@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ _SIDE = 160
 """Pixels that a small matrix is enlarged to."""
 
 
-def draw_heatmaps(trial: Path, folder: Path) -> dict[str, Path]:
-    """Draw the matrices that probes left in the folder of a trial as PNG files in `folder`, by name; light is large."""
+def draw_heatmaps(trial: Path, folder: Path, asked: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """Draw the matrices that probes left in the folder of a trial as PNG files in `folder`, by name; light is large.
+
+    `asked` as for `read_artifacts`.
+    """
     drawn: dict[str, Path] = {}
-    data = {f"probe/{probe}": artifact.data for probe, artifact in read_artifacts(trial, []).items()}
+    data = {f"probe/{probe}": artifact.data for probe, artifact in read_artifacts(trial, [], asked).items()}
     for name, matrix in (found for probe, node in data.items() for found in _within(node, probe)):
         if len(drawn) == MAX_PICTURES:
             break
@@ -33,11 +36,11 @@ def draw_heatmaps(trial: Path, folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def probe_numbers(trial: Path) -> dict[str, float]:
-    """The numbers that the probes of the trial in a folder measured, by name."""
+def probe_numbers(trial: Path, asked: Mapping[str, str] | None = None) -> dict[str, float]:
+    """The numbers that the probes of the trial in a folder measured, by name; `asked` as for `read_artifacts`."""
     return {
         str(name): float(value)
-        for artifact in read_artifacts(trial, []).values()  # the report names those that cannot be read
+        for artifact in read_artifacts(trial, [], asked).values()  # the report names those that cannot be read
         for name, value in artifact.metrics.items()
         if isinstance(value, int | float)
     }

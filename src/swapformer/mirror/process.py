@@ -19,6 +19,7 @@ from typing import Any
 from swapformer.mirror.base import Destination
 from swapformer.mirror.follower import Target
 from swapformer.paths import python_environment
+from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.plan import Plan
 
@@ -38,7 +39,7 @@ def make_destination(node: Config) -> Destination:
     from swapformer.targets import make
 
     try:
-        destination: Destination = make(node, Destination)
+        destination: Destination = make(node, Destination, "logger")
     except InstantiationException as error:
         if isinstance(error.__cause__, ValueError):
             raise UsageError(str(error.__cause__)) from error
@@ -50,7 +51,10 @@ def make_destination(node: Config) -> Destination:
 def study_targets(plan: Plan) -> list[tuple[Target, Config]]:
     """The trials that a study may come to report, as `mirror_trials` takes them."""
     name = plan.spec.name
-    return [(Target(cell.trial.id, name, cell.arm, cell.condition), cell.trial.config) for cell in plan.possible_cells]
+    return [
+        (Target(cell.trial.id, name, cell.arm, cell.condition, probe_keys(cell.trial.config)), cell.trial.config)
+        for cell in plan.possible_cells
+    ]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 from swapformer.errors import UsageError, suggest
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults
+from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
 from swapformer.results.record import Record
 
@@ -33,7 +34,7 @@ class WandB(Destination):
 
     An offline run holds the whole history each time it is opened, and replaces one of an earlier attempt; an online one
     goes on where the server says that it ends. Where a server cannot be reached, the runs are kept offline instead.
-    Raises ValueError for another mode, or a patience that is not above zero.
+    Raises ValueError for another mode.
 
     Args:
         mode: offline or online.
@@ -42,11 +43,9 @@ class WandB(Destination):
         patience: seconds to wait for a server.
     """
 
-    def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: float) -> None:
+    def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: Positive) -> None:
         if mode not in _MODES:
             raise ValueError(f"`logger.mode` must be offline or online, but it is {mode!r}{suggest(mode, _MODES)}")
-        if patience <= 0:
-            raise ValueError(f"`logger.patience` must be above zero seconds, but it is {patience}")
         self.mode, self.project, self.entity = mode, project, entity
         self.tags, self.patience = tuple(tags), patience
         self._reachable = mode == "online"

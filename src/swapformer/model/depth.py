@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from swapformer.model.dims import Dims, require_between, require_positive
 from swapformer.model.ops import widen
+from swapformer.ranges import Natural, Positive, Share
 
 
 class Depth(nn.Module):
@@ -51,7 +52,7 @@ class EarlyExit(Depth):
         ValueError: if there is no exit or none of such a number, `loss` is not positive, or `threshold` not in [0, 1].
     """
 
-    def __init__(self, dims: Dims, *, exits: Sequence[int], loss: float, threshold: float | None) -> None:
+    def __init__(self, dims: Dims, *, exits: Sequence[Natural], loss: Positive, threshold: Share | None) -> None:
         super().__init__(dims)
         if not exits or not all(isinstance(exit, int) and 0 <= exit < dims.num_layers for exit in exits):
             raise ValueError(

@@ -8,6 +8,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims
 from swapformer.model.layers import gain
 from swapformer.model.ops import widen
+from swapformer.ranges import Positive
 
 
 class QKNorm(nn.Module):
@@ -35,7 +36,7 @@ class L2(QKNorm):
         values: whether values are divided by their length too.
     """
 
-    def __init__(self, dims: Dims, *, start: float, eps: float, values: bool) -> None:
+    def __init__(self, dims: Dims, *, start: Positive, eps: Positive, values: bool) -> None:
         super().__init__(dims)
         self.eps, self.values = eps, values
         self.gain = gain(1, start=start)
@@ -60,7 +61,7 @@ class HeadRMSNorm(QKNorm):
         values: whether values are normed too, with a γ of their own.
     """
 
-    def __init__(self, dims: Dims, *, eps: float, affine: bool, values: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, affine: bool, values: bool) -> None:
         super().__init__(dims)
         self.eps, self.values = eps, values
         self.query = gain(dims.head_dim, start=1.0) if affine else None
@@ -81,7 +82,7 @@ class WidthRMSNorm(QKNorm):
         values: whether values are normed too, with a γ of their own.
     """
 
-    def __init__(self, dims: Dims, *, eps: float, affine: bool, values: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, affine: bool, values: bool) -> None:
         super().__init__(dims)
         self.eps, self.values, self.affine, self.head_dim = eps, values, affine, dims.head_dim
         self.query = gain(dims.num_heads * dims.head_dim, start=1.0) if affine else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from swapformer.probes.base import Probe
-from swapformer.results.artifacts import Artifact, probe_settings, write_artifact
+from swapformer.results.artifacts import Artifact, has_artifact, write_artifact
 from swapformer.targets import make
 from swapformer.training.assemble import Config
 from swapformer.training.weights import restore
@@ -16,9 +16,9 @@ from swapformer.training.weights import restore
 def replay(config: Config, directory: Path) -> None:
     """Run the probes that `config` asks for and that the trial in `directory` has no artifact of yet.
 
-    A probe asked for with other settings is measured again.
+    What a probe left that was asked with other settings stays beside it.
     """
-    wanted = {name: node for name, node in config["probes"].items() if probe_settings(directory, name) != dict(node)}
+    wanted = {name: node for name, node in config["probes"].items() if not has_artifact(directory, name, dict(node))}
     if not wanted:
         return
     task, model = restore(config, directory)

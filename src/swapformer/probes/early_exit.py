@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
+from swapformer.ranges import Count, Share
 from swapformer.task.base import IGNORE, EvaluationSet, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -32,7 +33,7 @@ class EarlyExits(Probe):
         ValueError: for fewer than one batch, and for a model that nothing leaves early.
     """
 
-    def __init__(self, *, batches: int, thresholds: Sequence[float]) -> None:
+    def __init__(self, *, batches: Count, thresholds: Sequence[Share]) -> None:
         if batches < 1:
             raise ValueError(f"`batches` of early_exit must be at least 1, but it is {batches}.")
         self.batches, self.thresholds = batches, list(thresholds)

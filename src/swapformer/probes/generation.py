@@ -11,6 +11,7 @@ from swapformer.interface import MAIN
 from swapformer.model.generate import Prompt, beam_search, complete, greedy
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
+from swapformer.ranges import Count
 from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.data import draw_positions, drawn_position_range, with_drawn_positions
 from swapformer.training.module import tokens_of
@@ -33,7 +34,7 @@ class Generation(Probe):
         ValueError: for fewer than one batch or beam, and for a task whose targets are not one answer behind a prompt.
     """
 
-    def __init__(self, *, batches: int, beams: int) -> None:
+    def __init__(self, *, batches: Count, beams: Count) -> None:
         if batches < 1 or beams < 1:
             raise ValueError(f"generation needs at least one batch and one beam, but has {batches} and {beams}.")
         self.batches, self.beams = batches, beams

@@ -11,6 +11,7 @@ from swapformer.model.context import Context
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe, watch_attention
+from swapformer.ranges import Count
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -29,7 +30,7 @@ class HeadSimilarity(Probe):
         ValueError: if there are none.
     """
 
-    def __init__(self, *, batches: int) -> None:
+    def __init__(self, *, batches: Count) -> None:
         if batches < 1:
             raise ValueError(f"`batches` of head_similarity must be at least 1, but it is {batches}.")
         self.batches = batches

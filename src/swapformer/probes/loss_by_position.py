@@ -13,6 +13,7 @@ from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
+from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -33,7 +34,7 @@ class LossByPosition(Probe):
         ValueError: if there are none, or the answers are not symbols or classes at each position.
     """
 
-    def __init__(self, *, batches: int) -> None:
+    def __init__(self, *, batches: Count) -> None:
         if batches < 1:
             raise ValueError(f"`batches` of loss_by_position must be at least 1, but it is {batches}.")
         self.batches = batches

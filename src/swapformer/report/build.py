@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, printable
 from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import reported_metrics
 from swapformer.report.page import study_page, tables, wording
-from swapformer.report.page.caveats import caveats, design_sentences
+from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
@@ -102,7 +102,8 @@ class Report:
                 level = number_format.percent(1 - verdict.level)
                 level += f", at {verdict.look} seeds" if verdict.look else ""
                 why = f"{wording.verdict_text(verdict)} ({level})"
-                for text in (*map(wording.contrast_text, verdict.contrasts), why):
+                notes = verdict.notes if verdict.contrasts else ()  # else they are the reason
+                for text in (*map(wording.contrast_text, verdict.contrasts), why, *notes):
                     console.print(Text(f"  {text}", style="dim"))
         for view in self.views:
             if view.condition:
@@ -155,7 +156,14 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     warnings = caveats(records, views)
     public = {
         "table.md": "\n".join(
-            tables.table_md(view.rows, manifest.metrics, records.directions, manifest.baseline, view.condition)
+            tables.table_md(
+                view.rows,
+                manifest.metrics,
+                records.directions,
+                manifest.baseline,
+                view.condition,
+                evaluation_caveats([view]),
+            )
             for view in views
         ),
         "results.csv": tables.results_csv(records, metrics),
@@ -170,12 +178,16 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:
-    """Write each file atomically; with `clean`, figures of an earlier report that are no longer drawn are removed."""
+    """Write each file atomically, its text `printable` unless it is a table of data.
+
+    With `clean`, figures of an earlier report that are no longer drawn are removed.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
             temporary = directory / f".{name}.{secrets.token_hex(6)}.tmp"  # numbers of processes repeat in containers
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            shown = text if name.endswith(".csv") else printable(text)
+            temporary.write_text(shown, encoding="utf-8", newline="\n")
             os.replace(temporary, directory / name)
         for path in directory.glob("*.svg") if clean else ():
             if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):

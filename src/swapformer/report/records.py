@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from swapformer.results.arms import Cell
-from swapformer.results.history import read_history
+from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import MISSING
+from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 CellKey = tuple[str, str, int]
@@ -36,7 +37,9 @@ class Records:
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe.
+    seed, then by probe. `losses`: a hash of all losses that a finished cell recorded, which two trainings share to the
+    last digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    and seed: evaluation set → its items in short; none of trials from before that was kept.
     """
 
     manifest: Manifest
@@ -47,6 +50,8 @@ class Records:
     problems: tuple[str, ...]
     probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
+    losses: Mapping[CellKey, str] = field(default_factory=dict)
+    evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -56,9 +61,11 @@ class Records:
         )
         probes = {key: data for key, data in self.probes.items() if key[0] == condition}
         infinite = frozenset(key for key in self.infinite if key[0] == condition)
+        losses = {key: found for key, found in self.losses.items() if key[0] == condition}
         return replace(
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
-            probes=probes, infinite=infinite,
+            probes=probes, infinite=infinite, losses=losses,
+            evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -75,6 +82,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     directions: dict[str, str] = {}
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
+    losses: dict[CellKey, str] = {}
+    evaluations: dict[CellKey, Mapping[str, str]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -84,9 +93,14 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.probes:
             probes[cell.condition, cell.arm, cell.seed] = trial.probes
         if trial.record is not None:
+            if trial.status == FINISHED and trial.record.evaluation:
+                evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
-            history = read_history(directory, manifest.metrics, problems)
+            history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
+            if (final := trial.metrics.get("val/loss")) is not None:
+                losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
+            history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
@@ -101,7 +115,24 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         tuple(problems),
         probes,
         frozenset(infinite),
+        losses,
+        evaluations,
     )
+
+
+def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
+    """Evaluation set → its items in short: `800 items (3fa1b2c3d4e5f607)`."""
+    return {
+        name: f"{found.get('items')} items ({found.get('fingerprint')})"
+        for name, found in sets.items()
+        if isinstance(found, dict)
+    }
+
+
+def _loss_hash(final: float, history: pd.DataFrame) -> str:
+    """A hash of the final loss and of those during training, each to its last digit."""
+    rows = history.loc[history["metric"] == TRAINING_LOSS, ["step", "value"]]
+    return hashlib.sha256(repr((final, rows.to_numpy(dtype=float).tolist())).encode()).hexdigest()
 
 
 def _all_cells(manifest: Manifest) -> list[Cell]:

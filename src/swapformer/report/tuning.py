@@ -62,7 +62,7 @@ def read_tuning(manifest: Manifest, runs_dir: Path) -> list[Tuned]:
 def _outcome(tried: Tried, tuning: Tuning, runs_dir: Path) -> TuningOutcome:
     values, others = [], dict[str, int]()
     for seed, trial in zip(tuning.seeds, tried.trials, strict=True):
-        found = read_trial(runs_dir / "trials" / trial, Cell(tried.arm, seed, trial), [])
+        found = read_trial(runs_dir / "trials" / trial, Cell(tried.arm, seed, trial, probes={}), [])
         if tuning.metric in found.metrics:
             values.append(found.metrics[tuning.metric])
         else:

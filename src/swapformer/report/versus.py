@@ -17,7 +17,7 @@ import pandas as pd
 
 from swapformer.report import number_format
 from swapformer.report.figures.figure_data import figure_data
-from swapformer.report.records import Records, read
+from swapformer.report.records import CellKey, Records, read
 from swapformer.report.setting_differences import SettingDifference, difference_warning, setting_differences
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.report.statistics.claims import parse
@@ -211,13 +211,19 @@ def join_cells(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
         tables.append(cells.assign(budget=budget)[[*keys, "trial", *SAME]])
     together = tables[0].merge(tables[1], on=keys, suffixes=("_a", "_b"))
     wrong = {words: together[f"{column}_a"] != together[f"{column}_b"] for column, words in SAME.items()}
-    if other_measure:
-        wrong["data"] = pd.Series(True, index=together.index)
+    named: list[CellKey] = list(together[["condition", "arm", "seed"]].itertuples(index=False, name=None))
+    others = [_other_items(a.evaluations.get(cell, {}), b.evaluations.get(cell, {})) for cell in named]
+    wrong["data"] |= pd.Series([other_measure or other for other in others], index=together.index, dtype=bool)
     apart = [[words for words, column in wrong.items() if column[index]] for index in together.index]
     for name, records in (("a", a), ("b", b)):
         values = records.metrics.pivot_table(index=keys, columns="metric", values="value")
         together = together.join(values.add_suffix(f"_{name}"), on=keys)
     return together.assign(apart=pd.Series(apart, index=together.index, dtype=object))
+
+
+def _other_items(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two trials are known to have been evaluated on other items."""
+    return any(one[name] != other[name] for name in one.keys() & other.keys())
 
 
 def paired_difference(together: pd.DataFrame, arm: str, condition: str, metric: str) -> Difference:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 ArmCondition = tuple[str, str]
@@ -23,6 +23,16 @@ UNITS_IN_FULL: Mapping[str, str] = {measure: unit + _COUNTED_OF[measure] for mea
 """What each measure counts, and of what."""
 
 
+_COMPUTATION = re.compile(
+    r"trainer\.(?!gradient_clip_val)|optim\.(fused|foreach|capturable)$|model\.(encoder\.)?(layers\.\d+\.)?kernel(\.|$)"
+)
+
+
+def is_computation(leaf: str) -> bool:
+    """Whether a leaf of a configuration says how a trial is computed, which arms may compare: device, kernel …"""
+    return _COMPUTATION.match(leaf) is not None
+
+
 def arm_name(arm: str, condition: str = "") -> str:
     """`h4 with size=nano`; the arm alone where there is no grid."""
     return f"{arm} with {condition}" if condition else arm
@@ -35,21 +45,27 @@ def arm_fields(arm: str, condition: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm with one seed in a condition of the grid, and the id of the trial that answers it."""
+    """One arm with one seed in a condition of the grid, and the id of the trial that answers it.
+
+    `probes`: probe → the key of the settings that the study asks it with; None where an older manifest does not say.
+    """
 
     arm: str
     seed: int
     trial: str
     condition: str = ""
+    probes: Mapping[str, str] | None = field(default=None, hash=False)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Cell:
         """A cell as the manifest has it."""
-        return cls(str(raw["arm"]), int(raw["seed"]), str(raw["trial"]), str(raw.get("condition", "")))
+        probes = None if raw.get("probes") is None else parse_values(raw["probes"])
+        return cls(str(raw["arm"]), int(raw["seed"]), str(raw["trial"]), str(raw.get("condition", "")), probes)
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        return {**arm_fields(self.arm, self.condition), "seed": self.seed, "trial": self.trial}
+        cell = {**arm_fields(self.arm, self.condition), "seed": self.seed, "trial": self.trial}
+        return cell if self.probes is None else {**cell, "probes": self.probes}
 
 
 @dataclass(frozen=True)

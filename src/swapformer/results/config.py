@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from swapformer.results.files import write_atomic
+from swapformer.errors import UsageError, cut
+from swapformer.results.files import CorruptFile, read_file, write_atomic
+from swapformer.yaml_reader import StoredLoader, parse_yaml, reason
 
 ABSENT = "(absent)"
 """Stands for a leaf that only the other configuration has."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -30,10 +32,36 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of the trial in `folder`; empty where it left none that can be read."""
     try:
-        found = yaml.load(config_path(folder).read_bytes(), Loader=_LOADER)
-    except (OSError, ValueError, yaml.YAMLError):
+        return require_config(folder)
+    except UsageError:
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def require_config(folder: Path) -> dict[str, Any]:
+    """The resolved configuration of the trial in `folder`. Raises UsageError where there is none that can be read."""
+    path = config_path(folder)
+    try:
+        found = parse_yaml(read_file(path), StoredLoader)
+        if isinstance(found, dict) and found:
+            return found
+        why = "it is no mapping"
+    except FileNotFoundError:
+        why = "there is none"
+    except (CorruptFile, ValueError, TypeError, yaml.YAMLError) as error:
+        why = cut(reason(error))
+    raise UsageError(f"trial {folder.name} has no {path.name} that can be read: {why}; train it anew")
+
+
+@contextmanager
+def built_from(folder: Path) -> Iterator[None]:
+    """What goes wrong within, where the stored configuration of a trial is used, is its damage: a UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, AssertionError, RuntimeError) as error:
+        why = cut(f"{type(error).__name__}: {error}")
+        raise UsageError(f"the configuration of trial {folder.name} is damaged: {why}; train it anew") from error
 
 
 def leaves(node: object, name: str = "", *, plain_lists_whole: bool = False) -> Iterator[tuple[str, Any]]:
@@ -84,8 +112,8 @@ def matches(folder: Path, text: str) -> bool:
 def _spelled(text: str) -> Any:
     """The value that a text spells in YAML."""
     try:
-        return _number(yaml.load(text, Loader=_LOADER))
-    except yaml.YAMLError:
+        return _number(parse_yaml(text, StoredLoader))
+    except (yaml.YAMLError, ValueError):
         return text.strip()
 
 

@@ -16,9 +16,12 @@ from typing import Any
 from swapformer.results.arms import ArmCondition
 from swapformer.results.files import write_atomic
 from swapformer.results.manifest import Manifest
+from swapformer.results.schema import read_json
 
 SCHEMA_VERSION = 1
 """Of both files."""
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, ZeroDivisionError)
+"""What files of another shape raise."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def is_measured(runs_dir: Path, key: str, hardware: str) -> bool:
     """Whether a configuration was measured on a machine, and its file can be read."""
     try:
         return bool(_read_measurement(_measurements(runs_dir, key) / f"{hardware}.json").rounds)
-    except (OSError, ValueError, KeyError, TypeError):
+    except _UNREADABLE:
         return False
 
 
@@ -169,7 +172,7 @@ def read_costs(manifest: Manifest, study: Path, runs_dir: Path, problems: list[s
                 counted[arm.arm, arm.condition] = arm.counted
             for found in map(_read_measurement, sorted(_measurements(runs_dir, arm.key).glob("*.json"))):
                 measured.setdefault(str(found.hardware["name"]), {})[arm.arm, arm.condition] = found.summary
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         problems.append(f"{path}: what arms cost cannot be read ({type(error).__name__}: {error})")
         return Costs()
     order = sorted(measured, key=lambda name: (-len(measured[name]), name))
@@ -186,7 +189,7 @@ def _measurements(runs_dir: Path, key: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     """Raises ValueError for a file of another version."""
-    raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    raw: dict[str, Any] = read_json(path)
     if (version := raw["schema_version"]) != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {version!r}, but this swapformer reads {SCHEMA_VERSION}")
     return raw

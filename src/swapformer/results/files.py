@@ -1,13 +1,42 @@
-"""Writing files so that a reader, a crash or a power cut finds the old content or the new one, never a mixture."""
+"""Writing files so that a reader, a crash or a power cut finds the old content or the new one, never a mixture.
+
+What stands where a file should be and is none (a folder, a link to itself) is damage, as cut content is.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from swapformer.errors import UsageError
+
 TEMPORARY = ".tmp-"
+NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+"""The system's errors for a path at which no file is, but something else."""
+
+
+class CorruptFile(ValueError):
+    """A stored file is damaged: it is no file, is cut or garbage, has a field of the wrong type, or is another's."""
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a stored file.
+
+    Raises FileNotFoundError where there is none, CorruptFile where something else stands, and UsageError where the
+    system refuses, since that is no damage.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise CorruptFile(f"no file ({error.strerror})") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def temporary_of(path: Path) -> Path:
@@ -34,8 +63,10 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def move(draft: Path, path: Path) -> None:
-    """Replace `path` by a finished draft in the same folder, durably."""
+    """Replace `path` by a finished draft in the same folder, durably; a folder that stands there is set aside."""
     sync(draft)
+    if path.is_dir():
+        quarantine(path)
     os.replace(draft, path)
     sync(path.parent)  # a rename survives a power cut once its folder is synced
 
@@ -58,7 +89,17 @@ def clear_temporaries(folder: Path) -> None:
 def quarantine(path: Path) -> Path:
     """Rename a damaged `path` to `<name>.corrupt-<n>`, with the first free n, and return the new path."""
     number = 1
-    while (renamed := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+    while os.path.lexists(renamed := path.with_name(f"{path.name}.corrupt-{number}")):
         number += 1
     os.replace(path, renamed)
     return renamed
+
+
+def set_aside_stranger(path: Path, *, folder: bool = False) -> Path | None:
+    """Quarantine what stands at `path` if it is no file, or no `folder`; the new path, or None where all is well."""
+    try:
+        mode = path.stat().st_mode
+        sound = stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)
+    except OSError:  # a link that leads nowhere, or to itself
+        sound = not os.path.lexists(path)
+    return None if sound else quarantine(path)

@@ -12,13 +12,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from swapformer.results.files import move, sync
+from swapformer.errors import UsageError
+from swapformer.results.files import CorruptFile, move, read_file, sync
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HEADER = "step,name,value\n"
+TRAINING_LOSS = "train/loss"
+"""The mean training loss since the row before."""
+TRAINING_LOSS = "train/loss"
+"""The name of the mean training losses."""
 COLUMNS = ["step", "metric", "value"]
+_DIGITS = 18
+"""The most digits of a step: more do not fit into 64 bits."""
 _TAIL = 4096
 """Bytes at the end of a history in which the newest row is looked for."""
 
@@ -40,7 +47,7 @@ def parse_row(line: bytes) -> HistoryRow | None:
     """The row that a line holds; None for the header and for a damaged line."""
     try:
         (step, name, value) = next(csv.reader([line.decode("utf-8", "replace")]))
-        return HistoryRow(int(step), name, float(value)) if step.isdecimal() else None
+        return HistoryRow(int(step), name, float(value)) if step.isdecimal() and len(step) <= _DIGITS else None
     except (ValueError, StopIteration, csv.Error):
         return None
 
@@ -140,17 +147,22 @@ def read_history(folder: Path, metrics: Sequence[str], problems: list[str]) -> p
     path = history_path(folder)
     empty = pd.DataFrame({"step": pd.Series(dtype="int64"), "metric": pd.Series(dtype=str), "value": []})
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = read_file(path)
+    except FileNotFoundError:
+        return empty
+    except (CorruptFile, UsageError) as error:
+        problems.append(f"{path}: {error}")
         return empty
     whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        problems.append(f"{path}: its last line is cut, and was left out")
     if not whole.strip():
         return empty
     try:
         frame = pd.read_csv(
             BytesIO(whole), header=0, names=COLUMNS, dtype={"step": "int64", "metric": "str", "value": "float64"}
         )
-    except ValueError:  # a damaged row somewhere: row by row, which is slower
+    except (ValueError, OverflowError):  # a damaged row somewhere: row by row, which is slower
         lines = _whole_lines(whole)[1:]
         rows = [row for row in map(parse_row, lines) if row is not None]
         frame = pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64"}) if rows else empty

@@ -16,12 +16,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from swapformer.errors import UsageError
-from swapformer.results.files import temporary_of
+from swapformer.results.files import NO_FILE, CorruptFile, set_aside_stranger, temporary_of
+from swapformer.results.schema import from_json, read_json
 
 BEAT = 10.0
 """Seconds between heartbeats."""
@@ -48,6 +49,10 @@ def is_locked(folder: Path) -> bool:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        if error.errno in NO_FILE:  # what cannot be opened is held by nobody
+            return False
+        raise UsageError(f"{folder / LOCK} cannot be read: {error.strerror}") from None
     try:
         return not _flock(descriptor, fcntl.LOCK_SH) or _locked_by_another_host(folder)
     finally:
@@ -57,7 +62,7 @@ def is_locked(folder: Path) -> bool:
 def holder(folder: Path) -> tuple[str, int] | None:
     """The host and the process that wrote the newest heartbeat; None where there is none."""
     beat = _read_heartbeat(folder)
-    return None if beat is None else (beat["host"], beat["pid"])
+    return None if beat is None else (beat.host, beat.pid)
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def lock(folder: Path) -> Iterator[bool]:
 def _open(folder: Path) -> int | None:
     """The lock's file, locked; None when another process has it. A file that was moved away meanwhile is no lock."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        _clear_way(folder)
         try:
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:
@@ -100,6 +105,24 @@ def _open(folder: Path) -> int | None:
         os.close(descriptor)
         if not locked:
             return None
+
+
+def _clear_way(folder: Path) -> None:
+    """Make the folder, and set aside what stands where it or its lock should be and is none."""
+    for _ in range(2):
+        with suppress(FileExistsError, NotADirectoryError):
+            folder.mkdir(parents=True, exist_ok=True)
+            break
+        set_aside_stranger(folder, folder=True)
+    if (folder / LOCK).is_file() or not os.path.lexists(folder / LOCK):
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # another process that sees the same must not move our lock
+        for name in (LOCK, HEARTBEAT):
+            set_aside_stranger(folder / name)
+    finally:
+        os.close(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -130,6 +153,7 @@ def _start_beating(folder: Path) -> bool:
     if _locked_by_another_host(folder):
         return False
     path = folder / HEARTBEAT
+    set_aside_stranger(path)
     path.unlink(missing_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -150,18 +174,26 @@ def _keep_beating(folder: Path, stop: threading.Event) -> None:
 
 
 def _heartbeat() -> str:
-    return json.dumps({"host": host(), "pid": os.getpid(), "time": time.time()})
+    return json.dumps(asdict(Heartbeat(host(), os.getpid(), time.time())))
 
 
 def _locked_by_another_host(folder: Path) -> bool:
     beat = _read_heartbeat(folder)  # a clock may be set back: one from the future does not count either
-    return beat is not None and beat["host"] != host() and abs(time.time() - beat["time"]) < STALE
+    return beat is not None and beat.host != host() and abs(time.time() - beat.time) < STALE
 
 
-def _read_heartbeat(folder: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life of a trial's holder: its host, its process, and the time there."""
+
+    host: str
+    pid: int
+    time: float
+
+
+def _read_heartbeat(folder: Path) -> Heartbeat | None:
     """The heartbeat; None without one, or cut off by a crash: then only the lock speaks."""
     try:
-        beat = json.loads((folder / HEARTBEAT).read_bytes())
-        return {"host": str(beat["host"]), "pid": int(beat["pid"]), "time": float(beat["time"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        return from_json(Heartbeat, read_json(folder / HEARTBEAT))
+    except (FileNotFoundError, CorruptFile, UsageError):
         return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, cut, quote
 from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
-from swapformer.results.files import write_atomic
+from swapformer.results.artifacts import probe_keys
+from swapformer.results.files import CorruptFile, set_aside_stranger, write_atomic
+from swapformer.results.schema import read_json
 from swapformer.results.tuning import Tuning
 
 SCHEMA_VERSION = 1
@@ -117,6 +120,7 @@ def manifest_path(study: Path) -> Path:
 
 def write_manifest(study: Path, manifest: Manifest) -> None:
     """Put the manifest into the study's folder, which is made, atomically."""
+    set_aside_stranger(study, folder=True)
     study.mkdir(parents=True, exist_ok=True)
     write_atomic(manifest_path(study), manifest.to_json())
 
@@ -128,35 +132,38 @@ def read_manifest(study: Path) -> Manifest:
     """
     path, redo = manifest_path(study), f"run `swapformer study {study.name}` to write it again"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except FileNotFoundError:
         raise UsageError(f"a report needs the study's manifest, but {path} does not exist; {redo}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"the study's manifest {path} cannot be read ({error}); {redo}") from None
+    except CorruptFile as error:
+        raise UsageError(f"the study's manifest {path} cannot be read ({cut(error, 60)}); {redo}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"the study's manifest {path} must be a mapping, but is {type(raw).__name__}; {redo}")
     version = raw.get("schema_version", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         raise UsageError(
-            f"the study's manifest {path} has schema_version {version!r}, "
+            f"the study's manifest {path} has schema_version {cut(quote(version), 60)}, "
             f"but this swapformer reads {SCHEMA_VERSION}; {redo}"
         )
     try:
         return _build(raw)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        wrong = f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({error})"
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        wrong = (
+            f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({cut(error, 60)})"
+        )
         raise UsageError(f"the study's manifest {path} {wrong}; {redo}") from None
 
 
 def _build(raw: Mapping[str, Any]) -> Manifest:
     axis = raw.get("axis")
+    shared_config = dict(raw.get("shared_config") or {})
     manifest = Manifest(
         name=str(raw["name"]),
         baseline=str(raw["baseline"]),
         arms={str(arm): _each(overrides or (), str) for arm, overrides in raw["arms"].items()},
         seeds=_each(raw["seeds"], int),
         metrics=_each(raw["metrics"], str),
-        cells=_each(raw["cells"], Cell.from_json),
+        cells=_each(raw["cells"], partial(_cell, shared_config)),
         claims=_each(raw.get("claims") or (), dict),
         impossible_at={
             (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
@@ -168,7 +175,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         command=str(raw.get("command") or ""),
         commit=str(raw.get("commit") or ""),
         longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
-        shared_config=dict(raw.get("shared_config") or {}),
+        shared_config=shared_config,
         looks=_each(raw.get("looks") or (), int),
         conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
         tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
@@ -183,6 +190,13 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
     if manifest.baseline not in known:
         raise ValueError(f"the baseline {manifest.baseline!r} is not in `arms`")
     return manifest
+
+
+def _cell(shared_config: Mapping[str, Any], raw: Mapping[str, Any]) -> Cell:
+    """A cell; one that does not say which probes are asked of it has those of the baseline, where they are known."""
+    cell = Cell.from_json(raw)
+    known = cell.probes is None and "probes" in shared_config
+    return replace(cell, probes=probe_keys(shared_config)) if known else cell
 
 
 def _each(values: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def find_waste(store: Store, records: Sequence[Record], whole: bool) -> Iterator
     """What there is to remove of each of `records`: its checkpoints, those set aside too, or all of it."""
     for record in records:
         folder = store.directory(record.id)
-        if store.locked(record.id) or not folder.is_dir():
+        if store.locked(record.id):
             continue
         paths = (folder,) if whole else tuple(sorted(folder.glob("checkpoints*")))
         if paths:
@@ -45,17 +46,26 @@ def remove(store: Store, waste: Waste) -> bool:
         if not mine:
             return False
         for path in folder.glob("checkpoints*"):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         if folder in waste.paths:
             os.replace(folder, store.trials / f"{_PRUNED}{folder.name}-{secrets.token_hex(6)}")
     for pruned in store.trials.glob(f"{_PRUNED}*"):  # of an earlier command that was killed, too
-        shutil.rmtree(pruned, ignore_errors=True)
+        _remove(pruned)
     return True
 
 
+def _remove(path: Path) -> None:
+    """Remove a folder, or what stands where one should be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
 def _size(path: Path) -> int:
-    """Bytes of the files under `path`."""
-    found = 0
+    """Bytes of the files under `path`, or of `path` itself."""
+    found = 0 if path.is_dir() else os.lstat(path).st_size
     for where, _, names in os.walk(path):
         for name in names:
             try:

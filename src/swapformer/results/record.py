@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from swapformer.errors import UsageError
-from swapformer.results.files import write_atomic
+from swapformer.errors import UsageError, quote
+from swapformer.results.files import CorruptFile, read_file, write_atomic
+from swapformer.results.schema import from_json, parse_json
 
 SCHEMA_VERSION = 2
 """The version that is written. Raised, with a step in `_MIGRATIONS`, when a field gets another meaning or position."""
@@ -27,12 +28,10 @@ FINAL = (FINISHED, DIVERGED)
 """Statuses that are results: such a trial is never run again."""
 MISSING = "missing"
 """The status of a trial that has no record."""
+CORRUPT = "corrupt"
+"""The status of a trial whose record cannot be read."""
 NO_HOLDER = "the record says running, but no process holds the trial"
 """Why a trial counts as killed."""
-
-
-class CorruptRecord(ValueError):
-    """The text is no record: truncated, garbage, or another trial's."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class Record:
         metrics: final values, e.g. `val/loss`; finite numbers only (what is not finite is left out).
         standard_errors: of some metrics, over the evaluation sequences.
         directions: which way each metric is better, `lower` or `higher`.
+        evaluation: of each evaluation set, such as `val@64`, the number of its items and a hash of them; empty in
+            records from before it was kept.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
             strategy where there are several.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
@@ -60,6 +61,7 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
@@ -108,34 +110,22 @@ class Record:
 def parse(text: bytes, trial: str) -> Record:
     """The record of the trial with id `trial` from the bytes of its `record.json`, of this version or an older one.
 
-    Raises CorruptRecord when the bytes are not a record of this trial, UsageError when a newer swapformer has written
-    it.
+    Raises CorruptFile when the bytes are not a record of this trial, UsageError when a newer swapformer has written it.
     """
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptRecord(f"not JSON ({error})") from None
+    values = parse_json(text)
     if not isinstance(values, dict) or not isinstance(version := values.pop("schema_version", None), int):
-        raise CorruptRecord("not a JSON object with a schema_version")
+        raise CorruptFile("not a JSON object with a schema_version")
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"the record of trial {trial} has schema version {version}, but this swapformer reads up to "
             f"{SCHEMA_VERSION}; update swapformer or choose another runs_dir"
         )
-    _require({"id", "status"} <= values.keys(), "it lacks its id or its status")
-    try:
-        values = _migrated(values, version)
-        record = Record(**{name: value for name, value in values.items() if name in _FIELDS})
-    except (TypeError, ValueError) as error:
-        raise CorruptRecord(str(error)) from None
-    _require(record.id == trial, f"it belongs to trial {record.id!r}")
-    _require(record.status in STATUSES, f"unknown status {record.status!r}")
+    record = from_json(Record, values := _migrated(values, version))
+    _require(record.id == trial, f"it belongs to trial {quote(record.id)}")
+    _require(record.status in STATUSES, f"unknown status {quote(record.status)}")
     _require(record.status != FINISHED or "metrics" in values, "a finished trial must hold `metrics`")
-    _require(all(isinstance(getattr(record, name), dict) for name in _MAPPINGS), "fields of the wrong type")
-    _require(_numbers(record.metrics) and _numbers(record.standard_errors), "a metric is not a number")
-    _require(isinstance(record.notes, list | tuple), "fields of the wrong type")
-    _require(_numbers({name: getattr(record, name) for name in _COUNTS}), "no counts")
-    object.__setattr__(record, "notes", tuple(record.notes))  # JSON has lists
+    for name in _COUNTS:
+        _require(0 <= (count := getattr(record, name)) < math.inf, f"`{name}` must be a count, but is {count}")
     return record
 
 
@@ -145,9 +135,12 @@ def record_path(folder: Path) -> Path:
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of the trial in `folder` as it was last written; None when it has none. Raises as `parse` does."""
+    """The record of the trial in `folder` as it was last written; None when it has none.
+
+    Raises as `parse` and `read_file` do.
+    """
     try:
-        return parse(record_path(folder).read_bytes(), folder.name)
+        return parse(read_file(record_path(folder)), folder.name)
     except FileNotFoundError:
         return None
 
@@ -167,27 +160,21 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-_FIELDS = frozenset(field.name for field in fields(Record))
-_MAPPINGS = tuple(field.name for field in fields(Record) if field.default_factory is dict)
 _COUNTS = ("attempts", "seconds", "steps", "tokens")
-
-
-def _numbers(values: object) -> bool:
-    return isinstance(values, dict) and set(map(type, values.values())) <= {int, float}
 
 
 def _require(holds: bool, wrong: str) -> None:
     if not holds:
-        raise CorruptRecord(wrong)
+        raise CorruptFile(wrong)
 
 
 def _migrated(values: dict[str, Any], version: int) -> dict[str, Any]:
     """The fields of a record of an older `version` as the current one has them; `values` stays as it is.
 
-    Raises ValueError for a version that never was, or whose fields are not what it says.
+    Raises CorruptFile for a version that never was, or whose fields are not what it says.
     """
     if not 1 <= version <= SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")
+        raise CorruptFile(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")
     for step in range(version, SCHEMA_VERSION):
         values = _MIGRATIONS[step](values)
     return values
@@ -197,7 +184,7 @@ def _with_machine(values: dict[str, Any]) -> dict[str, Any]:
     """1 → 2: what two trials must share to be compared stands apart from the machine that they happened to run on."""
     environment = values.get("environment", {})
     if not isinstance(environment, dict):
-        raise ValueError(f"`environment` must be a mapping, but is {environment!r}")
+        raise CorruptFile(f"`environment` must be a mapping, but is {quote(environment)}")
     shared = ("device", "torch", "threads", "deterministic")
     return {
         **values,

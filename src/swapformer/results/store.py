@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 from swapformer.results import lock as locks
-from swapformer.results.files import clear_temporaries, quarantine, temporary_of
+from swapformer.results.files import CorruptFile, clear_temporaries, temporary_of
 from swapformer.results.manifest import manifest_path
-from swapformer.results.record import CorruptRecord, Record, read_record, record_path, write_record
-from swapformer.results.trial_files import current_record, status_of
+from swapformer.results.record import CORRUPT, MISSING, Record, read_record, record_path, write_record
+from swapformer.results.trial_files import current_record, repair, status_of
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 class Store:
     """Records of trials by id. Raises UsageError when `runs_dir` is there and is no directory that can be read.
 
-    Reading never trains, waits or writes, except that a damaged record is set aside (and the trial counts as missing).
+    Reading never trains, waits or writes, and a trial whose record is damaged has the status `corrupt`, and why.
     """
 
     def __init__(self, runs_dir: str | Path) -> None:
@@ -62,20 +63,29 @@ class Store:
         return sorted(path.parent for path in self.studies.glob(str(manifest_path(Path("*")))))
 
     def read(self, trial: str) -> Record | None:
-        """The record of a trial; None when it has none. “running” without a living holder is returned as “killed”."""
-        try:
-            return current_record(self.directory(trial), self._locked)
-        except CorruptRecord as error:
-            self._quarantine(trial, str(error))
-            return None
+        """The record of a trial; None when it has none.
+
+        “running” without a living holder is returned as “killed”, and one that cannot be read as “corrupt”.
+        """
+        return self._read(trial, lambda folder: current_record(folder, self._locked))
 
     def peek(self, trial: str) -> Record | None:
         """The record as it was last written, without asking whether its process lives."""
+        return self._read(trial, read_record)
+
+    def _read(self, trial: str, reader: Callable[[Path], Record | None]) -> Record | None:
         try:
-            return read_record(self.directory(trial))
-        except CorruptRecord as error:
-            self._quarantine(trial, str(error))
-            return None
+            return reader(self.directory(trial))
+        except (CorruptFile, UsageError) as error:
+            return Record(trial, CORRUPT, reason=f"{record_path(self.directory(trial)).name}: {error}")
+
+    def repair(self, trial: str) -> None:
+        """Set aside what is damaged of a trial that is to be run; only the holder of its lock may call this.
+
+        Raises UsageError for a record that is no damage, but cannot be read: a newer swapformer's, a forbidden one.
+        """
+        for line in repair(self.directory(trial)):
+            log.warning("trial %s: %s; the trial is redone", trial, line)
 
     def write(self, record: Record) -> None:
         """Store `record` atomically; only the holder of the trial's lock may call this."""
@@ -118,26 +128,37 @@ class Store:
                     self._held.discard(trial)
 
     def ids(self) -> list[str]:
-        """The ids of all trials that have a folder, sorted."""
+        """The ids of all trials that have a folder, or something else where one should be, sorted."""
         try:
             with os.scandir(self.trials) as entries:
-                return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+                return sorted(entry.name for entry in entries if _ID.fullmatch(entry.name) or _is_folder(entry))
         except FileNotFoundError:
             return []
 
     def records(self) -> list[Record]:
         """All records, oldest first."""
-        found = (self.read(trial) for trial in self.ids())
-        return sorted((record for record in found if record is not None), key=lambda record: record.started)
+        return sorted(map(self.look, self.ids()), key=lambda record: record.started)
 
-    def find(self, prefix: str) -> Record:
-        """The record of the trial whose id starts with `prefix`. Raises UsageError unless there is exactly one."""
+    def look(self, trial: str) -> Record:
+        """The record of a trial that is there; one with the reason as well where it has none that can be read."""
+        return self.read(trial) or Record(trial, self.status(trial, None), reason="it has no record.json")
+
+    def resolve(self, prefix: str) -> str:
+        """The id that starts with `prefix`. Raises UsageError unless there is exactly one."""
         matches = [trial for trial in self.ids() if trial.startswith(prefix)]
         if len(matches) > 1:
-            raise UsageError(f"the beginning of a trial's id must be unique, but {prefix!r} fits {len(matches)} trials")
-        found = self.read(matches[0]) if matches else None
-        if found is None:
-            raise UsageError(f"no trial {prefix!r} in {self.trials}; `swapformer trials` lists those that are there")
+            raise UsageError(
+                f"the beginning of a trial's id must be unique, but {quote(prefix)} fits {len(matches)} trials"
+            )
+        if not matches:
+            raise UsageError(f"no trial {quote(prefix)} in {self.trials}; `swapformer trials` lists those there are")
+        return matches[0]
+
+    def find(self, prefix: str) -> Record:
+        """The record of the trial whose id starts with `prefix`. Raises UsageError unless one can be read."""
+        found = self.look(self.resolve(prefix))
+        if found.status in (CORRUPT, MISSING):
+            raise UsageError(f"trial {found.id} has no record that can be read ({found.reason}); train it anew")
         return found
 
     def _unusable(self, error: OSError) -> UsageError:
@@ -146,12 +167,12 @@ class Store:
             "another with runs_dir=…"
         )
 
-    def _quarantine(self, trial: str, why: str) -> None:
-        """Writes are atomic, so damage is no write in progress; the lock keeps a fresh record from being moved."""
-        if trial not in self._held:
-            with self.lock(trial) as mine:
-                if mine:
-                    self.peek(trial)
-            return
-        moved = quarantine(record_path(self.directory(trial)))
-        log.warning("record of trial %s is corrupt (%s): set aside as %s; the trial is redone", trial, why, moved.name)
+
+_ID = re.compile("[0-9a-f]{16}")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return not entry.name.startswith(".") and entry.is_dir()
+    except OSError:  # a link to itself
+        return False

@@ -12,19 +12,24 @@ from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.arms import Cell
 from swapformer.results.artifacts import read_artifacts
+from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger
 from swapformer.results.lock import is_locked
-from swapformer.results.record import CorruptRecord, Record, read_record, record_path
+from swapformer.results.record import CORRUPT, Record, read_record, record_path
 
 LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
-CORRUPT = "corrupt"
-"""The status of a trial whose record cannot be read."""
+FOLDERS = ("checkpoints", "artifacts")
+FILES = (
+    *("record.json", "config.yaml", "metrics.csv", "tokeniser.json", "log.txt", "heartbeat"),
+    "checkpoints/last.ckpt",
+)
+"""What a trial's folder holds by fixed names."""
 
 
 def current_record(folder: Path, locked: Callable[[Path], bool] = is_locked) -> Record | None:
     """The record of the trial in `folder`, where “running” without a process that holds the lock becomes “killed”.
 
-    Raises as `swapformer.results.record.parse` does.
+    Raises as `read_record` does.
     """
     found = read_record(folder)
     if found is None or found.status != records.RUNNING or locked(folder):
@@ -40,6 +45,27 @@ def status_of(folder: Path, record: Record | None, locked: Callable[[Path], bool
     if record is not None:
         return record.status
     return records.RUNNING if locked(folder) else records.MISSING
+
+
+def repair(folder: Path) -> list[str]:
+    """Set aside what is damaged in a trial's folder, so that the trial can be run; what was, in words.
+
+    Only the holder of the trial's lock may call this. Raises UsageError for a record that a newer swapformer has
+    written, or that may not be read.
+    """
+    done = []
+    for name in (*FOLDERS, *FILES):
+        moved = set_aside_stranger(folder / name, folder=name in FOLDERS)
+        if moved is not None:
+            done.append(f"{name} is no {'folder' if name in FOLDERS else 'file'}: set aside as {moved.name}")
+    for path in (folder / "artifacts").glob("*.json"):
+        set_aside_stranger(path)
+    try:
+        read_record(folder)
+    except CorruptFile as error:
+        moved = quarantine(record_path(folder))
+        done.append(f"its record is corrupt ({error}): set aside as {moved.name}")
+    return done
 
 
 @dataclass
@@ -61,13 +87,13 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         record = current_record(folder)
         status = status_of(folder, record)
         if record is not None and record.seed not in (None, cell.seed):
-            raise CorruptRecord(f"it has seed {record.seed!r}, but the study's cell has seed {cell.seed}")
-    except (OSError, CorruptRecord, UsageError) as error:
+            raise CorruptFile(f"it has seed {record.seed!r}, but the study's cell has seed {cell.seed}")
+    except (CorruptFile, UsageError) as error:
         problems.append(f"{path}: {error}")
         return TrialFiles(CORRUPT, f"{path.name} cannot be read: {error}")
     if record is None or status != records.FINISHED:
         return TrialFiles(status, "" if record is None else record.reason or "", record)
-    artifacts = read_artifacts(folder, problems)
+    artifacts = read_artifacts(folder, problems, cell.probes)
     values = numbers_of(record.metrics)
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)

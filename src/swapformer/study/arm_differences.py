@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import yaml
-
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
@@ -20,6 +18,7 @@ from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec
+from swapformer.yaml_reader import parse_yaml
 
 MISSING = "–"
 """Stands for a leaf that only the other configuration has."""
@@ -80,7 +79,7 @@ def _keys_set_by(group: str, option: str) -> list[str]:
     package = re.search(r"^# @package (\S+)", text, re.M)
     if package is None:
         return []
-    content = {key: value for key, value in (yaml.safe_load(text) or {}).items() if key != "defaults"}
+    content = {key: value for key, value in (parse_yaml(text) or {}).items() if key != "defaults"}
     node = "" if package[1] == "_global_" else package[1]
     return [name for name, _ in leaves(content, node, plain_lists_whole=True)]
 

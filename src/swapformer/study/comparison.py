@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.results.arms import Measure
 from swapformer.study.config import overrides as texts
+from swapformer.yaml_reader import Spelled
 
 FIRST_TUNING_SEED = 1_000_000
 """Tuning seeds begin here unless they are named: no study reports seeds as large."""
 TUNING_SEEDS = 3
+MOST_TRIALS = 100_000
+"""A study with more is an error of typing, or several studies."""
 MATCH_TOLERANCE = 0.05
 """The relative difference of cost that a match may leave, unless the study says `within`."""
 
@@ -69,9 +72,12 @@ def parse_tune(raw: object) -> SearchSpace | None:
     if raw is None:
         return None
     if not isinstance(raw, dict):
-        raise UsageError(f"`tune` must map keys to the values to try, such as {{optim.lr: [3e-4, 1e-3]}}, not {raw!r}")
+        raise UsageError(
+            f"`tune` must map keys to the values to try, such as {{optim.lr: [3e-4, 1e-3]}}, not {quote(raw)}"
+        )
     seeds = raw.get("seeds", TUNING_SEEDS)
     numbered = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
+    _require_few(seeds if numbered else 0, "`seeds` of `tune`")
     chosen = tuple(FIRST_TUNING_SEED + i for i in range(seeds)) if numbered else _seed_list(seeds)
     return SearchSpace(_values({key: held for key, held in raw.items() if key != "seeds"}, "tune"), chosen)
 
@@ -81,7 +87,7 @@ def parse_grid(raw: object) -> Values | None:
     if raw is None:
         return None
     if not isinstance(raw, dict):
-        raise UsageError(f"`grid` must map keys to values, such as {{model/size: [nano, micro]}}, not {raw!r}")
+        raise UsageError(f"`grid` must map keys to values, such as {{model/size: [nano, micro]}}, not {quote(raw)}")
     return _values(raw, "grid")
 
 
@@ -91,49 +97,73 @@ def parse_match(raw: object) -> Matching | None:
         return None
     measures = get_args(Measure)
     if not isinstance(raw, dict):
-        raise UsageError(f"`match` must name a cost and a size, such as {{params: model.ffn.width}}, not {raw!r}")
+        raise UsageError(f"`match` must name a cost and a size, such as {{params: model.ffn.width}}, not {quote(raw)}")
     for key in raw:
         if key not in (*measures, "within"):
-            raise UsageError(f"`match` has no cost {key!r}{suggest(str(key), measures)}")
+            raise UsageError(f"`match` has no cost {quote(key)}{suggest(str(key), measures)}")
     named = [measure for measure in measures if measure in raw]
     if len(named) != 1 or not isinstance(raw[named[0]], str) or "/" in raw[named[0]]:
         raise UsageError(
             f"`match` must give exactly one of {', '.join(measures)} and the key of the size that is adjusted, such as "
-            f"{{params: model.ffn.width}}, not {raw!r}"
+            f"{{params: model.ffn.width}}, not {quote(raw)}"
         )
     within = raw.get("within", MATCH_TOLERANCE)
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
-        raise UsageError(f"`within` of `match` must be a fraction above 0, such as 0.05, not {within!r}")
+        raise UsageError(f"`within` of `match` must be a fraction above 0, such as 0.05, not {quote(within)}")
     return Matching(named[0], raw[named[0]], float(within))
 
 
 def parse_seeds(raw: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Seeds, and the looks of a sequential study: `8` → 0 … 7; `[3, 5]`; `{looks: [8, 14, 20]}` → 0 … 19, looks."""
     if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 1:
+        _require_few(raw, "`seeds`")
         return tuple(range(raw)), ()
     if isinstance(raw, list):
         return _seed_list(raw), ()
     if isinstance(raw, dict) and list(raw) == ["looks"]:
         looks = raw["looks"]
         if not isinstance(looks, list) or not looks or looks != sorted(set(_whole(looks))) or looks[0] < 2:
-            raise UsageError(f"`looks` must be growing numbers of seeds from 2, such as [8, 14, 20], not {looks!r}")
+            raise UsageError(
+                f"`looks` must be growing numbers of seeds from 2, such as [8, 14, 20], not {quote(looks)}"
+            )
+        _require_few(looks[-1], "`looks`")
         return tuple(range(looks[-1])), tuple(looks)
     raise UsageError(
         "`seeds` must be a number of at least 1, a list of different integers >= 0 or {looks: [8, 14, 20]}, "
-        f"not {raw!r}"
+        f"not {quote(raw)}"
     )
+
+
+def _require_few(count: int, what: str) -> None:
+    if count > MOST_TRIALS:
+        raise UsageError(f"{what} must be at most {MOST_TRIALS:,}, but {quote(count)} was given; ask for fewer")
+
+
+def require_few_trials(arms: int, seeds: int, tune: SearchSpace | None, grid: Values | None) -> None:
+    """Refuse a study of more than MOST_TRIALS trials, before any is composed."""
+    tuned = math.prod(map(len, tune.values.values())) * len(tune.seeds) if tune else 0
+    conditions = math.prod(map(len, (grid or {}).values()))
+    if (count := arms * conditions * (seeds + tuned)) > MOST_TRIALS:
+        parts = [f"{arms:,} arms", *([f"{conditions:,} conditions"] if grid else []), f"{seeds:,} seeds"]
+        parts += [f"{tuned:,} tuning trials of each arm"] if tune else []
+        raise UsageError(
+            f"a study must have at most {MOST_TRIALS:,} trials, but {', '.join(parts)} make {count:,}; ask for fewer, "
+            "or split it into several studies"
+        )
 
 
 def _seed_list(raw: object) -> tuple[int, ...]:
     seeds = _whole(raw) if isinstance(raw, list) else []
     if not seeds or len(set(seeds)) != len(seeds):
-        raise UsageError(f"`seeds` must be a number of at least 1 or a list of different integers >= 0, not {raw!r}")
+        raise UsageError(
+            f"`seeds` must be a number of at least 1 or a list of different integers >= 0, not {quote(raw)}"
+        )
     return tuple(seeds)
 
 
 def _whole(raw: list[Any]) -> list[int]:
-    """The list if it holds whole numbers of at least 0, else an empty one."""
-    fine = all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in raw)
+    """The list if it holds whole numbers of at least 0 and of 64 bits, else an empty one."""
+    fine = all(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 for value in raw)
     return raw if fine else []
 
 
@@ -141,9 +171,11 @@ def _values(raw: Mapping[Any, Any], what: str) -> Values:
     found: dict[str, tuple[str, ...]] = {}
     for key, values in raw.items():
         if not isinstance(key, str) or texts.key(key) == "seed":
-            raise UsageError(f"`{what}` must map configuration keys other than the seed to values, but has {key!r}")
+            raise UsageError(
+                f"`{what}` must map configuration keys other than the seed to values, but has {quote(key)}"
+            )
         if not isinstance(values, list) or len(values) < 2:
-            raise UsageError(f"`{what}` needs a list of at least two values for {key}, not {values!r}")
+            raise UsageError(f"`{what}` needs a list of at least two values for {key}, not {quote(values)}")
         found[key] = tuple(map(_spelled, values))
         if len(set(found[key])) != len(values):
             raise UsageError(f"`{what}` must have different values for {key}, not {', '.join(found[key])}")
@@ -153,7 +185,9 @@ def _values(raw: Mapping[Any, Any], what: str) -> Values:
 
 
 def _spelled(value: object) -> str:
-    """A value of the file as an override spells it; YAML reads 3e-4 as a text, which is what Hydra wants."""
+    """A value of the file as an override spells it; 3e-4 as it stands there."""
+    if isinstance(value, float):
+        return value.text if isinstance(value, Spelled) else repr(value)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from swapformer.errors import UsageError, suggest
+from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
-from swapformer.study.comparison import combinations, require_free
+from swapformer.study.comparison import Matching, combinations, require_free
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.trial import Config
-from swapformer.study.match import solve
+from swapformer.study.match import overrides as size_overrides
+from swapformer.study.match import solve_as_built, unset
 from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
 from swapformer.study.spec import Spec
 
@@ -21,7 +24,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     """Compose, check and number the cells of a study; `extra` overrides win over the file's.
 
     Raises UsageError when an override is wrong, two arms are the same trial, no arm can take a value that is tuned, or
-    the baseline, or every other arm, is impossible.
+    the baseline, or every other arm, is impossible, or a claim compares losses of tokens that are not the same.
     """
     composer = composer or real_composer()
     if texts.value(extra, "seed") is not None:
@@ -38,6 +41,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
         spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
     )
     _check_metrics(plan)
+    _require_one_unit(plan)
     return plan
 
 
@@ -87,17 +91,37 @@ class _Expansion:
             if reason is not None:
                 reasons.append(reason)
                 continue
+            if target is not None:
+                self._require_unset(template, matching.key)
             try:
                 if target is None:
                     return CostTarget(self._cost(template.config, matching.measure), template.setting)
-                matched = solve(matching, template.config, target.cost, self._cost)
+                matched, size = self._solved(matching, template, target.cost)
             except UsageError as error:
                 reasons = [str(error)]
                 break
             self.matched[template.arm_condition] = matched
-            return CostTarget(matched.cost, template.setting, matched.override)
+            return CostTarget(matched.cost, template.setting, size)
         self.impossible[arm, condition] = reasons[0]
         return None
+
+    def _require_unset(self, template: Template, key: str) -> None:
+        """Refuse an arm that sets what the size would take the place of."""
+        for other in map(texts.key, unset(template.config, key)):
+            if texts.value(self.spec.arms[template.arm], other) is not None:
+                raise UsageError(
+                    f"arm {template.arm!r} must not set {other}, which {key} takes the place of, and `match` solves "
+                    f"that; take {other} out of the arm, or match another size"
+                )
+
+    def _solved(self, matching: Matching, template: Template, target: int) -> tuple[MatchedSize, tuple[str, ...]]:
+        """The size with which an arm costs what the baseline does, and the overrides that set it."""
+
+        def compose(size: tuple[str, ...]) -> Config:
+            return self._config(template.arm, texts.merge(template.overrides, size))
+
+        found = solve_as_built(matching, template.config, target, self._cost, compose)
+        return found, size_overrides(found, template.config)
 
     def _settings(self, arm: str, condition: str, own: Sequence[str], level: CostTarget | None) -> None:
         """A template for every setting of what is tuned that the arm can have."""
@@ -203,3 +227,33 @@ def _check_metrics(plan: Plan) -> None:
                 raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
         else:
             raise UsageError(f"a metric begins with val/, test/ or probe/, but {metric!r} does not")
+
+
+def _require_one_unit(plan: Plan) -> None:
+    """Refuse a claim on what is counted per token between arms whose tokens are not the same."""
+    from swapformer.report.statistics.claims import parse
+
+    tasks = {each.arm_condition: plan.composer.task_of(each.config) for each in plan.templates}
+    if len({task.unit for task in tasks.values()}) == 1:
+        return
+    for claim in parse(list(plan.spec.claims), list(plan.spec.arms), list(plan.spec.metrics)):
+        for arm, condition, other in ((claim.arm, at, than) for at in plan.spec.conditions for than in claim.than):
+            one, two = tasks.get((arm, condition)), tasks.get((other, condition))
+            if claim.metric and one and two and one.unit != two.unit and _is_per_token(one, claim.metric):
+                split, _, name = claim.metric.partition("/")
+                known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
+                instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
+                remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
+                raise UsageError(
+                    f"a claim must compare like with like, but {claim.metric} is counted per token, and the tokens of "
+                    f"{arm} and {other} are not the same; {remedy}"
+                )
+
+
+def _is_per_token(task: Any, metric: str) -> bool:
+    """Whether a metric of a task is an average over tokens, whatever they are."""
+    split, _, name = metric.partition("/")
+    readouts = task.interface.readouts
+    answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)
+    per_position = readouts[answer].per == "position"
+    return split in ("val", "test") and per_position and name.partition("@")[0] != "bits_per_byte"

@@ -7,12 +7,13 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.results.arms import ArmDifference, Cell
+from swapformer.results.artifacts import probe_keys
 from swapformer.results.manifest import Axis, Manifest
 from swapformer.results.tuning import Refused, Tried, Tuning
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Config
-from swapformer.study.plan import Plan
+from swapformer.study.plan import Plan, PlannedTrial
 
 
 def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmDifference] = ()) -> Manifest:
@@ -30,7 +31,7 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
         claims=tuple(spec.claims),
         looks=tuple(spec.looks),
         conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
-        cells=tuple(Cell(cell.arm, cell.seed, cell.trial.id, cell.condition) for cell in plan.cells),
+        cells=tuple(_cell(each) for each in plan.cells),
         impossible_at=dict(plan.impossible),
         tuning=_tuning(plan),
         fairness=tuple(differences),
@@ -39,6 +40,11 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
         longest_trained=plan.longest_trained,
         shared_config=plan.shared_config,
     )
+
+
+def _cell(planned: PlannedTrial) -> Cell:
+    keys = probe_keys(planned.trial.config)
+    return Cell(planned.arm, planned.seed, planned.trial.id, planned.condition, keys)
 
 
 def _tuning(plan: Plan) -> Tuning | None:

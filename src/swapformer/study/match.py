@@ -13,6 +13,8 @@ from hydra.errors import InstantiationException
 from swapformer.errors import UsageError, suggest
 from swapformer.results.arms import UNITS, MatchedSize, Measure
 from swapformer.study.comparison import Matching
+from swapformer.study.config import overrides as texts
+from swapformer.study.config.alternatives import alternatives
 
 LARGEST = 1 << 20
 """No size that is solved for grows beyond this many units."""
@@ -24,13 +26,43 @@ SKIPPED = 512
 """Impossible sizes in a row, such as widths that heads do not divide, after which the search gives up."""
 
 Cost = Callable[[Mapping[str, Any], Measure], int]
+Resize = Callable[[tuple[str, ...]], Mapping[str, Any]]
+"""From overrides that set a size to the configuration with it."""
 
 
-def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost) -> MatchedSize:
+def solve_as_built(
+    matching: Matching, config: Mapping[str, Any], target: int, cost: Cost, compose: Resize
+) -> MatchedSize:
+    """What `solve` finds, of what is built: other settings may follow the size, such as those of `model.layers`.
+
+    Changing one number of a configuration is a hundred times faster than composing it anew, so that is tried first
+    where no layer has settings of its own.
+
+    Raises:
+        UsageError: as `solve` does.
+    """
+    if not _has_layers(config["model"]):
+        found = solve(matching, config, target, cost)
+        if cost(compose(overrides(found, config)), matching.measure) == found.cost:
+            return found
+    return solve(matching, config, target, cost, compose)
+
+
+def solve(
+    matching: Matching, config: Mapping[str, Any], target: int, cost: Cost, compose: Resize | None = None
+) -> MatchedSize:
     """The size that brings the cost of `config` nearest to `target`, the smaller of two that are equally near.
 
     A size that is a whole number (or null, which a part works out) is solved for whole numbers, one that is not for
-    thousandths; sizes that the model refuses are passed over. The cost must grow with the size.
+    thousandths; sizes that the model refuses are passed over. The cost must grow with the size. It takes the place of
+    settings that it is an alternative to.
+
+    Args:
+        matching: what is made equal, and by which key.
+        config: the resolved configuration of an arm.
+        target: what it must cost.
+        cost: counts it.
+        compose: makes the configuration with another size; by default, its number is changed and nothing else.
 
     Raises:
         UsageError: where the size is no number of this configuration, changes nothing, or cannot come near enough.
@@ -42,6 +74,7 @@ def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost
     found = cost(config, matching.measure)
     if found == target:
         return MatchedSize(matching.measure, key, None, found, target)
+    displaced = unset(config, key)
 
     def value(size: int) -> int | float:
         return size / FINEST if isinstance(now, float) else size
@@ -50,7 +83,10 @@ def solve(matching: Matching, config: Mapping[str, Any], target: int, cost: Cost
     def of(size: int) -> float:
         """What a size costs; infinite where the model cannot have it."""
         try:
-            return cost(_with(config, key, value(size)), matching.measure)
+            if compose is not None:
+                return cost(compose((f"{key}={value(size)}", *displaced)), matching.measure)
+            changed = {key: value(size), **dict.fromkeys(map(texts.key, displaced))}
+            return cost(_with(config, changed), matching.measure)
         except (ValueError, TypeError, RuntimeError, InstantiationException):
             return math.inf
 
@@ -116,7 +152,30 @@ def _look_up(config: Mapping[str, Any], key: str) -> int | float | None:
     return node
 
 
-def _with(config: Mapping[str, Any], key: str, value: int | float) -> dict[str, Any]:
-    """The configuration with another number under a key."""
-    parent, _, rest = key.partition(".")
-    return {**config, parent: _with(config[parent], rest, value) if rest else value}
+def overrides(found: MatchedSize, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The overrides that set the size which was found for a configuration."""
+    return (*found.override, *unset(config, found.key)) if found.override else ()
+
+
+def unset(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """The overrides that unset what a size takes the place of (see `alternatives`)."""
+    parent, _, name = key.rpartition(".")
+    node: Any = config
+    for step in parent.split("."):
+        node = node.get(step) if isinstance(node, Mapping) else None
+    others = alternatives(node, name) if isinstance(node, Mapping) else ()
+    return tuple(f"{parent}.{other}=null" for other in others if node[other] is not None)
+
+
+def _has_layers(model: Mapping[str, Any]) -> bool:
+    """Whether some layers have settings of their own."""
+    return bool(model.get("layers") or model.get("encoder", {}).get("layers"))
+
+
+def _with(config: Mapping[str, Any], values: Mapping[str, int | float | None]) -> dict[str, Any]:
+    """The configuration with other values under some keys."""
+    changed = dict(config)
+    for key, value in values.items():
+        parent, _, rest = key.partition(".")
+        changed[parent] = _with(changed[parent], {rest: value}) if rest else value
+    return changed

@@ -32,10 +32,10 @@ def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Itera
         yield f"{arm_name(arm, condition)}: {matched.text}"
     steps: dict[str, list[str]] = {}
     for each in plan.templates:
-        if text := budget.text(each.config.get("budget", {})):
+        for text in budget.lines(each.config) if "budget" in each.config else ():
             steps.setdefault(text, []).append(arm_name(*each.arm_condition))
     for text, names in steps.items():
-        who = f" ({', '.join(dict.fromkeys(names))})" if len(steps) > 1 else ""
+        who = f" ({', '.join(dict.fromkeys(names))})" if len(names) < len(plan.templates) else ""
         yield text + who
     for found in differences:
         if found.beyond:

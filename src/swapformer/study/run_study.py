@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from swapformer.console import Failed
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 from swapformer.results import record as records
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
+from swapformer.study.comparison import MOST_TRIALS
 from swapformer.study.config import overrides as texts
+from swapformer.study.equal_arms import check_equal_arms
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
@@ -80,7 +82,11 @@ def run_study(
     """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
 
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
+
+    Raises:
+        UsageError: before anything is trained, if arms that are compared would train the same model.
     """
+    equal = check_equal_arms(plan, store)
     for line in impossible_lines(plan):
         log.warning("%s", line)
     store.prepare()
@@ -88,7 +94,7 @@ def run_study(
     launch_missing((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
     differences = find_differences(plan)
-    _say(composition_lines(plan, differences), quiet)
+    _say([*composition_lines(plan, differences), *equal], quiet)
     if plan.spec.claims:
         _say([power_line(plan.spec)], quiet)
 
@@ -134,7 +140,7 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
     keys = dict.fromkeys(texts.key(override) for setting in own for override in setting)
     digest = hashlib.sha256(repr((sorted(shared), sorted(own), seeds)).encode()).hexdigest()[:8]
     return Spec(
-        name=name or f"sweep-{digest}",
+        name=str(name or f"sweep-{digest}"),
         question="",
         scale="",
         baseline=next(iter(arms)),
@@ -148,10 +154,32 @@ def plain_sweep(jobs: Sequence[Sequence[str]], name: str | None = None, metrics:
     )
 
 
+def require_few_jobs(parsed: Sequence[Any]) -> None:
+    """Refuse a sweep of more than MOST_TRIALS jobs, given as Hydra's overrides, before they are listed.
+
+    Raises:
+        UsageError: also for a range without a step.
+    """
+    count = 1
+    for override in parsed:
+        swept: Any = override.value() if override.is_sweep_override() else None
+        if hasattr(swept, "step"):
+            if not swept.step:
+                raise UsageError(f"a range must have a step other than 0, but {quote(override.input_line)} has none")
+            count *= max(0, int((swept.stop - (swept.start or 0)) / swept.step) + 1)
+        elif hasattr(swept, "list"):
+            count *= len(swept.list)
+        if count > MOST_TRIALS:
+            raise UsageError(
+                f"a sweep must have at most {MOST_TRIALS:,} trials, but {quote(override.input_line)} makes "
+                f"{count:,}; ask for fewer"
+            )
+
+
 def _seed(job: Sequence[str]) -> int:
     text = texts.value(job, "seed") or "0"
-    if not text.isdecimal():
-        raise UsageError(f"seed must be a whole number of at least 0, but {text} was given")
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"seed must be a whole number of at least 0 and below 10^18, but {quote(text)} was given")
     return int(text)
 
 

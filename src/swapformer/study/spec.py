@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import experiments_dir
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
+from swapformer.yaml_reader import parse_yaml, read_yaml
 
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
 OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
 """What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
+LONGEST_NAME = 200
+"""Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
 KEYS = ("question", "baseline", "arms", "metrics", "claims", "scales", "axis", *OWN_KEYS)
 
 
@@ -55,6 +59,15 @@ class Spec:
     match: comparison.Matching | None = None
     grid: comparison.Values | None = None
 
+    def __post_init__(self) -> None:
+        """Raise UsageError for a name that is none of a folder below `runs_dir/studies`."""
+        fine = all(letter.isalnum() or letter in "._- " for letter in self.name) and self.name.strip(". ")
+        if not fine or self.name != self.name.strip() or len(self.name.encode()) > LONGEST_NAME:
+            raise UsageError(
+                f"a study's name, which its file and its scale have, must be of at most {LONGEST_NAME} letters, "
+                f"digits, points, underscores, hyphens and spaces between them, but it is {quote(self.name)}; rename it"
+            )
+
     @property
     def conditions(self) -> dict[str, tuple[str, ...]]:
         """The cells of the grid: name → overrides; one without name or overrides where there is no grid."""
@@ -78,17 +91,20 @@ def shipped() -> dict[str, Path]:
 def locate(name: str) -> Path:
     """The study file that `name` means: a path, a shipped study's name, or a beginning that fits one of them alone."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_dir():
-        path = path / "study.yaml" if path.is_dir() else path
-        if not path.is_file():
-            raise UsageError(f"no study file {path}")
-        return path
+    try:
+        if path.suffix in (".yaml", ".yml") or path.is_dir():
+            path = path / "study.yaml" if path.is_dir() else path
+            if not path.is_file():
+                raise UsageError(f"no study file {path}")
+            return path
+    except OSError as error:  # a name that no file could have
+        raise UsageError(f"a study is named by a file or a name, but {quote(name)} is none: {error.strerror}") from None
     known = shipped()
     matches = [name] if name in known else [full for full in known if full.startswith(name)]
     if len(matches) > 1:
-        raise UsageError(f"the beginning of a study's name must be unique, but {name!r} fits {', '.join(matches)}")
+        raise UsageError(f"the beginning of a study's name must be unique, but {quote(name)} fits {', '.join(matches)}")
     if not matches:
-        raise UsageError(f"no study {name!r}{suggest(name, known)}; or give the path of a study.yaml")
+        raise UsageError(f"no study {quote(name)}{suggest(name, known)}; or give the path of a study.yaml")
     return known[matches[0]]
 
 
@@ -97,7 +113,7 @@ def published_folder(name: str) -> Path:
     known = shipped()
     study, _, scale = name.partition(".")
     if study not in known:
-        raise UsageError(f"only a shipped study can be published from its name, but {name!r} is not one")
+        raise UsageError(f"only a shipped study can be published from its name, but {quote(name)} is not one")
     return _results(known[study].parent, scale or DEFAULT_SCALE)
 
 
@@ -108,10 +124,7 @@ def _results(folder: Path, scale: str) -> Path:
 def load(name: str, scale: str | None = None) -> Spec:
     """Read and check the study that `name` means (see `locate`) at a scale. Raises UsageError."""
     path = locate(name)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"the study file {path} cannot be read: {' '.join(str(error).split())}") from None
+    raw = read_yaml(path, "the study file")
     title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
     try:
         return parse(raw, title, scale, path.parent)
@@ -129,14 +142,16 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     if "baseline" not in raw:
         raise UsageError(f"`baseline` must name the arm that the others are compared with, one of {', '.join(arms)}")
     baseline = raw["baseline"]
-    if baseline not in arms:
-        raise UsageError(f"the baseline must be one of the arms, but {baseline!r} is not{suggest(str(baseline), arms)}")
+    if not isinstance(baseline, str) or baseline not in arms:
+        raise UsageError(
+            f"the baseline must be one of the arms, but {quote(baseline)} is not{suggest(str(baseline), arms)}"
+        )
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
     own = {**raw, **section}
     seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
     question = raw.get("question", "")
     if not isinstance(question, str):
-        raise UsageError(f"`question` must be a text, not {question!r}")
+        raise UsageError(f"`question` must be a text, not {quote(question)}")
     spec = Spec(
         name=name if chosen in NAMELESS else f"{name}.{chosen}",
         question=question,
@@ -167,20 +182,26 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
     """The study with other seeds, given as in the file; with its own when `seeds` is None."""
     if seeds is None:
         return spec
-    reported, looks = comparison.parse_seeds(yaml.safe_load(seeds) if isinstance(seeds, str) else seeds)
+    if isinstance(seeds, str):
+        with suppress(yaml.YAMLError, ValueError):  # what is no YAML is refused as the text that it is
+            seeds = parse_yaml(seeds)
+    reported, looks = comparison.parse_seeds(seeds)
     found = replace(spec, seeds=reported, looks=looks)
     _check_roles(found)
     return found
 
 
 def _check_roles(spec: Spec) -> None:
-    """Refuse a key with two roles, tuning seeds that are reported, and looks without claims."""
+    """Refuse a key with two roles, too many trials, tuning seeds that are reported, and looks without claims."""
     comparison.require_one_role(spec.roles)
+    comparison.require_few_trials(len(spec.arms), len(spec.seeds), spec.tune, spec.grid)
     comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():
-        comparison.require_free(spec.roles, overrides, f"arm {arm!r}")
+        comparison.require_free(spec.roles, overrides, f"arm {quote(arm)}")
         if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
-            raise UsageError(f"arm {arm!r} must not set {spec.match.key}, which `match` solves; take it out of one")
+            raise UsageError(
+                f"arm {quote(arm)} must not set {spec.match.key}, which `match` solves; take it out of one"
+            )
     if spec.match and len(spec.arms) == 1:
         raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
     if spec.tune and not spec.metrics[0].startswith("val/"):
@@ -198,7 +219,7 @@ def _check_roles(spec: Spec) -> None:
 def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
     for name in raw:
         if name not in known:
-            raise UsageError(f"unknown key {name!r} in {what}{suggest(str(name), known)}")
+            raise UsageError(f"unknown key {quote(name)} in {what}{suggest(str(name), known)}")
 
 
 def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
@@ -210,10 +231,10 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
-        _known_keys(section or {}, OWN_KEYS, f"scale {scale!r}")
+        _known_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
     chosen = wanted or DEFAULT_SCALE
     if chosen not in scales:
-        raise UsageError(f"this study has no scale {chosen!r}{suggest(chosen, scales)}")
+        raise UsageError(f"this study has no scale {quote(chosen)}{suggest(chosen, scales)}")
     return chosen, scales[chosen] or {}
 
 
@@ -223,8 +244,8 @@ def _arms(raw: object) -> dict[str, tuple[str, ...]]:
     arms: dict[str, tuple[str, ...]] = {}
     for name, overrides in raw.items():
         if not isinstance(name, str) or not name or "/" in name:
-            raise UsageError(f"an arm's name must be a text without slashes, not {name!r}; put it in quotes")
-        arms[name] = _overrides(overrides if overrides is not None else [], f"arm {name!r}")
+            raise UsageError(f"an arm's name must be a text without slashes, not {quote(name)}; put it in quotes")
+        arms[name] = _overrides(overrides if overrides is not None else [], f"arm {quote(name)}")
     return arms
 
 
@@ -240,7 +261,9 @@ def metric_names(raw: object) -> tuple[str, ...]:
     """`raw` as the metrics of a report; UsageError unless they are different names."""
     named = isinstance(raw, list | tuple) and all(isinstance(metric, str) and "/" in metric for metric in raw)
     if not isinstance(raw, list | tuple) or not raw or not named:
-        raise UsageError(f"`metrics` must be a list of names such as val/loss or probe/head_similarity, not {raw!r}")
+        raise UsageError(
+            f"`metrics` must be a list of names such as val/loss or probe/head_similarity, not {quote(raw)}"
+        )
     if len(set(raw)) != len(raw):
         raise UsageError(f"`metrics` must differ, but are {', '.join(raw)}")
     return tuple(raw)
@@ -248,7 +271,7 @@ def metric_names(raw: object) -> tuple[str, ...]:
 
 def _claims(raw: object, arms: list[str], metrics: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(raw, list):
-        raise UsageError(f"`claims` must be a list, not {raw!r}")
+        raise UsageError(f"`claims` must be a list, not {quote(raw)}")
     if raw:
         from swapformer.report.statistics.claims import parse as parse_claims
 
@@ -261,5 +284,5 @@ def _axis(raw: object) -> tuple[str, ...]:
     keys = [] if raw is None else raw if isinstance(raw, list) else [raw]
     named = all(isinstance(key, str) and key and "=" not in key for key in keys)
     if not named or len(set(keys)) != len(keys):
-        raise UsageError(f"`axis` must be a key such as model/position, or a list of different keys, not {raw!r}")
+        raise UsageError(f"`axis` must be a key such as model/position, or a list of different keys, not {quote(raw)}")
     return tuple(keys)

@@ -17,7 +17,7 @@ from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import MISSING, Record
 from swapformer.results.store import Store
 
-_STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED)
+_STOPPED = (records.KILLED, records.INTERRUPTED, records.FAILED, records.CORRUPT)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RunningTrial:
 
 @dataclass(frozen=True)
 class StoppedTrial:
-    """A trial that was started, has no result, and does not run: killed, interrupted or failed, with the reason."""
+    """A trial that was started, has no result, and does not run: killed, interrupted, failed or corrupt, and why."""
 
     trial: str
     arm: str
@@ -98,7 +98,7 @@ def study_status(folder: Path, store: Store) -> StudyStatus:
     arms = _by_arm(manifest, statuses)
     tried = Counter(statuses[cell] for cell in tuning)
     counts = sum(map(Counter, arms.values()), tried)
-    waiting = sum(counts[status] for status in (MISSING, records.KILLED, records.INTERRUPTED))
+    waiting = sum(counts[status] for status in (MISSING, records.KILLED, records.INTERRUPTED, records.CORRUPT))
     return StudyStatus(
         study=manifest.name,
         arms=arms,

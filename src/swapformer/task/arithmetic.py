@@ -26,8 +26,9 @@ class Addition(QuestionTask):
 
     An item's length is the digits of its longer operand. `digits`: the most in training, 1…digits equally often.
     `eval_digits`: each adds an evaluation set "@d" of sums with exactly d digits; 2x is twice `digits`. `zero_padded`:
-    operands are written with the item's digits and the answer with one more; otherwise nothing has leading zeros. a+b
-    and b+a are always in the same split. `as_source`: the operands are the source of an encoder-decoder.
+    operands are written with the item's digits and the answer with one more; otherwise nothing has leading zeros.
+    `ordered_operands`: a+b and b+a are two items, which may be in different splits, as by Lee et al.; otherwise they
+    are always in the same one. `as_source`: the operands are the source of an encoder-decoder.
 
     `train_samples`: train on that many sums only (null: no limit), fixed by the settings and drawn as by Lee et al.: in
     proportion to the *numbers* of each digit count, 10 : 90 : 900 …, so that short sums are not lost among the long.
@@ -50,14 +51,23 @@ class Addition(QuestionTask):
         eval_digits: Sequence[int | str] = (),
         train_samples: int | None = None,
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         as_source: bool = False,
+        ordered_operands: bool = False,
     ) -> None:
+        self.ordered_operands = boolean("ordered_operands", ordered_operands)
         self.digits = whole_number("digits", digits, 1)
         self.reversed = boolean("reversed", reversed)
         self.zero_padded = boolean("zero_padded", zero_padded)
         self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
         self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
-        super().__init__(lengths=(1, digits), eval_lengths=self.eval_digits, batch_size=batch_size, as_source=as_source)
+        super().__init__(
+            lengths=(1, digits),
+            eval_lengths=self.eval_digits,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            as_source=as_source,
+        )
         self._pool: Tensor | None = None
         if self.train_samples is not None:
             shares = self._balance(self.train_samples)
@@ -75,6 +85,9 @@ class Addition(QuestionTask):
             return super().items(generator)
         chosen = torch.randint(len(self._pool), (self.batch_size,), generator=generator)
         return self._pool[chosen], self.mixture[chosen]
+
+    def training_items(self, length: int) -> int | None:
+        return super().training_items(length) if self._pool is None else int((self.mixture == length).sum())
 
     def list_items(self, length: int) -> Tensor | None:
         if 100**length > LISTED:
@@ -166,8 +179,9 @@ class ModularAddition(QuestionTask):
     """Add two numbers modulo p: `a + b = c`, every number one token (Power et al. 2022, arXiv:2201.02177: grokking).
 
     `modulus`: p. `fraction`: of the table's p² sums are for training; validation and test have half of the rest each.
-    Unlike in the paper, a + b and b + a are always in the same split. `as_source`: a + b is the source of an
-    encoder-decoder.
+    `ordered_operands`: a + b and b + a are two items, which may be in different splits, as in the paper; otherwise they
+    are always in the same one, so that no answer follows from training by exchanging operands. `as_source`: a + b is
+    the source of an encoder-decoder.
     UsageError: a number out of range, or a split with too few sums.
     """
 
@@ -175,14 +189,22 @@ class ModularAddition(QuestionTask):
     end_token = None
 
     def __init__(
-        self, *, modulus: int = 97, fraction: float = 0.5, batch_size: int = 128, as_source: bool = False
+        self,
+        *,
+        modulus: int = 97,
+        fraction: float = 0.5,
+        batch_size: int = 128,
+        eval_batch_size: int | None = None,
+        as_source: bool = False,
+        ordered_operands: bool = False,
     ) -> None:
-        self.modulus, self.fraction = whole_number("modulus", modulus, 2), share("fraction", fraction)
+        self.ordered_operands = boolean("ordered_operands", ordered_operands)
+        self.modulus, self.fraction = whole_number("modulus", modulus, 2, 4000), share("fraction", fraction)
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2
         self.shares = {"train": self.fraction, "val": held, "test": held}
-        super().__init__(lengths=(1, 1), batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=(1, 1), batch_size=batch_size, eval_batch_size=eval_batch_size, as_source=as_source)
 
     def question_at(self, length: int) -> int:
         return 3

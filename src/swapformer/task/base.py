@@ -127,6 +127,11 @@ class Task(ABC):
     predicts_next: bool = True
 
     @property
+    def unit(self) -> str:
+        """What a position stands for: losses per position are comparable where it is the same; "" for a task's own."""
+        return ""
+
+    @property
     def left_out(self) -> Mapping[Split, int]:
         """None of any split, unless a task says otherwise."""
         return {}
@@ -139,6 +144,10 @@ class Task(ABC):
     @abstractmethod
     def train_batch(self, seed: int, step: int) -> Batch:
         """Training batch number `step` under the data seed `seed`: a pure function of both, in any order or process."""
+
+    def crowded_batch(self) -> str | None:
+        """Why a training batch is larger than what it is drawn from, and what fits; None where it is not."""
+        return None
 
     @abstractmethod
     def evaluation(self, split: Literal["val", "test"]) -> Sequence[EvaluationSet]:
@@ -161,7 +170,9 @@ class Task(ABC):
         """SHA-256 (hex) of the data that the settings name; the same in every process."""
 
     def vocabulary(self) -> str | None:
-        """What another task must know to write as this one does (task/tokeniser=trained), as a file that trials keep.
+        """What is needed to write as this task does, without its data: a file that trials keep.
+
+        Another task can learn from it (task/tokeniser=trained), and a trained model can write by it.
 
         None where a task is not written by a tokeniser.
         """

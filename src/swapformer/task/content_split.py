@@ -43,12 +43,14 @@ def _mix(x: Tensor) -> Tensor:
 class ContentSplit:
     """Assigns items [N,P,W] to splits by their content.
 
-    An item is P parts (in any order the same item) of W symbols < `alphabet`, which itself is filler. `longest`: the
-    longest length of an item; `shares`: of the splits.
+    An item is P parts of W symbols < `alphabet`, which itself is filler. `longest`: the longest length of an item;
+    `shares`: of the splits; `ordered`: whether the same parts in another order are another item.
     """
 
-    def __init__(self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES) -> None:
-        self.alphabet, self.shares = alphabet, shares
+    def __init__(
+        self, alphabet: int, width: int, longest: int, shares: Mapping[Split, float] = SHARES, ordered: bool = False
+    ) -> None:
+        self.alphabet, self.shares, self.ordered = alphabet, shares, ordered
         positions = torch.arange(width).unsqueeze(1) << 32
         table = _mix(positions + torch.arange(1, alphabet + 2))
         table[:, alphabet] = 0
@@ -56,10 +58,14 @@ class ContentSplit:
         self._offsets = torch.arange(width) * (alphabet + 1)
         bound = torch.tensor([shares["val"], shares["val"] + shares["test"]], dtype=torch.float64) * 2.0**63
         self._thresholds = bound.long().repeat(longest + 1, 1)
+        self.training_items: dict[int, int] = {}
+        """How many items training has, of each length whose items were listed."""
 
     def hash(self, content: Tensor) -> Tensor:
         """[N] int64 ≥ 0. Tabulation hashing of each part (a random word per position and symbol), mixed and summed."""
         words = self._table[content + self._offsets[: content.shape[2]]].sum(2)
+        if self.ordered:
+            words = _mix(words) + torch.arange(content.shape[1])
         return _mix(words).sum(1) & 0x7FFF_FFFF_FFFF_FFFF
 
     def distinct(self, content: Tensor) -> Tensor:
@@ -79,6 +85,7 @@ class ContentSplit:
                 f"{FEWEST}, but length {length} has only {len(hashes)}; {remedy}"
             )
         self._thresholds[length] = torch.stack([hashes[first], hashes[second]])
+        self.training_items[length] = len(hashes) - second
 
     def contains(self, split: Split, content: Tensor, lengths: Tensor) -> Tensor:
         """[N] bool: whether each item belongs to `split`; `lengths` [N]."""

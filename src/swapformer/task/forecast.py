@@ -17,10 +17,11 @@ from torchmetrics import MetricCollection
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
+from swapformer.ranges import Count, Several, Share
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
-from swapformer.task.settings import boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.settings import boolean, evaluation_batch, evaluation_lengths, split_shares, whole_number
 from swapformer.task.value_metrics import VALUE_DIRECTIONS, baseline_directions, forecast_metrics
 
 _EVENT = 2.0
@@ -57,15 +58,17 @@ class Forecast(Task):
         columns: Sequence[str] | None = None,
         across: bool = False,
         difference: bool = False,
-        season: int | None = None,
-        split: Sequence[float] = (0.6, 0.2, 0.2),
-        block: int = 24,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
+        season: Several | None = None,
+        split: Sequence[Share] = (0.6, 0.2, 0.2),
+        block: Count = 24,
+        eval_lengths: Sequence[Count | str] = (),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.path = str(path)
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.season = None if season is None else whole_number("season", season, 2)
@@ -89,6 +92,15 @@ class Forecast(Task):
         channels = self._targets.shape[1]
         return Interface(0, channels=channels, readouts={MAIN: Readout(channels, "values", "position")})
 
+    def crowded_batch(self) -> str | None:
+        blocks = self._lengths[0] - self.block
+        if self.batch_size <= blocks:
+            return None
+        return (
+            f"a batch must not be larger than the training series, but task.batch_size={self.batch_size} is more than "
+            f"the {blocks} blocks that it has; take task.batch_size={blocks} or less, or a longer series"
+        )
+
     def train_batch(self, seed: int, step: int) -> Batch:
         starts = torch.randint(
             self._lengths[0] - self.block, (self.batch_size,), generator=stream("train", int(seed), int(step))
@@ -104,7 +116,7 @@ class Forecast(Task):
         sets = []
         for name, size in ({"": self.block} | {f"@{size}": size for size in self.eval_lengths}).items():
             starts = (start + regions.unsqueeze(1) + torch.arange(self.max_length // size) * size).flatten()
-            batches = torch.split(starts, max(1, self.batch_size * self.block // size))
+            batches = torch.split(starts, max(1, self.eval_batch_size * self.block // size))
             sets.append(EvaluationSet(name, len(batches), partial(self._evaluation_batch, batches, size)))
         return sets
 

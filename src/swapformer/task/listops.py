@@ -33,7 +33,11 @@ class ListOps(QuestionTask):
     separator_token, end_token = _EQUALS, None
 
     def __init__(self, *, arguments: int = 4, depth: int = 4, lengths: Sequence[int] = (1, 6), **settings: Any) -> None:
-        self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1)
+        self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1, 60)
+        if self.arguments**self.depth >= 2**60:
+            raise UsageError(
+                f"task.arguments to the power of task.depth must be below 2^60, but {arguments}^{depth} is not"
+            )
         # How many operations an argument has room for, by the number of operations around it.
         self._room = torch.tensor([sum(arguments**down for down in range(depth - level)) for level in range(depth + 1)])
         super().__init__(lengths=lengths, **settings)

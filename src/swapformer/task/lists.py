@@ -118,10 +118,16 @@ class Parity(SymbolList):
         lengths: Sequence[int] = (6, 16),
         eval_lengths: Sequence[int | str] = (),
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         as_source: bool = False,
     ) -> None:
         super().__init__(
-            symbols=2, lengths=lengths, eval_lengths=eval_lengths, batch_size=batch_size, as_source=as_source
+            symbols=2,
+            lengths=lengths,
+            eval_lengths=eval_lengths,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            as_source=as_source,
         )
 
     def _remedy(self) -> str:

@@ -12,6 +12,7 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
+from swapformer.ranges import Share
 from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.settings import boolean, number
@@ -36,7 +37,7 @@ class MaskedTask(TextTask):
     special_tokens = (PAD, CLASSIFY, SEPARATE, MASK)
     evaluation_stream = "masked"
 
-    def __init__(self, *, rate: float = 0.15, masked: float = 0.8, random: float = 0.1, **settings: Any) -> None:
+    def __init__(self, *, rate: Share = 0.15, masked: Share = 0.8, random: Share = 0.1, **settings: Any) -> None:
         for name, share in (("rate", rate), ("masked", masked), ("random", random)):
             number(name, share, "a share from 0 to 1", lambda given: 0 <= given <= 1)
         if rate == 0 or masked + random > 1:

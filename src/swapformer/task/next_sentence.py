@@ -74,7 +74,7 @@ class MaskedNSP(MaskedTask):
         ]
 
     def _evaluation_batch(self, split: Split, name: str, length: int, index: int) -> Batch:
-        rows = max(1, self.batch_size * self.block // length)
+        rows = max(1, self.eval_batch_size * self.block // length)
         return self._batch(split, length, rows, stream("masked", split, name, index))
 
     def _batch(self, split: Split, length: int, rows: int, generator: torch.Generator) -> Batch:

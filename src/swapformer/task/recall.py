@@ -180,6 +180,7 @@ class FactRecall(QuestionTask):
         forms: int = 4,
         table: int = 0,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         as_source: bool = False,
     ) -> None:
         self.entities, self.relations = whole_number("entities", entities, 2), whole_number("relations", relations, 1)
@@ -191,7 +192,7 @@ class FactRecall(QuestionTask):
         self.tokens = (*asked, "<pad>", "=", *(f"v{index}" for index in range(values)))
         self.separator_token = len(asked) + 1
         self.held_out = forms > 1
-        super().__init__(lengths=(1, 1), batch_size=batch_size, as_source=as_source)
+        super().__init__(lengths=(1, 1), batch_size=batch_size, eval_batch_size=eval_batch_size, as_source=as_source)
 
     def width_at(self, length: int) -> int:
         return 3
@@ -205,6 +206,10 @@ class FactRecall(QuestionTask):
         return self._named(
             torch.stack([torch.randint(size, (len(lengths),), generator=generator) for size in sizes], 1)
         )
+
+    def training_items(self, length: int) -> int | None:
+        listed = super().training_items(length)
+        return None if listed is None else listed + self.entities * self.relations
 
     def _named(self, items: Tensor) -> Tensor:
         """Numbers of form, entity and relation [N,3] as symbols of one alphabet [N,1,3]."""

@@ -88,7 +88,8 @@ class Dialogue(Synthetic):
     back, and the own word in an earlier turn of the same speaker, if there was one on this topic: both are scored.
     `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
     `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.
-    Tags: `turn` (its number), `speaker`, `topic` of the turn that a token belongs to.
+    Tags: `turn` (its number), `speaker`, `topic` of the turn that a token belongs to; a turn's first token, behind
+    which its topic stands, has the topic n, the number of topics.
     UsageError: a number out of range.
     """
 
@@ -145,7 +146,12 @@ class Dialogue(Synthetic):
         scored = torch.zeros_like(tokens, dtype=torch.bool)
         scored[:, :, 2], scored[:, :, 3] = True, known
         number = torch.arange(turns.shape[1])[:, None]
-        tags = {"turn": number, "speaker": speaker, "topic": topic - self.speakers}
+        named = torch.arange(tokens.shape[2]) > 0  # the speaker's token stands before the topic
+        tags = {
+            "turn": number,
+            "speaker": speaker,
+            "topic": torch.where(named, topic - self.speakers, self.topics),
+        }
         spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
 
         def laid_out(values: Tensor, empty: int) -> Tensor:

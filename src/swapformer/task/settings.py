@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 
 
 class PassesSettings:
@@ -29,10 +29,11 @@ class PassesSettings:
         cls.__signature__ = inspect.Signature([*found.values()])  # type: ignore[attr-defined]
 
 
-def whole_number(name: str, value: object, least: int) -> int:
-    """`value` as an int; UsageError unless it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"task.{name} must be a whole number of at least {least}, but is {value!r}")
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    """`value` as an int; UsageError unless it is a whole number of at least `least`, and at most `most` if given."""
+    beyond = f" and at most {most}" if most is not None else ""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        raise UsageError(f"task.{name} must be a whole number of at least {least}{beyond}, but is {quote(value)}")
     return value
 
 
@@ -84,6 +85,11 @@ def evaluation_lengths(name: str, values: Sequence[int | str], trained: int, lea
             )
         found.append(value if multiple is None else int(multiple[1]) * trained)
     return tuple(whole_number(f"{name} entries", value, least) for value in found)
+
+
+def evaluation_batch(given: int | None, batch_size: int) -> int:
+    """The size of an evaluation batch: one of its own, so that `batch_size` does not change what is evaluated."""
+    return batch_size if given is None else whole_number("eval_batch_size", given, 1)
 
 
 def split_shares(split: Sequence[float]) -> tuple[float, float, float]:

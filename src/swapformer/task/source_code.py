@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.task.annotations import Arrays, annotate_corpus
 from swapformer.task.base import IGNORE, Batch, Split
+from swapformer.task.code_tags import MOST_BLOCKS, TAGS, tags_of_file
 from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
-from swapformer.task.python_syntax import ROLES, TAGS, ParsedSource, syntax_tags, token_roles, token_tags
+from swapformer.task.python_syntax import ROLES, ParsedSource, token_roles
 from swapformer.task.settings import boolean
 from swapformer.task.source import Source
 from swapformer.task.text import NextToken
@@ -23,17 +23,15 @@ from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser.base import TokenSpans
 
 _TAG_TYPES = {"block": np.uint16, "scope": np.uint16, "definition": np.uint8}
-_MOST_BLOCKS = 1 << 16
-"""Blocks of a file: two files' numbers never meet."""
 _NO_ROLE = 255
 
 
 class SourceCode(NextToken):
     """Predict each next token of Python source, as Text does.
 
-    Tags of every token: `block`, the innermost compound statement; `scope`, the innermost function or class; no two
-    files share a number. `definition`: 1 where the name of a function or class is defined. See
-    swapformer.task.python_syntax.
+    Tags of every token, as far as the text up to it tells: `block`, the innermost compound statement; `scope`, the
+    innermost function or class; no two files share a number. `definition`: 1 where the name of a function or class is
+    defined. See swapformer.task.code_tags.
     UsageError: a file that is no Python source, with its line.
     """
 
@@ -49,20 +47,12 @@ class SourceCode(NextToken):
 
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator | None = None) -> Batch:
         batch = super().batch(split, starts, length)
-        numbers = {"definition": 0, "block": _MOST_BLOCKS, "scope": _MOST_BLOCKS}
+        numbers = {"definition": 0, "block": MOST_BLOCKS, "scope": MOST_BLOCKS}
         file = self.documents(split, starts, length)
         tags = {
             name: self.annotations.windows(split, name, starts, length) + file * most for name, most in numbers.items()
         }
         return replace(batch, tags=tags)
-
-
-def tags_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
-    """The TAGS of the tokens of a file."""
-    found = token_tags(parsed.text, syntax_tags(parsed), written.starts, written.ends)
-    if found["block"].max(initial=0) >= _MOST_BLOCKS:
-        raise UsageError(f"a file must have fewer than {_MOST_BLOCKS} blocks, but {parsed.name} has more; leave it out")
-    return found
 
 
 class Roles(BlockTask):

@@ -12,6 +12,7 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
+from swapformer.ranges import Count, Factor, Share
 from swapformer.task.base import Batch, Sequences, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.settings import number, whole_number
@@ -38,7 +39,9 @@ class Spans(BlockTask):
     evaluation_stream = "spans"
     directions = directions_of(_METRICS)
 
-    def __init__(self, *, rate: float = 0.15, mean_length: float = 3.0, sentinels: int = 100, **settings: Any) -> None:
+    def __init__(
+        self, *, rate: Share = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
+    ) -> None:
         number("rate", rate, "a share between 0 and 1", lambda given: 0 < given < 1, "; take 0.15")
         number("mean_length", mean_length, "a number of at least 1", lambda given: given >= 1, "; take 3")
         self.rate, self.mean_length = rate, mean_length

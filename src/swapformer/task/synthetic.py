@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -22,11 +23,13 @@ from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split,
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.metrics import directions_of, sequence_metrics
-from swapformer.task.settings import PassesSettings, evaluation_lengths, length_range, whole_number
+from swapformer.task.settings import PassesSettings, evaluation_batch, evaluation_lengths, length_range, whole_number
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
 """Where so many of so few draws differ there are many items; otherwise so many draws find them all, or nearly."""
+_MOST_DRAWN = 300_000_000
+"""Symbols that may be drawn to see how many items each length has: about ten seconds' work."""
 _FRUITLESS = 50
 """Draws without an item of the split after which there is none."""
 
@@ -36,7 +39,8 @@ class Synthetic(PassesSettings, Task):
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at
-    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end.
+    position 0 and are padded on the right. Evaluation items are drawn with replacement from their split, without end,
+    `eval_batch_size` at a time (null: `batch_size`).
 
     Items consist of the tokens before "<pad>", with which their content is filled up.
     Training batches are made in blocks, which are pure functions of the seed and the block's number: many small tensors
@@ -55,22 +59,42 @@ class Synthetic(PassesSettings, Task):
     """Whether the splits share no item."""
     shares: Mapping[Split, float] = SHARES
     """Of the items, for each split."""
+    ordered_operands = False
+    """Whether the parts of an item in another order are another item, which may be in another split."""
     remedy = "make the items more varied"
     """What to do where a length has too few different items."""
 
-    def __init__(self, *, lengths: Sequence[int], eval_lengths: Sequence[int | str] = (), batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        *,
+        lengths: Sequence[int],
+        eval_lengths: Sequence[int | str] = (),
+        batch_size: int = 32,
+        eval_batch_size: int | None = None,
+    ) -> None:
         self.lengths = length_range("lengths", lengths, self.shortest)
         self.longest_trained = self.lengths[1]
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
         self.require_room(max(*self.lengths, *self.eval_lengths))
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
-        self.mixture = torch.arange(self.lengths[0], self.longest_trained + 1)
+        trained = range(self.lengths[0], self.longest_trained + 1)
+        drawn = _SAMPLED * (sum(self.eval_lengths) + len(trained) * sum(self.lengths) // 2)
+        if self.held_out and drawn > _MOST_DRAWN:
+            raise UsageError(
+                f"to count the items of {len(trained) + len(self.eval_lengths):,} lengths up to {trained[-1]:,} takes "
+                f"{drawn:,} draws, but {_MOST_DRAWN:,} are the most; choose fewer or shorter task.lengths, such as "
+                f"[{trained[-1]},{trained[-1]}] for one"
+            )
+        self.mixture = torch.arange(trained[0], trained[-1] + 1)
         every_length = sorted({*self.mixture.tolist(), *self.eval_lengths})
         self.train_length = self.tokens_at(self.longest_trained)
         self.max_length = self.tokens_at(every_length[-1])
         self.summaries = SUMMARIES if every_length[-1] > self.longest_trained else {}
-        self.splits = ContentSplit(alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares)
+        self.splits = ContentSplit(
+            alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares, self.ordered_operands
+        )
         for length in every_length if self.held_out else ():
             everything = self.list_items(length)
             if everything is not None:
@@ -109,8 +133,13 @@ class Synthetic(PassesSettings, Task):
         return some(_FOUND_BY) if len(some(_SAMPLED)) < _MANY else None
 
     def settings(self) -> dict[str, object]:
-        """The settings that the data depend on."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        """The settings that the data depend on; evaluation's batches are data themselves.
+
+        `ordered_operands`, which came later, is among them only where it says something.
+        """
+        names = inspect.signature(type(self)).parameters
+        silent = {"eval_batch_size", *(["ordered_operands"] if not self.ordered_operands else [])}
+        return {name: getattr(self, name) for name in names if name not in silent}
 
     def belongs(self, split: Split, content: Tensor, lengths: Tensor) -> Tensor:
         """[N] bool: whether items are of a split."""
@@ -139,6 +168,21 @@ class Synthetic(PassesSettings, Task):
         contents, counts = zip(*kept, strict=True)
         return torch.cat(contents), torch.cat(counts)
 
+    def training_items(self, length: int) -> int | None:
+        """How many different items of a length training has; None where there are many."""
+        return self.splits.training_items.get(length)
+
+    def crowded_batch(self) -> str | None:
+        for length, times in Counter(self.mixture.tolist()).items():
+            items, share = self.training_items(length), times / len(self.mixture)
+            if items is not None and self.batch_size * share > items:
+                return (
+                    f"a batch must not hold more items of a length than training has, but of task.batch_size="
+                    f"{self.batch_size} about {self.batch_size * share:.0f} are of length {length}, of which there are "
+                    f"{items}; take task.batch_size={int(items / share)} or less"
+                )
+        return None
+
     def train_batch(self, seed: int, step: int) -> Batch:
         return self._blocks.batch(int(seed), int(step))
 
@@ -166,7 +210,7 @@ class Synthetic(PassesSettings, Task):
         ]
 
     def _evaluation_batch(self, split: Split, name: str, mixture: Tensor, index: int) -> Batch:
-        items = self.sample(stream(split, name, index), split, mixture, self.batch_size)
+        items = self.sample(stream(split, name, index), split, mixture, self.eval_batch_size)
         return self.collate(*items, int(mixture.max()))
 
     def collate(self, content: Tensor, lengths: Tensor, longest: int) -> Batch:
@@ -196,7 +240,8 @@ class Synthetic(PassesSettings, Task):
         digest = hashlib.sha256(json.dumps([type(self).__name__, self.settings()], sort_keys=True).encode())
         first = self.collate(*self.items(stream("train", 0, 0)), self.longest_trained)
         for batch in (first, *(self.evaluation(split)[0].batch(0) for split in ("val", "test"))):
-            digest.update(batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes())
+            given = [batch.inputs, batch.targets, *(batch.tags[name] for name in self.tags)]
+            digest.update(b"".join(tensor.numpy().tobytes() for tensor in given))
         return digest.hexdigest()
 
 

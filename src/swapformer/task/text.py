@@ -13,6 +13,7 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
+from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
 from swapformer.task.metrics import directions_of, sequence_metrics
 from swapformer.task.settings import whole_number
@@ -23,8 +24,8 @@ class NextToken(PackedTask):
     """Predict each next token of a text.
 
     With `packing` documents the first token of a document is no target.
-    A set "@L" has batches of batch_size · block / L blocks. Where each length divides the longest and the longest
-    divides batch_size · block, the n-th batches of all sets score the very same tokens, with different amounts of
+    A set "@L" has batches of eval_batch_size · block / L blocks. Where each length divides the longest and the longest
+    divides eval_batch_size · block, the n-th batches of all sets score the very same tokens, with different amounts of
     context.
     """
 
@@ -59,7 +60,7 @@ class Text(NextToken):
     overlap. The tokens that are scored are the same.
     """
 
-    def __init__(self, *, stride: int | None = None, **settings: Any) -> None:
+    def __init__(self, *, stride: Count | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.stride = None if stride is None else whole_number("stride", stride, 1)
         shortest = min(self.lengths_by_set.values())
@@ -74,7 +75,7 @@ class Text(NextToken):
             return super().evaluation(split)
         within = torch.arange(self.max_length // self.stride) * self.stride
         starts = (self.region_starts(split, self.max_length).unsqueeze(1) + within).flatten()
-        segments = torch.split(starts, max(1, self.batch_size * self.block // self.stride))
+        segments = torch.split(starts, max(1, self.eval_batch_size * self.block // self.stride))
         return [
             EvaluationSet(name, len(segments), partial(self._sliding_batch, split, segments, length, self.stride))
             for name, length in self.lengths_by_set.items()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any, Literal, SupportsIndex
 
@@ -14,10 +16,18 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
+from swapformer.ranges import Count, Share
 from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.corpus import corpus_of
 from swapformer.task.division import SPLITS
-from swapformer.task.settings import PassesSettings, boolean, evaluation_lengths, split_shares, whole_number
+from swapformer.task.settings import (
+    PassesSettings,
+    boolean,
+    evaluation_batch,
+    evaluation_lengths,
+    split_shares,
+    whole_number,
+)
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import LearnedTokens, Tokeniser
 
@@ -42,8 +52,19 @@ class TokenisedTask(PassesSettings, Task):
         self.tokens = learned.tokens
         self.vocab_size = len(self.tokens)
 
+    @property
+    def unit(self) -> str:
+        return self.tokeniser.unit
+
     def vocabulary(self) -> str:
-        return self.tokeniser.to_json()
+        facts = {
+            "task": type(self).__name__,
+            "predicts_next": self.predicts_next,
+            "start_token": self.start_token,
+            "end_token": self.end_token,
+            "interface": asdict(self.interface),
+        }
+        return json.dumps({**json.loads(self.tokeniser.to_json()), "language": facts}) + "\n"
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. UsageError names a character that the tokeniser has no token for."""
@@ -59,7 +80,8 @@ class TextTask(TokenisedTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
     `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
-    training sequence; a batch has `batch_size`. `eval_lengths`: each adds an evaluation set "@L".
+    training sequence; a batch has `batch_size`, one of evaluation `eval_batch_size` (null: as many).
+    `eval_lengths`: each adds an evaluation set "@L".
     UsageError: a split shorter than a sequence, shares that are none, and what source and tokeniser say.
     """
 
@@ -77,13 +99,15 @@ class TextTask(TokenisedTask):
         *,
         source: Source,
         tokeniser: Tokeniser,
-        split: Sequence[float] = (0.9, 0.05, 0.05),
-        block: int = 64,
-        eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 16,
+        split: Sequence[Share] = (0.9, 0.05, 0.05),
+        block: Count = 64,
+        eval_lengths: Sequence[Count | str] = (),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.block = self.train_length = self.longest_trained = whole_number("block", block, self.shortest)
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block, self.shortest)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.shares = split_shares(split)
@@ -91,6 +115,16 @@ class TextTask(TokenisedTask):
         self.set_tokens(tokeniser, self.corpus.learned)
         self._check_lengths(source)
         self._windows = 0
+
+    def crowded_batch(self) -> str | None:
+        tokens = self.corpus.lengths[0]
+        if self.batch_size * self.block <= tokens:
+            return None
+        return (
+            f"a batch must not be larger than the training text, but task.batch_size={self.batch_size} times "
+            f"task.block={self.block} are more than its {tokens} tokens; take task.batch_size={tokens // self.block} "
+            "or less, or a longer text"
+        )
 
     def tokens_needed(self, length: int) -> int:
         """The tokens of text that a sequence of `length` takes."""
@@ -190,7 +224,7 @@ class BlockTask(TextTask):
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             starts = (regions.unsqueeze(1) + within).flatten()
-            found[name] = torch.split(starts, max(1, self.batch_size * lengths[""] // length))
+            found[name] = torch.split(starts, max(1, self.eval_batch_size * lengths[""] // length))
         return found
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import yaml
+
 from swapformer.catalogue import filled
 from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
@@ -20,6 +22,7 @@ from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
 from swapformer.tools.command_line import add_common
 from swapformer.training.assemble import SLOTS
+from swapformer.yaml_reader import parse_yaml, reason
 
 SMALL = ["task=copy", "model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
 """Sizes at which every law is quick."""
@@ -110,9 +113,10 @@ def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> di
 
     Raises UsageError for a setting that has neither.
     """
-    import yaml
-
-    own = {name: yaml.safe_load(value) for name, value in given.items()}
+    try:
+        own = {name: parse_yaml(value) for name, value in given.items()}
+    except (ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"settings must be KEY=VALUE, but one cannot be read: {reason(error)}") from None
     for name, parameter in inspect.signature(target).parameters.items():
         if name in names and name not in own and parameter.default is not parameter.empty:
             own[name] = parameter.default

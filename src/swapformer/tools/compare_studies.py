@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
+from swapformer.console import terminal
 from swapformer.errors import UsageError
 from swapformer.report.build import write
 from swapformer.report.page.versus_page import print_versus, render, versus_dict
@@ -37,7 +36,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
         return
-    console = Console()
+    console = terminal()
     print_versus(found, console)
     console.print(str(path), soft_wrap=True, markup=False, highlight=False)
 
@@ -58,4 +57,7 @@ def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
     # Trials draw their batches by their own seed if the baseline's first and last trial both do.
     if "data_seed" in config and all(c.get("data_seed") == c.get("seed") for c in (manifest.shared_config, last)):
         config["data_seed"] = TRIAL_SEED
+    task = config.get("task")
+    if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
+        config["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
     return config

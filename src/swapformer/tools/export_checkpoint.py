@@ -10,9 +10,9 @@ from pathlib import Path
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
-from swapformer.results.config import read_config
+from swapformer.results.config import built_from, require_config
 from swapformer.results.record import FINISHED
-from swapformer.task.tokeniser import VOCABULARY_FILE
+from swapformer.results.vocabulary import read_vocabulary
 from swapformer.tools.command_line import add_common, store_of
 from swapformer.training.weights import read_weights
 
@@ -25,9 +25,11 @@ def main(arguments: Sequence[str]) -> int:
     if record.status != FINISHED:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
-    config = read_config(folder)
-    notes = [*save(config, read_weights(folder / "checkpoints" / "last.ckpt"), options.directory, options.format)]
-    notes.append(_with_tokeniser(folder / VOCABULARY_FILE, options.directory))
+    config = require_config(folder)
+    weights = read_weights(folder / "checkpoints" / "last.ckpt")
+    with built_from(folder):
+        notes = [*save(config, weights, options.directory, options.format)]
+    notes.append(_with_tokeniser(read_vocabulary(folder), options.directory))
     if options.json:
         print(json.dumps({"trial": record.id, "directory": str(options.directory), "notes": notes}, indent=1))
         return 0
@@ -37,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _with_tokeniser(source: Path, directory: Path) -> str:
+def _with_tokeniser(vocabulary: str | None, directory: Path) -> str:
     """Write the trial's tokeniser beside its weights; returns a note for its user."""
-    spec = their_tokeniser(source.read_text(encoding="utf-8")) if source.is_file() else None
+    spec = None if vocabulary is None else their_tokeniser(vocabulary)
     if spec is None:
         return "its tokeniser is not among those of the library tokenizers: symbols are numbered as in the trial's task"
     (directory / FILE).write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")

@@ -11,16 +11,23 @@ from pathlib import Path
 import torch
 
 from swapformer.catalogue import default_runs_dir
+from swapformer.console import at_least, within
 from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.results.config import read_config
+from swapformer.results.config import built_from, require_config
 from swapformer.results.store import Store
+from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
+from swapformer.task.language import Language
 from swapformer.tools.command_line import add_common
 from swapformer.training.data import draw_positions, drawn_position_range
-from swapformer.training.weights import restore
+from swapformer.training.weights import restore_writer
+
+MOST_BEAMS = 10_000
+LEAST_TEMPERATURE = 1e-6
+"""Below it all of the probability is on the most probable symbol, in floats as on paper."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,14 +38,15 @@ def main(arguments: Sequence[str]) -> int:
     directory = store.directory(record.id)
     if not (directory / "checkpoints" / "last.ckpt").exists():
         raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
-    config = read_config(directory)
-    task, model = restore(config, directory)
+    config = require_config(directory)
+    task, model = restore_writer(config, directory)
     if not task.predicts_next:
         raise UsageError(
             f"only a model that was trained to predict what comes next can write, but trial {record.id} learned "
-            f"{type(task).__name__}."
+            f"{task.name if isinstance(task, Language) else type(task).__name__}."
         )
-    torch.set_num_threads(config["trainer"]["threads"])
+    with built_from(directory):
+        torch.set_num_threads(config["trainer"]["threads"])
     try:
         prompt = _prompt(task, model, options)
         _show(task, _written(task, model, prompt, options), [] if model.reads_source else prompt.ids[0].tolist())
@@ -53,11 +61,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
     made.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
     made.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
-    made.add_argument("--temperature", type=float, default=1.0, help="0 takes the most probable symbol (default 1)")
-    made.add_argument("--top-k", type=int, help="draw among the k most probable symbols")
-    made.add_argument("--top-p", type=float, default=1.0, help="draw among the fewest symbols that reach p together")
-    made.add_argument("--beams", type=int, help="search with so many beams for the most probable answer instead")
-    made.add_argument("--length-penalty", type=float, default=0.0, help="of the beams' scores (default 0)")
+    made.add_argument(
+        "--temperature", type=within(0, 1e6), default=1.0, help="0 takes the most probable symbol (default 1)"
+    )
+    made.add_argument("--top-k", type=at_least(1), help="draw among the k most probable symbols")
+    made.add_argument(
+        "--top-p", type=within(0, 1), default=1.0, help="draw among the fewest symbols that reach p together"
+    )
+    made.add_argument(
+        "--beams", type=at_least(1, MOST_BEAMS), help="search with so many beams for the most probable answer instead"
+    )
+    made.add_argument("--length-penalty", type=within(-100, 100), default=0.0, help="of the beams' scores (default 0)")
     made.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
     made.add_argument("--no-cache", action="store_true", help="compute all positions anew for each symbol")
     made.add_argument("--runs-dir", type=Path, help="where the trial is kept")
@@ -69,6 +83,7 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
     if options.beams is not None:
         if task.end_token is None:
             raise UsageError("beams compare whole answers, but this task's texts have no end; leave out --beams.")
+        _require_memory(model, prompt.ids.shape[1] + options.tokens, options.beams)
         found, _ = beam_search(
             model, prompt, options.tokens, width=options.beams, stop=task.end_token,
             length_penalty=options.length_penalty, cache=not options.no_cache,
@@ -76,11 +91,22 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
         symbols: Iterator[int] = iter(found[0].tolist())
     else:
         choose: Choose = greedy
-        if options.temperature:
+        if options.temperature >= LEAST_TEMPERATURE:
             choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
         steps = generate(model, prompt, options.tokens, choose, cache=not options.no_cache)
         symbols = (int(step[0]) for step in steps)
     return takewhile(lambda symbol: symbol != task.end_token, symbols)
+
+
+def _require_memory(model: Topology, length: int, beams: int) -> None:
+    """Refuse beams that this machine cannot hold: their probabilities, and keys and values in each layer."""
+    dims = model.dims
+    needed = 4.0 * beams * (3 * dims.vocab_size + 2 * length * dims.num_layers * dims.d_model)
+    if needed > memory():
+        raise UsageError(
+            f"{beams:,} beams of {length:,} tokens take {gigabytes(needed)}, but this machine has "
+            f"{gigabytes(memory())}; lower --beams or --tokens"
+        )
 
 
 def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:

@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from swapformer.errors import UsageError
-from swapformer.results.record import MISSING, STATUSES
+from swapformer.results.record import CORRUPT, MISSING, STATUSES
+from swapformer.results.store import Store
 from swapformer.study.launch.progress import human
 from swapformer.study.status import StudyStatus, study_status
 from swapformer.tools.command_line import add_common, names_and_overrides, store_of, studies, study_folder
@@ -23,8 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(names) > 1:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
     chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
-    found = [study_status(folder, store) for folder in chosen]
-    if not found:
+    found = list(_readable(chosen, store)) if not names else [study_status(folder, store) for folder in chosen]
+    if not chosen:
         print(f"swapformer: no study in {store.studies}", file=sys.stderr)
     if options.json:
         plain = [{**asdict(state), "counts": dict(state.counts)} for state in found]
@@ -35,6 +37,15 @@ def main(arguments: Sequence[str]) -> int:
         for state in found:
             print(_summary(state))
     return 0
+
+
+def _readable(folders: Sequence[Path], store: Store) -> Iterator[StudyStatus]:
+    """The state of every study; one whose manifest is damaged is named, and the others are shown."""
+    for folder in folders:
+        try:
+            yield study_status(folder, store)
+        except UsageError as error:
+            print(f"swapformer: {error}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,5 +95,5 @@ def _details(state: StudyStatus) -> Iterator[str]:
 def _order(state: StudyStatus) -> list[str]:
     """The statuses to show: finished, running and missing always, others where they occur."""
     always = ("finished", "running", MISSING)
-    order = dict.fromkeys(("finished", *STATUSES, MISSING))
+    order = dict.fromkeys(("finished", *STATUSES, CORRUPT, MISSING))
     return [status for status in order if status in always or state.counts[status]]

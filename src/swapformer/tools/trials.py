@@ -10,15 +10,17 @@ from dataclasses import asdict
 
 from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
-from swapformer.results.config import config_path, differences, matches, read_config
+from swapformer.results.config import differences, matches, require_config
 from swapformer.results.prune import Waste, find_waste, remove
-from swapformer.results.record import FINAL, STATUSES, Record
+from swapformer.results.record import CORRUPT, FINAL, MISSING, STATUSES, Record
 from swapformer.results.store import Store
 from swapformer.results.trial_index import Member, members
 from swapformer.tools.command_line import add_common, columns, names_and_overrides, store_of
 
 SHOWN = ("val/loss", "val/accuracy", "val/exact_match")
 """Metrics that a list shows."""
+LISTED = (*STATUSES, CORRUPT, MISSING)
+"""The statuses that a list may show: without a record, or with a damaged one, a trial is there all the same."""
 NOT_COMPARED = ("runs_dir", "logger")
 """Keys of a config that say where a trial is stored and shown, not what it is."""
 
@@ -64,7 +66,7 @@ def parsers() -> Mapping[str, argparse.ArgumentParser]:
     for made in (listing, pruning):
         made.add_argument("arguments", nargs="*", metavar="TRIAL | runs_dir=…", help="the beginning of a trial's id")
         made.add_argument(
-            "--status", type=OneOf("status", STATUSES), help=f"only trials with this status: {', '.join(STATUSES)}"
+            "--status", type=OneOf("status", LISTED), help=f"only trials with this status: {', '.join(LISTED)}"
         )
         made.add_argument("--study", help="only trials of studies whose names begin so")
         made.add_argument("--arm", help="only trials of this arm of a study")
@@ -100,7 +102,7 @@ def _selected(store: Store, ids: Sequence[str], options: argparse.Namespace, ind
             return False
         return options.config is None or matches(store.directory(record.id), options.config)
 
-    found = [store.find(prefix) for prefix in ids] if ids else store.records()
+    found = [store.look(store.resolve(prefix)) for prefix in ids] if ids else store.records()
     return [record for record in found if fits(record)]
 
 
@@ -129,7 +131,7 @@ def _line(record: Record, index: Members) -> str:
     if record.attempts > 1:
         parts.append(f"attempt {record.attempts}")
     if record.reason:
-        parts.append(record.reason.splitlines()[0])
+        parts.append(next(iter(record.reason.splitlines()), ""))
     return "  ".join(parts).rstrip()
 
 
@@ -137,13 +139,9 @@ def _compare(store: Store, first: str, second: str, as_json: bool) -> int:
     """Print the leaves of their configs, and the metrics, in which two trials differ."""
     one, other = store.find(first), store.find(second)
     configs = [
-        {key: value for key, value in read_config(store.directory(record.id)).items() if key not in NOT_COMPARED}
+        {key: value for key, value in require_config(store.directory(record.id)).items() if key not in NOT_COMPARED}
         for record in (one, other)
     ]
-    for record, config in zip((one, other), configs, strict=True):
-        if not config:
-            name = config_path(store.directory(record.id)).name
-            raise UsageError(f"trial {record.id} has no {name} that can be read, so there is nothing to compare")
     config = differences(configs[0], configs[1])
     metrics = {name: (one.metrics[name], other.metrics[name]) for name in one.metrics if name in other.metrics}
     if as_json:

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.errors import InstantiationException
 from torch import nn
 
+from swapformer.errors import UsageError, quote
 from swapformer.interface import Interface
 from swapformer.model.dims import Dims, Side, head_width
 from swapformer.model.init import initialise
@@ -41,9 +42,29 @@ def build_task(config: Config) -> Task:
     """
     require_known(config)
     try:
-        return make(config["task"], Task)
+        return make(config["task"], Task, "task")
+    except SystemExit as error:
+        raise UsageError(
+            f"a task must raise an error where it cannot go on, but it called sys.exit({error.code!r})"
+        ) from error
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, ValueError) else error) from None
+
+
+def rebuild_task(config: Config) -> Task:
+    """The task of a trial that has been named by its data before.
+
+    Raises:
+        UsageError: if the data are no longer those that it was named by, or cannot be read any more.
+    """
+    task = build_task(config)
+    if task.fingerprint() != config["data"]:
+        source = config["task"].get("source") or config["task"]
+        what = quote(source["path"]) if source.get("path") else f"what {config['task']['_target_']} gives"
+        raise UsageError(
+            f"a trial's data must be what it was named by, but {what} has changed; put it back, or train anew"
+        )
+    return task
 
 
 def factory(node: Config) -> partial[Any]:

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from torch.optim import Optimizer
 
 from swapformer.results.files import move
-from swapformer.results.history import HistoryWriter
+from swapformer.results.history import TRAINING_LOSS, HistoryWriter
 from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
@@ -69,7 +69,7 @@ class TrainingMonitor(Callback):
             raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            self._write(step, {"train/loss": loss, "train/lr": self.rate})
+            self._write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":

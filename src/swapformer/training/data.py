@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -33,13 +34,14 @@ class BatchShare(NamedTuple):
     num_positions: int
 
 
-def _cut(value: Any, rows: int, low: int, high: int) -> Any:
+def cut(value: Any, rows: int, low: int, high: int) -> Any:
+    """The sequences `low` … `high` − 1 of what has `rows` of them; what all rows share stays as it is."""
     if isinstance(value, Tensor):
         return value[low:high] if value.shape[0] == rows else value
     if isinstance(value, Mapping):
-        return {name: _cut(channel, rows, low, high) for name, channel in value.items()}
+        return {name: cut(channel, rows, low, high) for name, channel in value.items()}
     if isinstance(value, Sequences):
-        return replace(value, **{f.name: _cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
+        return replace(value, **{f.name: cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
     return value
 
 
@@ -126,27 +128,71 @@ class TrainingStream(IterableDataset[BatchShare]):
                 f"{rows}; raise task.batch_size, or lower trainer.devices or trainer.accumulate_grad_batches."
             )
         bounds = [rows * i // cuts for i in range(cuts + 1)]
-        parts = [_cut(batch, rows, low, high) for low, high in pairwise(bounds)]
+        parts = [cut(batch, rows, low, high) for low, high in pairwise(bounds)]
         for first in range(0, len(parts), count):
             together = parts[first : first + count]
             yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
 
 
-class EvaluationStream(IterableDataset[Batch]):
-    """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set."""
+class ItemDigest:
+    """A hash of evaluated items: of what is read and asked, however it is cut into batches, and their number.
 
-    def __init__(self, source: EvaluationSet, batches: int, drawn_from: int | None = None) -> None:
-        self.source, self.drawn_from = source, drawn_from
+    How a model is told of them (positions, documents, tags) is no part of them.
+    """
+
+    def __init__(self) -> None:
+        self.items, self._hash = 0, hashlib.sha256()
+
+    def update(self, batch: Batch) -> None:
+        """Add the items of the next batch, which is in the machine's own memory."""
+        held = [
+            _numbers(batch, batch.inputs),
+            *(_numbers(batch, batch.answers[name]) for name in sorted(batch.answers)),
+        ]
+        if batch.source is not None:
+            held.append(_numbers(batch.source, batch.source.inputs))
+        values, kept = (torch.cat(parts, dim=1) for parts in zip(*held, strict=True))
+        counts = kept.sum(1, keepdim=True)
+        whole = torch.cat([counts, values], dim=1)[torch.cat([torch.ones_like(counts, dtype=torch.bool), kept], dim=1)]
+        self._hash.update(whole.numpy().tobytes())
+        self.items += len(counts)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """As a record holds it."""
+        return {"items": self.items, "fingerprint": self._hash.hexdigest()[:16]}
+
+
+def _numbers(sequences: Sequences, values: Tensor) -> tuple[Tensor, Tensor]:
+    """What is read or asked of sequences as whole numbers [B,n], of values the bits, and what is no filler [B,n]."""
+    kept = torch.ones_like(values, dtype=torch.bool)
+    if sequences.padding is not None and values.shape[:2] == sequences.padding.shape:
+        kept &= ~sequences.padding.reshape(*sequences.padding.shape, *[1] * (values.dim() - 2))
+    whole = values.view(torch.int32) if values.dtype == torch.float32 else values
+    return whole.long().reshape(len(values), -1), kept.reshape(len(values), -1)
+
+
+class EvaluationStream(IterableDataset[Batch]):
+    """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set.
+
+    Each batch is added to `digest`, where there is one, as the task gives it.
+    """
+
+    def __init__(
+        self, source: EvaluationSet, batches: int, drawn_from: int | None = None, digest: ItemDigest | None = None
+    ) -> None:
+        self.source, self.drawn_from, self.digest = source, drawn_from, digest
         self.batches = batches if source.batches is None else min(batches, source.batches)
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Iterator[Batch]:
-        name, drawn_from = self.source.name, self.drawn_from
-        return (
-            with_drawn_positions(self.source.batch(index), drawn_from, name, index) for index in range(self.batches)
-        )
+        for index in range(self.batches):
+            batch = self.source.batch(index)
+            if self.digest is not None:
+                self.digest.update(batch)
+            yield with_drawn_positions(batch, self.drawn_from, self.source.name, index)
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +10,12 @@ from typing import Any, Literal
 
 import torch
 from lightning import Callback
+from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.results.vocabulary import write_vocabulary
 from swapformer.task.base import Task
-from swapformer.task.tokeniser import VOCABULARY_FILE
-from swapformer.training.assemble import Config, build_model, build_task, count_parameters
+from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
@@ -26,12 +25,10 @@ from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
 from swapformer.training.trainer import make_trainer, suppress_advice
 from swapformer.training.warm_start import load_initial_weights
+from swapformer.training.weights import CorruptCheckpoint as CorruptCheckpoint
+from swapformer.training.weights import read_checkpoint
 
 Status = Literal["finished", "diverged", "interrupted", "killed"]
-
-
-class CorruptCheckpoint(Exception):
-    """Raised for a checkpoint that cannot be read; delete it and start again."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,7 @@ class Outcome:
         metrics: final values by name, such as `val/loss` or `val/accuracy@64`.
         standard_errors: of those metrics that are means over evaluation sequences.
         directions: which way each metric is better.
+        evaluation: of each set of the final evaluation, such as `val@64`, how many items it has and their hash.
         steps: optimiser steps taken.
         tokens: positions of training sequences seen.
         parameters: counts by kind.
@@ -55,6 +53,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
@@ -103,9 +102,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
     ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
-    task = build_task(config)
-    if task.fingerprint() != config["data"]:
-        raise UsageError("the data have changed since this trial was named by them; start the command again.")
+    task = rebuild_task(config)
     model = build_model(config, task.interface)
     freeze(model, config["optim"])
     parameters = count_parameters(model)
@@ -116,16 +113,17 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     module = TrialModule(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
-        module.notes = (f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}",)
+        loaded = load_initial_weights(model, task, config).text
+        module.notes = (*module.notes, f"init_from={config['init_from']['source']}: {loaded}")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if ranks.first and (vocabulary := task.vocabulary()) is not None:
-        (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8")
+        write_vocabulary(directory, vocabulary)
     status: Status = "finished"
     reason = None
     with stop_on_signals() as stop, suppress_advice():
         trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
         try:
-            resume = _checked(checkpoint, config) if checkpoint.exists() else None
+            resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if final:
                 module.final = True
@@ -148,13 +146,14 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
 
 
 def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
-    """The final evaluation's metrics, their standard errors, and which way each is better."""
+    """The final evaluation's metrics, their standard errors, which way each is better, and what it was of."""
     results, directions = module.results, {**task.directions, **task.summaries}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return {
         "metrics": {name: value for name, value in results.items() if name not in errors},
         "standard_errors": {_metric_of_error(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
+        "evaluation": {name: digest.summary for name, digest in module.digests.items()},
     }
 
 
@@ -176,12 +175,18 @@ def _metric_of_error(name: str) -> str:
     return metric.removesuffix("_se") + at + length
 
 
-def _checked(checkpoint: Path, config: Config) -> Path:
+def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor]) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
-    try:
-        held = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise CorruptCheckpoint(f"{checkpoint} cannot be read: {error}") from error
+    held = read_checkpoint(checkpoint)
+    if lacking := sorted({"optimizer_states", "lr_schedulers", "loops", "global_step", "callbacks"} - held.keys()):
+        raise CorruptCheckpoint(f"it lacks {', '.join(lacking)}")
+    alone = config["trainer"]["devices"] == 1 and not config["trainer"]["compile"]
+    if alone and _shapes(held["state_dict"]) != _shapes(weights):
+        raise CorruptCheckpoint("its weights have other names or shapes than the model's")
     if config["trainer"]["strategy"] == "fsdp" != held.get("strategy"):
         raise UsageError(f"fsdp can go on from its own checkpoints alone, but {checkpoint} was written without it.")
     return checkpoint
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -27,7 +27,14 @@ from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
 from swapformer.training.assemble import Config
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range, loader
+from swapformer.training.data import (
+    BatchShare,
+    EvaluationStream,
+    ItemDigest,
+    TrainingStream,
+    drawn_position_range,
+    loader,
+)
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -87,8 +94,9 @@ class TrialModule(lightning.LightningModule):
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
         self.final = False
         self.results: dict[str, float] = {}
+        self.digests: dict[str, ItemDigest] = {}
         self.tokens_seen = 0
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -164,7 +172,11 @@ class TrialModule(lightning.LightningModule):
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
         drawn_from = drawn_position_range(self.model)
-        return [loader(EvaluationStream(item, batches, drawn_from)) for _, item in self.current_evaluations]
+        sets = {f"{split}{item.name}": item for split, item in self.current_evaluations}
+        self.digests = {name: ItemDigest() for name in sets if self.final}
+        return [
+            loader(EvaluationStream(item, batches, drawn_from, self.digests.get(name))) for name, item in sets.items()
+        ]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]
@@ -216,6 +228,20 @@ def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) ->
             ) from error
     config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
     return torch.compile(function)
+
+
+def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
+    """What is another number when a batch is cut into parts: means over tokens that enter it in another way than added.
+
+    The loss of the task is that of the whole batch however it is cut.
+    """
+    for what, fact in (("loss", "has_auxiliary_loss"), ("statistics", "crosses_positions")):
+        names = sorted({type(module).__name__ for module in model.modules() if getattr(module, fact, False)})
+        if parts > 1 and names:
+            yield (
+                f"{' and '.join(names)} took the {what} over each of the {parts} parts of a batch, so the gradient is "
+                "another than that of the whole batch at once"
+            )
 
 
 def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:

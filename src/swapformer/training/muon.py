@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from swapformer.model.layers import Origin, Role
+from swapformer.ranges import Count, Positive
 
 
 class MuonAdamW(Optimizer):
@@ -33,9 +34,9 @@ class MuonAdamW(Optimizer):
         lr: float,
         momentum: float,
         nesterov: bool,
-        ns_steps: int,
+        ns_steps: Count,
         betas: tuple[float, float],
-        eps: float,
+        eps: Positive,
         weight_decay: float,
     ) -> None:
         given = [group if isinstance(group, dict) else {"params": [group]} for group in params]

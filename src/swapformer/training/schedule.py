@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
+from swapformer.ranges import Natural, Share
+
 
 class Schedule(ABC):
     """Base of schedules: linear warm-up to 1 over `warmup_steps`, then `after(progress)`.
@@ -13,16 +15,9 @@ class Schedule(ABC):
 
     Args:
         warmup_steps: optimiser steps of the warm-up; the first has factor 1/(warmup_steps + 1).
-
-    Raises:
-        ValueError: if it is not a whole number of at least 0.
     """
 
-    def __init__(self, *, warmup_steps: int) -> None:
-        if not isinstance(warmup_steps, int) or warmup_steps < 0:
-            raise ValueError(
-                f"`schedule.warmup_steps` must be a whole number of at least 0, but it is {warmup_steps!r}."
-            )
+    def __init__(self, *, warmup_steps: Natural) -> None:
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, steps: int) -> float:
@@ -30,6 +25,15 @@ class Schedule(ABC):
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
         return self.after(min(1.0, (step - self.warmup_steps) / max(1, steps - self.warmup_steps)))
+
+    def longest_warmup(self, steps: int) -> int:
+        """The most warm-up steps of `steps` that leave a step at the peak and, where the rate decays, one below it."""
+        if self.after(1.0) != self.after(0.0):
+            for rest in range(2, steps):
+                if self.after((rest - 1) / rest) != self.after(0.0):
+                    return steps - rest
+            return 0
+        return max(0, steps - 1)
 
     @abstractmethod
     def after(self, progress: float) -> float:
@@ -48,15 +52,10 @@ class DecaySchedule(Schedule):
 
     Args:
         final: the factor at the end, from 0 to 1.
-
-    Raises:
-        ValueError: if it lies outside.
     """
 
-    def __init__(self, *, warmup_steps: int, final: float) -> None:
+    def __init__(self, *, warmup_steps: Natural, final: Share) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        if not 0 <= final <= 1:
-            raise ValueError(f"`schedule.final` must lie in [0, 1], but it is {final}.")
         self.final = final
 
 

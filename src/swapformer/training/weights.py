@@ -17,10 +17,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, cut
 from swapformer.model.topology import Topology
+from swapformer.results.config import built_from
 from swapformer.task.base import Task
-from swapformer.training.assemble import Config, build_model, build_task
+from swapformer.task.language import kept_language
+from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,48 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 known = file.metadata() or {}
             return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": known.get("vocabulary")}
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        held = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
-        return held, {"readout": checkpoint.get("readout", []), "vocabulary": checkpoint.get("vocabulary")}
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError,
-            zipfile.BadZipFile) as error:  # fmt: skip
-        raise UsageError(f"the weights to start from cannot be read: {path}: {error}") from error
+        checkpoint = read_checkpoint(path)
+        return weights_of(checkpoint), {
+            "readout": checkpoint.get("readout", []),
+            "vocabulary": checkpoint.get("vocabulary"),
+        }
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UsageError(f"the weights cannot be read: {path}: {cut(error)}") from error
+
+
+class CorruptCheckpoint(ValueError):
+    """A checkpoint is no file, is cut or garbage, or holds something else than a trial's state."""
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The state of a trial as a checkpoint has it, on the CPU: the one reader of `last.ckpt`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        CorruptCheckpoint: if it cannot be read, or is none of a trial's.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError,
+            pickle.UnpicklingError, zipfile.BadZipFile) as error:  # fmt: skip
+        raise CorruptCheckpoint(f"{path.name} cannot be read ({cut(f'{type(error).__name__}: {error}')})") from error
+    weights = found.get("state_dict") if isinstance(found, dict) else None
+    if not isinstance(weights, dict) or not all(
+        isinstance(k, str) and isinstance(v, Tensor) for k, v in weights.items()
+    ):
+        raise CorruptCheckpoint(f"{path.name} holds no `state_dict` of tensors")
+    return found
+
+
+def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint, by our names. Raises CorruptCheckpoint unless all are finite."""
+    found = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
+    for name, weight in found.items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise CorruptCheckpoint(f"the weights {name} hold numbers that are not finite")
+    return found
 
 
 def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
@@ -132,10 +170,48 @@ def restore(config: Config, directory: Path) -> tuple[Task, Topology]:
         directory: the trial's folder.
 
     Raises:
-        OSError: if there is no checkpoint.
+        UsageError: if the data are no longer those that it was trained on, there is no checkpoint, or it or the
+            configuration is damaged.
     """
-    task = build_task(config)
-    model = build_model(config, task.interface)
-    checkpoint = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
-    model.load_state_dict({name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()})
-    return task, model.eval()
+    with built_from(directory):
+        task = rebuild_task(config)
+    return task, _restore_model(config, directory, task)
+
+
+def restore_writer(config: Config, directory: Path) -> tuple[Task, Topology]:
+    """The model of a trial as `restore` gives it, and how its symbols are read and written.
+
+    That is what the trial kept in its folder: the data that a task was made of may have gone or changed. A task
+    without a tokeniser is made of its settings.
+
+    Raises:
+        UsageError: if the symbols are not those that it was trained on, and as `restore`.
+    """
+    task: Task | None = kept_language(directory)
+    if task is None:
+        with built_from(directory):
+            task = rebuild_task(config) if "tokeniser" in config["task"] else build_task(config)
+    return task, _restore_model(config, directory, task)
+
+
+def _restore_model(config: Config, directory: Path, task: Task) -> Topology:
+    path = directory / "checkpoints" / "last.ckpt"
+    try:
+        checkpoint = read_checkpoint(path)
+        weights = weights_of(checkpoint)
+    except FileNotFoundError:
+        raise UsageError(f"trial {directory.name} has no {path.name} to go on from; train it anew") from None
+    except CorruptCheckpoint as error:
+        raise UsageError(f"the checkpoint of trial {directory.name} is damaged: {error}; train it anew") from error
+    if checkpoint.get("vocabulary") not in (None, vocabulary_of(task)):
+        raise UsageError(
+            "the symbols of a trial's task must be those that its model was trained on, but the task has others now; "
+            "put its earlier data or code back, or train anew"
+        )
+    with built_from(directory):
+        model = build_model(config, task.interface)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UsageError(f"{path.name} of trial {directory.name} is another model's: {cut(error)}") from error
+    return model.eval()

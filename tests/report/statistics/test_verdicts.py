@@ -362,3 +362,44 @@ def test_at_most_5_percent_of_studies_support_any_false_claim(differences: str, 
 def test_the_simulation_would_see_a_missing_correction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "holm_levels", lambda p, alpha: [2 * alpha] * len(p))
     assert wrong_support([BORDER] * 5, 200, False, seed=1) > 0.1
+
+
+def trained(values: Mapping[str, Sequence[float]], losses: Mapping[str, str], leaf: str = "model.size") -> Evidence:
+    """Accuracies of arms whose losses are known by one letter for each seed; `leaf` is what tells them apart."""
+    known = {arm: np.array(list(letters), dtype=object) for arm, letters in losses.items()}
+    changes = {"a": frozenset[tuple[str, str]](), "b": frozenset({(leaf, "2")})}
+    return replace(evidence(values, "val/accuracy"), losses=known, changes=changes)
+
+
+CEILING = {"a": np.ones(8), "b": np.ones(8)}
+ALIKE = {"arm": "a", "of": "b", "metric": "val/accuracy", "margin": 0.4}
+
+
+def test_arms_that_trained_the_same_model_are_no_evidence() -> None:
+    """Without their losses, eight accuracies of 1 in both would support it."""
+    assert one(trained(CEILING, {}), within=ALIKE).outcome == "supported"
+    verdict = one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvw"}), within=ALIKE)
+    assert (verdict.outcome, verdict.needed, verdict.p) == ("undecided", None, 1.0)
+    assert verdict.notes == ("a and b trained the same model",)
+    (contrast,) = verdict.contrasts
+    assert (contrast.estimate.value, contrast.estimate.n, contrast.upper) == (0.0, 8, math.inf)
+
+
+def test_a_metric_at_its_ceiling_is_not_the_same_model() -> None:
+    assert one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvx"}), within=ALIKE).outcome == "supported"
+    other = {"a": np.ones(8), "b": 1 - np.arange(8) / 1000}
+    measured = one(trained(other, {"a": "pqrstuvw", "b": "pqrstuvw"}), within=ALIKE)
+    assert measured.outcome == "supported", "one model, measured in two ways"
+
+
+def test_arms_that_are_computed_in_two_ways_may_agree_to_the_last_digit() -> None:
+    for leaf in ("model.kernel._target_", "trainer.precision", "model.layers.0.kernel._target_", "optim.fused"):
+        assert one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvw"}, leaf), within=ALIKE).outcome == "supported"
+    for leaf in ("trainer.gradient_clip_val", "model.kernels", "optim.lr"):
+        assert one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvw"}, leaf), within=ALIKE).outcome == "undecided"
+
+
+def test_that_one_model_diverges_as_often_as_itself_is_no_evidence() -> None:
+    said = {"arm": "a", "than": "b", "margin": 0.9}
+    assert one(trained(CEILING, {}), diverges=said).outcome == "refuted"
+    assert one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvw"}), diverges=said).outcome == "undecided"

@@ -209,7 +209,7 @@ class TestIdentity:
         path.write_text("the quick brown fox jumps over the lazy cat. " * 200)
         after = compose(["task=text", "task/source=files", f"task.source.path={path}"])
         assert trial_id(before) != trial_id(after)
-        with pytest.raises(UsageError, match="the data have changed since this trial was named"):
+        with pytest.raises(UsageError, match=r"what it was named by, but '.*text\.txt' has changed"):
             fit(before, tmp_path / "trial")
 
     def test_a_probe_of_the_users_own_does_not_rename_a_trial(

@@ -34,7 +34,8 @@ baseline: rope
 arms:
   rope: [model/position=rope]
   none: [model/position=none]
-overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, eval.final_batches=1, model.d_model=16]
+overrides: [task=copy, "task.eval_lengths=[]", budget.steps=2, schedule.warmup_steps=0,
+            eval.final_batches=1, model.d_model=16]
 seeds: 1
 metrics: [val/loss]
 """

@@ -84,7 +84,7 @@ def record(store: Store, one: Trial) -> Record:
 
 
 def test_a_trial_on_two_devices_is_started_and_comes_to_what_one_device_does(store: Store) -> None:
-    short = ["budget.steps=4", "eval.every=4"]
+    short = ["budget.steps=4", "schedule.warmup_steps=1", "eval.every=4", "checkpoint_every=4"]
     two, alone = trial(*TWO, *short), trial(*short)
     LocalLauncher(store, fakes.PROVENANCE, slots=3)([two, alone])
     found, expected = record(store, two), record(store, alone)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,24 @@ def test_wrong_use_found_while_training_is_recorded_and_raised(store: Store, jou
         execute(trial, store, fakes.PROVENANCE, fakes.WORK)
     record = store.read(trial.id)
     assert record is not None and (record.status, record.reason) == ("failed", "the file is empty")
+
+
+def test_a_part_that_calls_sys_exit_makes_its_trial_fail_instead_of_interrupting_it_for_ever(
+    store: Store, journal: Path
+) -> None:
+    trial = fakes.trial(journal, behaviour="quit")
+    assert run(trial, store) == "failed"
+    record = store.read(trial.id)
+    assert record is not None and record.reason is not None
+    assert record.reason.startswith("SystemExit: 0 [fakes.py:") and "called sys.exit" in record.reason
+
+
+def test_a_probe_that_calls_sys_exit_is_noted_like_any_other_failure(store: Store, journal: Path) -> None:
+    trial = fakes.trial(journal, probes={"heads": {"batches": 1}})
+    work = replace(fakes.WORK, replay=lambda config, folder: sys.exit(3))
+    record = execute(trial, store, fakes.PROVENANCE, work)
+    assert record is not None and record.status == "finished"
+    assert any(note.startswith("probes heads: SystemExit: 3") for note in record.notes)
 
 
 def test_an_interrupted_trial_is_resumed_and_keeps_its_time(store: Store, journal: Path) -> None:

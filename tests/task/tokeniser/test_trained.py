@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
+from swapformer.results.vocabulary import vocabulary_path
 from swapformer.study.config.compose import compose
 from swapformer.study.config.identity import trial_id
 from swapformer.task.labelled import Classification
 from swapformer.task.source import Files, Snippets
-from swapformer.task.tokeniser import BPE, MASK, VOCABULARY_FILE, Bytes, Characters, Tokeniser, Trained, WordPiece
+from swapformer.task.tokeniser import BPE, MASK, Bytes, Characters, Tokeniser, Trained, WordPiece
 from texts import text
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
@@ -31,7 +32,7 @@ def kept(folder: Path, tokeniser: Tokeniser) -> tuple[Any, Path]:
     task = text(inspect.getfile(inspect), tokeniser=tokeniser, split=[0.6, 0.2, 0.2])
     trial = folder / "trials" / "0123456789abcdef"
     trial.mkdir(parents=True)
-    (trial / VOCABULARY_FILE).write_text(task.vocabulary(), encoding="utf-8")
+    vocabulary_path(trial).write_text(task.vocabulary(), encoding="utf-8")
     return task, trial
 
 
@@ -46,14 +47,15 @@ def test_another_task_writes_and_reads_as_the_trial_did(tmp_path: Path, name: st
         if name != "characters" or "ü" not in words:
             assert other.encode(words) == task.encode(words)
             assert other.decode(task.encode(words)) == task.decode(task.encode(words))
-    assert json.loads(other.vocabulary()) == json.loads(task.vocabulary()), "so it can be handed on"
+    held, passed_on = json.loads(task.vocabulary()), json.loads(other.vocabulary())
+    assert {**passed_on, "language": None} == {**held, "language": None}, "so it can be handed on"
     assert (other.tokeniser.lossless, other.tokeniser.any_bytes) == (task.tokeniser.lossless, task.tokeniser.any_bytes)
     assert [other.tokens[index] for index in other.train_batch(0, 0).inputs[:, 0].tolist()] == ["[CLS]"] * 16
 
 
 def test_the_beginning_of_a_trials_name_will_do(tmp_path: Path) -> None:
     task, trial = kept(tmp_path, Characters(min_count=5, special=SPECIAL))
-    for path in (trial, trial.parent / "0123", trial / VOCABULARY_FILE):
+    for path in (trial, trial.parent / "0123", vocabulary_path(trial)):
         assert Trained(path=str(path)).settings() == Trained(path=str(trial)).settings()
     file = tmp_path / "code.py"
     file.write_text("import this\n" * 200)
@@ -71,7 +73,7 @@ def test_a_special_token_that_it_lacks_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"tokeniser": 1}'])
 def test_a_folder_without_one_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
-        (tmp_path / VOCABULARY_FILE).write_text(content)
+        vocabulary_path(tmp_path).write_text(content)
     with pytest.raises(UsageError, match="must be the folder of a trial whose task is written by a tokeniser"):
         Trained(path=str(tmp_path))
 
@@ -81,7 +83,7 @@ def test_a_trial_is_known_by_what_the_tokeniser_holds_not_by_where_it_lies(tmp_p
     moved = tmp_path / "moved"
     trial.rename(moved)
     trial.mkdir()
-    (trial / VOCABULARY_FILE).write_text((moved / VOCABULARY_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    vocabulary_path(trial).write_text(vocabulary_path(moved).read_text(encoding="utf-8"), encoding="utf-8")
     overrides = ["task/source=files", f"task.source.path={inspect.getfile(Files)}", "task/tokeniser=trained"]
     ids = {trial_id(compose([*overrides, f"task.tokeniser.path={path}"])) for path in (trial, moved)}
     assert len(ids) == 1
@@ -89,7 +91,7 @@ def test_a_trial_is_known_by_what_the_tokeniser_holds_not_by_where_it_lies(tmp_p
 
 def of_class(trial: Path, name: str) -> Path:
     """The same file, saying that its tokeniser is of another class."""
-    held = json.loads((trial / VOCABULARY_FILE).read_text(encoding="utf-8"))
+    held = json.loads(vocabulary_path(trial).read_text(encoding="utf-8"))
     path = trial / "other.json"
     path.write_text(json.dumps(held | {"tokeniser": name}), encoding="utf-8")
     return path

@@ -21,7 +21,7 @@ from swapformer.tools.cost.step_timer import measure
 
 TINY = [
     "task=copy", "model.num_layers=1", "model.d_model=16", "model.num_heads=2", "task.batch_size=2", "budget.steps=2",
-    "eval.every=2", "eval.batches=1", "eval.final_batches=1",
+    "schedule.warmup_steps=0", "eval.every=2", "eval.batches=1", "eval.final_batches=1",
 ]  # fmt: skip
 STUDY = """
 question: What does a bias cost?

@@ -16,6 +16,7 @@ from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import rms_norm
+from swapformer.ranges import Count, Positive
 
 
 class GatedDeltaNet(Attention):
@@ -50,13 +51,13 @@ class GatedDeltaNet(Attention):
         dims: Dims,
         *,
         pattern: Pattern,
-        expand: int,
-        convolution: int,
-        rate_min: float,
-        rate_max: float,
-        step_min: float,
-        step_max: float,
-        norm_eps: float,
+        expand: Count,
+        convolution: Count,
+        rate_min: Positive,
+        rate_max: Positive,
+        step_min: Positive,
+        step_max: Positive,
+        norm_eps: Positive,
     ) -> None:
         super().__init__()
         require_causal(pattern, "gated delta attention")

@@ -19,6 +19,7 @@ from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import rms_norm
 from swapformer.model.score import Score
+from swapformer.ranges import Count, Positive
 
 
 class MLA(Attention):
@@ -66,11 +67,11 @@ class MLA(Attention):
         normaliser: Normaliser,
         pattern: Pattern,
         kernel: Kernel,
-        kv_rank: int,
-        query_rank: int | None,
-        rotary_dim: int,
-        value_dim: int | None,
-        norm_eps: float | None,
+        kv_rank: Count,
+        query_rank: Count | None,
+        rotary_dim: Count,
+        value_dim: Count | None,
+        norm_eps: Positive | None,
     ) -> None:
         super().__init__()
         self.rotary_dim = self.position_dims(dims, rotary_dim=rotary_dim).head_dim

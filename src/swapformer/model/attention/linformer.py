@@ -17,6 +17,7 @@ from swapformer.model.layers import Role, StackedLinear
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Count
 
 
 class Linformer(Attention):
@@ -47,7 +48,7 @@ class Linformer(Attention):
     signed = True
     limit: int
 
-    def __init__(self, dims: Dims, *, pattern: Pattern, landmarks: int, sharing: str) -> None:
+    def __init__(self, dims: Dims, *, pattern: Pattern, landmarks: Count, sharing: str) -> None:
         super().__init__()
         require_full(pattern, "linformer")
         if landmarks < 1:

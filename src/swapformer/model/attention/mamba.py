@@ -19,6 +19,7 @@ from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import rms_norm
+from swapformer.ranges import Count, Positive
 
 
 class Mamba2(Attention):
@@ -60,15 +61,15 @@ class Mamba2(Attention):
         dims: Dims,
         *,
         pattern: Pattern,
-        state_dim: int,
-        num_groups: int,
-        expand: int,
-        convolution: int,
-        rate_min: float,
-        rate_max: float,
-        step_min: float,
-        step_max: float,
-        norm_eps: float,
+        state_dim: Count,
+        num_groups: Count,
+        expand: Count,
+        convolution: Count,
+        rate_min: Positive,
+        rate_max: Positive,
+        step_min: Positive,
+        step_max: Positive,
+        norm_eps: Positive,
     ) -> None:
         super().__init__()
         require_causal(pattern, "mamba2")

@@ -18,6 +18,7 @@ from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
 from swapformer.model.score import Score
+from swapformer.ranges import Count
 
 
 class MultiHead(Attention):
@@ -48,7 +49,7 @@ class MultiHead(Attention):
         kernel: Kernel,
         qk_norm: QKNorm,
         extension: Mapping[str, Extension],
-        num_kv_heads: int | None = None,
+        num_kv_heads: Count | None = None,
     ) -> None:
         super().__init__()
         groups = dims.num_heads if num_kv_heads is None else num_kv_heads

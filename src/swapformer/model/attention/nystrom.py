@@ -14,6 +14,7 @@ from swapformer.model.layers import Role, StackedLinear
 from swapformer.model.ops import widen, without_autocast
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.ranges import Count
 
 Factors = tuple[Tensor, Tensor, Tensor]
 """Queries to landmarks [B, H, Q, M], the inverse between landmarks [B, H, M, M], landmarks to keys [B, H, M, K]."""
@@ -45,7 +46,7 @@ class Nystrom(Attention):
     signed = True
 
     def __init__(
-        self, dims: Dims, *, pattern: Pattern, landmarks: int, iterations: int, convolution: int | None
+        self, dims: Dims, *, pattern: Pattern, landmarks: Count, iterations: Count, convolution: Count | None
     ) -> None:
         super().__init__()
         require_full(pattern, "nystrom")

@@ -14,6 +14,7 @@ from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.random import stream
+from swapformer.ranges import Count, Natural
 
 
 class Performer(Attention):
@@ -40,7 +41,7 @@ class Performer(Attention):
     isotropic = False
     directions: Tensor
 
-    def __init__(self, dims: Dims, *, pattern: Pattern, features: int, seed: int) -> None:
+    def __init__(self, dims: Dims, *, pattern: Pattern, features: Count, seed: Natural) -> None:
         super().__init__()
         require_plain(pattern, "performer")
         if features < 1:

@@ -16,6 +16,7 @@ from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.random import stream
+from swapformer.ranges import Count, Natural
 
 _SELF = -1e5
 """The logit of a position with itself: its weight is zero beside any other, and one where there is no other."""
@@ -53,7 +54,9 @@ class Reformer(Attention):
     caches = True
     rotations: Tensor
 
-    def __init__(self, dims: Dims, *, pattern: Pattern, buckets: int, rounds: int, chunk: int, seed: int) -> None:
+    def __init__(
+        self, dims: Dims, *, pattern: Pattern, buckets: Count, rounds: Count, chunk: Count, seed: Natural
+    ) -> None:
         super().__init__()
         require_plain(pattern, "reformer")
         if buckets < 2 or buckets % 2:

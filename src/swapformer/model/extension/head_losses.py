@@ -13,6 +13,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.extension.base import Extension
 from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
+from swapformer.ranges import NonNegative
 
 BEHAVIOURS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "previous": lambda back: back == 1,
@@ -36,7 +37,7 @@ class Orthogonality(Extension):
 
     training_only = True
 
-    def __init__(self, dims: Dims, *, weight: float) -> None:
+    def __init__(self, dims: Dims, *, weight: NonNegative) -> None:
         if weight < 0 or (weight and dims.num_heads < 2):
             raise ValueError(
                 "`weight` of orthogonality must be at least 0, and 0 for a single head, but it is "
@@ -71,9 +72,9 @@ class Guidance(Extension):
         dims: Dims,
         *,
         pattern: Pattern,
-        previous_loss: Sequence[float],
-        local_loss: Sequence[float],
-        global_loss: Sequence[float],
+        previous_loss: Sequence[NonNegative],
+        local_loss: Sequence[NonNegative],
+        global_loss: Sequence[NonNegative],
     ) -> None:
         self.guided: list[tuple[str, int, float]] = []
         for name, weights in (("previous", previous_loss), ("local", local_loss), ("global", global_loss)):

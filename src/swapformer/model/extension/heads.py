@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.extension.base import Extension, Projected
 from swapformer.model.layers import Linear, Role
 from swapformer.model.ops import causal_convolution, convolution_filters
+from swapformer.ranges import Count, Natural, Within
 
 
 class OutputGate(Extension):
@@ -40,7 +42,7 @@ class Convolution(Extension):
         ValueError: if `width` is below 1.
     """
 
-    def __init__(self, dims: Dims, *, width: int) -> None:
+    def __init__(self, dims: Dims, *, width: Count) -> None:
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise ValueError(f"`width` of a convolution must be at least 1 position, but it is {width!r}.")
         self.width, self.sees_order = width, width > 1
@@ -75,7 +77,7 @@ class ValueResidual(Extension):
         ValueError: if λ is not in [0, 1).
     """
 
-    def __init__(self, dims: Dims, *, share: float) -> None:
+    def __init__(self, dims: Dims, *, share: Annotated[float, Within("[0, 1)")]) -> None:
         if not 0 <= share < 1:
             raise ValueError(f"`share` of value_residual is a share: it must lie in [0, 1), but it is {share}.")
         self.share, self.shares_values = share, share > 0
@@ -96,7 +98,7 @@ class HeadMask(Extension):
         ValueError: if there is no such head.
     """
 
-    def __init__(self, dims: Dims, *, heads: Sequence[int]) -> None:
+    def __init__(self, dims: Dims, *, heads: Sequence[Natural]) -> None:
         if wrong := [head for head in heads if not 0 <= head < dims.num_heads]:
             raise ValueError(
                 f"`heads` of head_mask must name heads from 0 to {dims.num_heads - 1}, but it names {wrong}."

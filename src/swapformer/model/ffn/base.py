@@ -19,9 +19,11 @@ class FFN(nn.Module, ABC):
         uses: the slots whose parts the constructor takes as keywords.
         present: whether there is a feed-forward layer; if not, a block has one branch less.
         has_auxiliary_loss: whether a forward in training leaves one.
+        alternatives: settings that stand in place of each other, of which one at most is set.
     """
 
     uses: ClassVar[tuple[str, ...]] = ("activation",)
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("expansion", "width"),)
     present: bool = True
     has_auxiliary_loss: bool = False
 
@@ -44,7 +46,16 @@ class Nothing(FFN):
 
 
 def hidden_width(dims: Dims, width: int | None, expansion: float | None, share: float = 1.0) -> int:
-    """F: the `width` that is set, else share · expansion · D rounded, where an expansion that is not set is 4."""
+    """F: the `width` that is set, else share · expansion · D rounded, where an expansion that is not set is 4.
+
+    Raises:
+        ValueError: if both are set, or the width is no whole number of at least 1.
+    """
+    if width is not None and expansion is not None:
+        raise ValueError(
+            f"a feed-forward layer has an `expansion` or a `width`, but both are set ({expansion} and {width}); set "
+            "one of them to null."
+        )
     chosen = round(share * (4.0 if expansion is None else expansion) * dims.d_model) if width is None else width
     if not isinstance(chosen, int) or chosen < 1:
         raise ValueError(

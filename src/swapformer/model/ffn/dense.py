@@ -8,6 +8,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role
+from swapformer.ranges import Count, Positive
 
 
 class MLP(FFN):
@@ -29,9 +30,9 @@ class MLP(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        expansion: float | None = None,
-        width: int | None = None,
-        clip: float | None = None,
+        expansion: Positive | None = None,
+        width: Count | None = None,
+        clip: Positive | None = None,
         drop_hidden: bool = False,
         drop_output: bool = True,
     ) -> None:
@@ -68,7 +69,7 @@ class GLU(FFN):
     """
 
     def __init__(
-        self, dims: Dims, *, activation: Activation, expansion: float | None = None, width: int | None = None
+        self, dims: Dims, *, activation: Activation, expansion: Positive | None = None, width: Count | None = None
     ) -> None:
         super().__init__()
         width = hidden_width(dims, width, expansion, share=2 / 3)

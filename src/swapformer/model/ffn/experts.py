@@ -11,6 +11,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.model.ops import widen
+from swapformer.ranges import Count, NonNegative, Positive
 
 
 class MoE(FFN):
@@ -22,7 +23,8 @@ class MoE(FFN):
     Each expert is an MLP; no token is dropped, so no token depends on another.
 
     In training `auxiliary_loss` = balance · S · Σ_e f_e P_e, with f_e the share of the choices that fell on expert e
-    and P_e the mean of p_e, over the tokens that are not padding: 1 · balance when the load is even (Switch, eq. 4).
+    and P_e the mean of p_e, over the tokens that are not padding: 1 · balance when the load is even (Switch, eq. 4). Of
+    a batch that is cut into parts it is the mean of that of each part, which is not that of the whole.
 
     Args:
         experts: S.
@@ -35,7 +37,6 @@ class MoE(FFN):
         ValueError: if k is not in 1 … S.
     """
 
-    has_auxiliary_loss = True
     auxiliary_loss: Tensor | None = None
 
     def __init__(
@@ -43,17 +44,18 @@ class MoE(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        experts: int,
-        top_k: int,
-        balance: float,
-        expansion: float | None = None,
-        width: int | None = None,
+        experts: Count,
+        top_k: Count,
+        balance: NonNegative,
+        expansion: Positive | None = None,
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:
             raise ValueError(f"`top_k` must lie in 1 … `experts`, but it is {top_k} of {experts}.")
         width = hidden_width(dims, width, expansion)
         self.experts, self.top_k, self.balance = experts, top_k, balance
+        self.has_auxiliary_loss = balance > 0
         self.router = Linear(dims.d_model, experts, Role.ROUTER, bias=False)
         self.up = StackedLinear(experts, dims.d_model, width, Role.FFN_IN, bias=dims.bias, active=top_k)
         self.down = StackedLinear(experts, width, dims.d_model, Role.FFN_OUT, bias=dims.bias, active=top_k)
@@ -66,7 +68,7 @@ class MoE(FFN):
         gates, chosen = probabilities.topk(self.top_k, dim=-1)
         if self.top_k > 1:
             gates = gates / gates.sum(dim=-1, keepdim=True)
-        if self.training:
+        if self.training and self.has_auxiliary_loss:
             self.auxiliary_loss = self.balance * self.imbalance(probabilities, chosen, padding)
         mixed = self._mix(x.flatten(0, -2), gates.to(x.dtype).flatten(0, -2), chosen.flatten(0, -2))
         return self.dropout(mixed.view_as(x))

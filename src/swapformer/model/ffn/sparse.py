@@ -8,6 +8,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims, require_between, require_counts
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
+from swapformer.ranges import Count, Fraction, Positive
 
 
 class LowRank(FFN):
@@ -27,7 +28,13 @@ class LowRank(FFN):
     """
 
     def __init__(
-        self, dims: Dims, *, activation: Activation, rank: int, expansion: float | None = None, width: int | None = None
+        self,
+        dims: Dims,
+        *,
+        activation: Activation,
+        rank: Count,
+        expansion: Positive | None = None,
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         require_counts(rank=rank)
@@ -66,9 +73,9 @@ class BlockSparse(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        blocks: int,
-        expansion: float | None = None,
-        width: int | None = None,
+        blocks: Count,
+        expansion: Positive | None = None,
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         d_model, width = dims.d_model, hidden_width(dims, width, expansion)
@@ -108,9 +115,9 @@ class TopK(FFN):
         dims: Dims,
         *,
         activation: Activation,
-        fraction: float,
-        expansion: float | None = None,
-        width: int | None = None,
+        fraction: Fraction,
+        expansion: Positive | None = None,
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         require_between("(0, 1]", fraction=fraction)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from swapformer.model.dims import Dims, Side, deepnorm_factors, require_counts, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
+from swapformer.ranges import Positive, Several
 
 _ATTENTION = (Role.QUERY, Role.KEY, Role.VALUE, Role.SCORE)
 _FFN = (Role.FFN_IN, Role.FFN_GATE)
@@ -29,7 +30,7 @@ class GPT2(Init):
         std: the deviation.
     """
 
-    def __init__(self, dims: Dims, *, std: float) -> None:
+    def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
         require_positive(std=std)
         self.deviation = std
@@ -47,7 +48,7 @@ class ZeroBranch(Init):
         std: the deviation.
     """
 
-    def __init__(self, dims: Dims, *, std: float) -> None:
+    def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
         require_positive(std=std)
         self.deviation = std
@@ -95,7 +96,13 @@ class Fixup(Init):
     without_norm = True
     zero_head = True
 
-    def __init__(self, dims: Dims, *, attention_matrices: int, ffn_matrices: int) -> None:
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        attention_matrices: Several,
+        ffn_matrices: Several,
+    ) -> None:
         super().__init__(dims)
         require_counts(2, attention_matrices=attention_matrices, ffn_matrices=ffn_matrices)
         self.matrices = {**dict.fromkeys(_ATTENTION, attention_matrices), **dict.fromkeys(_FFN, ffn_matrices)}

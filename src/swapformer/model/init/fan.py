@@ -10,6 +10,7 @@ from torch import Tensor
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
+from swapformer.ranges import Positive
 
 
 class Torch(Init):
@@ -32,7 +33,7 @@ class Normal(Init):
         std: the deviation.
     """
 
-    def __init__(self, dims: Dims, *, std: float) -> None:
+    def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
         require_positive(std=std)
         self.deviation = std
@@ -58,7 +59,7 @@ class Xavier(Init):
         gain: factor on the deviation.
     """
 
-    def __init__(self, dims: Dims, *, gain: float) -> None:
+    def __init__(self, dims: Dims, *, gain: Positive) -> None:
         super().__init__(dims)
         require_positive(gain=gain)
         self.gain = gain
@@ -75,7 +76,7 @@ class Kaiming(Init):
         table_std: the deviation of tables, whose rows are read one at a time and so have no fan.
     """
 
-    def __init__(self, dims: Dims, *, gain: float, table_std: float) -> None:
+    def __init__(self, dims: Dims, *, gain: Positive, table_std: Positive) -> None:
         super().__init__(dims)
         require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
@@ -94,7 +95,7 @@ class Orthogonal(Init):
         table_std: the deviation of tables, which are normal.
     """
 
-    def __init__(self, dims: Dims, *, gain: float, table_std: float) -> None:
+    def __init__(self, dims: Dims, *, gain: Positive, table_std: Positive) -> None:
         super().__init__(dims)
         require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
@@ -121,7 +122,7 @@ class Natural(Init):
         std: the deviation of all other weights.
     """
 
-    def __init__(self, dims: Dims, *, std: float) -> None:
+    def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
         require_positive(std=std)
         self.deviation = std

@@ -9,6 +9,7 @@ from swapformer.model.dims import Dims, require_between, require_positive, requi
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 from swapformer.model.ops import widen
+from swapformer.ranges import Fraction, Positive
 
 
 class BatchNorm(Norm):
@@ -32,7 +33,7 @@ class BatchNorm(Norm):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, dims: Dims, *, eps: float, momentum: float, affine: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, momentum: Fraction, affine: bool) -> None:
         super().__init__()
         require_between("(0, 1]", momentum=momentum)
         require_positive(eps=eps)

@@ -11,6 +11,7 @@ from swapformer.model.dims import Dims, require_positive, require_presence
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 from swapformer.model.ops import widen
+from swapformer.ranges import Positive
 
 
 class LayerNorm(Norm):
@@ -23,7 +24,7 @@ class LayerNorm(Norm):
         affine: whether γ and β exist.
     """
 
-    def __init__(self, dims: Dims, *, eps: float, affine: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
         require_positive(eps=eps)
         require_presence(affine=affine)
@@ -43,7 +44,7 @@ class RMSNorm(Norm):
         affine: whether γ exists.
     """
 
-    def __init__(self, dims: Dims, *, eps: float, affine: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
         require_positive(eps=eps)
         require_presence(affine=affine)
@@ -65,7 +66,7 @@ class ScaleNorm(Norm):
         affine: whether g is learned; it stays √D if not.
     """
 
-    def __init__(self, dims: Dims, *, eps: float, affine: bool) -> None:
+    def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
         require_positive(eps=eps)
         require_presence(affine=affine)
@@ -88,7 +89,7 @@ class DyT(Norm):
         affine: whether α, γ and β are learned; if not, tanh(start · x).
     """
 
-    def __init__(self, dims: Dims, *, start: float, affine: bool) -> None:
+    def __init__(self, dims: Dims, *, start: Positive, affine: bool) -> None:
         super().__init__()
         require_positive(start=start)
         require_presence(affine=affine)

@@ -13,6 +13,7 @@ from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import gain
 from swapformer.model.normaliser.base import Normaliser, softmax
 from swapformer.model.ops import widen
+from swapformer.ranges import Count, NonNegative
 
 
 class Softmax(Normaliser):
@@ -63,7 +64,7 @@ class TopK(Normaliser):
         ValueError: if k is below 1.
     """
 
-    def __init__(self, dims: Dims, *, keys: int) -> None:
+    def __init__(self, dims: Dims, *, keys: Count) -> None:
         super().__init__(dims)
         require_counts(keys=keys)
         self.keys = keys
@@ -113,7 +114,7 @@ class Sigmoid(Normaliser):
 
     sums_to_one = False
 
-    def __init__(self, dims: Dims, *, power: float) -> None:
+    def __init__(self, dims: Dims, *, power: NonNegative) -> None:
         super().__init__(dims)
         self.power = power
 

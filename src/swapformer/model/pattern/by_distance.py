@@ -10,6 +10,7 @@ from torch import Tensor
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Count, Natural, Several
 
 
 class Full(Pattern):
@@ -51,7 +52,7 @@ class Window(Pattern):
         ValueError: if a number is negative.
     """
 
-    def __init__(self, dims: Dims, *, before: int, after: int = 0) -> None:
+    def __init__(self, dims: Dims, *, before: Natural, after: Natural = 0) -> None:
         require_counts(0, before=before, after=after)
         self.before, self.after = before, after
         self.causal = after == 0
@@ -73,7 +74,7 @@ class Dilated(Pattern):
         ValueError: if a count is negative or `step` below 1.
     """
 
-    def __init__(self, dims: Dims, *, before: int | None, after: int, step: int) -> None:
+    def __init__(self, dims: Dims, *, before: Natural | None, after: Natural, step: Count) -> None:
         require_counts(0, before=before or 0, after=after)
         require_counts(step=step)
         self.before, self.after, self.step = before, after, step
@@ -102,7 +103,7 @@ class Distant(Pattern):
     causal = True
     reach = Reach(after=0)
 
-    def __init__(self, dims: Dims, *, nearest: int) -> None:
+    def __init__(self, dims: Dims, *, nearest: Several) -> None:
         if nearest < 2:
             raise ValueError(
                 f"`nearest` of a distant pattern must be at least 2, but it is {nearest}; 1 is model/pattern=causal."
@@ -126,7 +127,7 @@ class Exponential(Pattern):
 
     causal = True
 
-    def __init__(self, dims: Dims, *, base: int) -> None:
+    def __init__(self, dims: Dims, *, base: Several) -> None:
         require_counts(2, base=base)
         self.base = base
 
@@ -151,7 +152,7 @@ class Strided(Pattern):
 
     causal = True
 
-    def __init__(self, dims: Dims, *, stride: int) -> None:
+    def __init__(self, dims: Dims, *, stride: Count) -> None:
         require_counts(stride=stride)
         self.stride = stride
 
@@ -176,7 +177,7 @@ class Fixed(Pattern):
     causal = True
     anchored = True
 
-    def __init__(self, dims: Dims, *, stride: int, summary: int) -> None:
+    def __init__(self, dims: Dims, *, stride: Count, summary: Count) -> None:
         require_counts(stride=stride)
         if not 1 <= summary <= stride:
             raise ValueError(f"`summary` must lie between 1 and `stride`, but it is {summary} and `stride` {stride}.")

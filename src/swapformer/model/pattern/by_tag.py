@@ -7,6 +7,7 @@ from torch import Tensor
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.pattern.base import Pattern, steps_ahead
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Natural
 
 
 def _tag(tokens: Tokens, name: str) -> Tensor:
@@ -32,7 +33,7 @@ class TagWindow(Pattern):
         ValueError: if a number is negative, or the tokens lack the channel.
     """
 
-    def __init__(self, dims: Dims, *, tag: str, before: int, after: int = 0) -> None:
+    def __init__(self, dims: Dims, *, tag: str, before: Natural, after: Natural = 0) -> None:
         require_counts(0, before=before, after=after)
         self.tag, self.before, self.after = tag, before, after
         self.tags = (tag,)

@@ -9,6 +9,7 @@ from torch import Tensor
 from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, steps_ahead
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Count
 
 Rule = Callable[..., Tensor]
 """A user's pattern: rule(query, key, its own keywords) → bool [B|1, H|1, Q, K]."""
@@ -44,6 +45,6 @@ class Function(Pattern):
 
 
 @states(anchored=False)
-def same_remainder(query: Tokens, key: Tokens, *, period: int) -> Tensor:
+def same_remainder(query: Tokens, key: Tokens, *, period: Count) -> Tensor:
     """An example of a rule: tokens whose distance is a multiple of `period`."""
     return steps_ahead(query, key) % period == 0

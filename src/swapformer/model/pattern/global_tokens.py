@@ -11,6 +11,7 @@ from swapformer.model.dims import Dims, require_counts
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
 from swapformer.random import stream
+from swapformer.ranges import Count, Natural
 
 
 class Longformer(Pattern):
@@ -30,7 +31,7 @@ class Longformer(Pattern):
 
     anchored = True
 
-    def __init__(self, dims: Dims, *, before: int, after: int = 0, places: Sequence[int]) -> None:
+    def __init__(self, dims: Dims, *, before: Natural, after: Natural = 0, places: Sequence[Natural]) -> None:
         require_counts(0, before=before, after=after, places=min(places, default=0))
         self.before, self.after, self.places = before, after, tuple(places)
         self.reach = Reach(before, after, landmarks=tuple(sorted(set(places))))
@@ -68,14 +69,14 @@ class BigBird(Pattern):
         self,
         dims: Dims,
         *,
-        block: int,
-        before: int,
-        after: int = 0,
-        random_before: int,
-        random_after: int = 0,
-        first: int,
-        last: int = 0,
-        seed: int,
+        block: Count,
+        before: Natural,
+        after: Natural = 0,
+        random_before: Natural,
+        random_after: Natural = 0,
+        first: Natural,
+        last: Natural = 0,
+        seed: Natural,
     ) -> None:
         require_counts(block=block)
         require_counts(0, before=before, after=after, random_before=random_before, random_after=random_after)

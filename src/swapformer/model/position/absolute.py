@@ -9,6 +9,7 @@ from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Positive, Several
 
 
 class Sinusoidal(Position):
@@ -29,7 +30,7 @@ class Sinusoidal(Position):
     relative = False
     reads = ()
 
-    def __init__(self, dims: Dims, *, base: float, amplitude: float) -> None:
+    def __init__(self, dims: Dims, *, base: Positive, amplitude: Positive) -> None:
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even `d_model`, but it is {dims.d_model}; make it even.")
@@ -92,7 +93,7 @@ class LearnedInterpolated(Position):
     depends_on_length = True
     reads = ()
 
-    def __init__(self, dims: Dims, *, rows: int) -> None:
+    def __init__(self, dims: Dims, *, rows: Several) -> None:
         super().__init__(dims)
         require_counts(2, rows=rows)
         self.table = Embedding(rows, dims.d_model, Role.POSITION_EMBEDDING)

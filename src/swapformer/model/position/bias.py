@@ -11,6 +11,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims, Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
+from swapformer.ranges import Count, Positive, Several
 
 
 def alibi_slopes(num_heads: int, decay: float) -> list[float]:
@@ -36,7 +37,7 @@ class ALiBi(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, decay: float) -> None:
+    def __init__(self, dims: Dims, *, decay: Positive) -> None:
         super().__init__(dims)
         require_positive(decay=decay)
         self.slopes = alibi_slopes(dims.num_heads, decay)
@@ -67,7 +68,14 @@ class T5(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, buckets: int, max_distance: int, bidirectional: bool | None) -> None:
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        buckets: Several,
+        max_distance: Count,
+        bidirectional: bool | None,
+    ) -> None:
         super().__init__(dims)
         bidirectional = dims.side is Side.ENCODER if bidirectional is None else bidirectional
         exact = buckets // (4 if bidirectional else 2)

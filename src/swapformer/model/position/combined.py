@@ -9,6 +9,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.ops import total
 from swapformer.model.position.base import Position, shared_bias
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Count
 
 
 class Sum(Position):
@@ -81,7 +82,7 @@ class Randomized(Position):
 
     combines = ("encoding",)
 
-    def __init__(self, dims: Dims, *, encoding: Position, drawn_from: int) -> None:
+    def __init__(self, dims: Dims, *, encoding: Position, drawn_from: Count) -> None:
         super().__init__(dims)
         if encoding.drawn_from is not None:
             raise ValueError("the encoding inside randomized draws positions itself; leave one of the two out.")

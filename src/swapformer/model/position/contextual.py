@@ -12,6 +12,7 @@ from swapformer.model.ops import head_products
 from swapformer.model.pattern import Causal
 from swapformer.model.position.base import Position, wide
 from swapformer.model.position.relative import query_table
+from swapformer.ranges import Positive, Several
 
 
 class TransformerXL(Position):
@@ -29,7 +30,7 @@ class TransformerXL(Position):
 
     has_scores = True
 
-    def __init__(self, dims: Dims, *, base: float) -> None:
+    def __init__(self, dims: Dims, *, base: Positive) -> None:
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"transformer_xl needs an even `d_model`, but it is {dims.d_model}; make it even.")
@@ -83,7 +84,7 @@ class CoPE(Position):
     pairwise = False
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, rows: int, gate_exponent: float) -> None:
+    def __init__(self, dims: Dims, *, rows: Several, gate_exponent: float) -> None:
         super().__init__(dims)
         require_counts(2, rows=rows)
         self.past = Causal(dims)

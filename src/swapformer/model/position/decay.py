@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_between, require_positive
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.position.base import Position, wide
+from swapformer.ranges import Count, Positive, Within
 
 
 def _away(context: Context) -> Tensor:
@@ -32,7 +34,7 @@ class KerpleLog(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, scale: float, rate: float) -> None:
+    def __init__(self, dims: Dims, *, scale: Positive, rate: Positive) -> None:
         super().__init__(dims)
         require_positive(scale=scale, rate=rate)
         self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(scale))
@@ -56,7 +58,7 @@ class KerplePower(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, scale: float, power: float) -> None:
+    def __init__(self, dims: Dims, *, scale: Positive, power: Annotated[float, Within("(0, 2)")]) -> None:
         super().__init__(dims)
         require_positive(scale=scale)
         require_between("(0, 2)", power=power)
@@ -85,7 +87,7 @@ class FIRE(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, width: int, rate: float, threshold: float) -> None:
+    def __init__(self, dims: Dims, *, width: Count, rate: Positive, threshold: Positive) -> None:
         super().__init__(dims)
         require_positive(rate=rate, threshold=threshold)
         self.log_rate = gain(1, start=math.log(rate))

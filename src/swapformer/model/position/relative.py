@@ -8,6 +8,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
+from swapformer.ranges import Count
 
 
 def _row(context: Context, max_distance: int) -> Tensor:
@@ -40,7 +41,7 @@ class RelativeBias(Position):
     has_bias = True
     reads = ("num_heads",)
 
-    def __init__(self, dims: Dims, *, max_distance: int, symmetric: bool) -> None:
+    def __init__(self, dims: Dims, *, max_distance: Count, symmetric: bool) -> None:
         super().__init__(dims)
         require_counts(max_distance=max_distance)
         self.max_distance, self.symmetric = max_distance, symmetric
@@ -67,7 +68,7 @@ class RelativeKey(Position):
     has_scores = True
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, max_distance: int) -> None:
+    def __init__(self, dims: Dims, *, max_distance: Count) -> None:
         super().__init__(dims)
         require_counts(max_distance=max_distance)
         self.max_distance = max_distance
@@ -91,7 +92,7 @@ class RelativeKeyQuery(Position):
     has_scores = True
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, max_distance: int) -> None:
+    def __init__(self, dims: Dims, *, max_distance: Count) -> None:
         super().__init__(dims)
         require_counts(max_distance=max_distance)
         self.max_distance = max_distance

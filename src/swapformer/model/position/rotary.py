@@ -12,6 +12,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_between, require_positive, require_presence
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Fraction, Positive
 
 Table = tuple[Tensor, Tensor]
 """cos and sin of the angles, each [B|1, 1, T, R], laid out for a pairing."""
@@ -32,7 +33,7 @@ class Rotation:
         ValueError: if R is not an even number of at least 2, or `fraction` is not in (0, 1].
     """
 
-    def __init__(self, dims: Dims, *, fraction: float, interleaved: bool) -> None:
+    def __init__(self, dims: Dims, *, fraction: Fraction, interleaved: bool) -> None:
         require_between("(0, 1]", fraction=fraction)
         require_presence(interleaved=interleaved)
         self.width = int(dims.head_dim * fraction + 1e-9)
@@ -106,7 +107,7 @@ class Rotary(Position):
 
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool) -> None:
+    def __init__(self, dims: Dims, *, base: Positive, fraction: Fraction, interleaved: bool) -> None:
         super().__init__(dims)
         require_positive(base=base)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
@@ -134,7 +135,7 @@ class XPos(Position):
 
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, base: float, interleaved: bool, gamma: float, span: float) -> None:
+    def __init__(self, dims: Dims, *, base: Positive, interleaved: bool, gamma: Positive, span: Positive) -> None:
         super().__init__(dims)
         require_positive(gamma=gamma, span=span)
         self.rotation = Rotation(dims, fraction=1.0, interleaved=interleaved)

@@ -13,6 +13,7 @@ from swapformer.model.dims import Dims, require_counts, require_positive
 from swapformer.model.position.base import Position
 from swapformer.model.position.rotary import Rotation
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Count, Factor, Fraction, NonNegative, Positive
 
 
 def _require_stretch(factor: float, original_len: int = 1) -> None:
@@ -44,7 +45,15 @@ class LinearRotary(Position):
 
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float) -> None:
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        base: Positive,
+        fraction: Fraction,
+        interleaved: bool,
+        factor: Factor,
+    ) -> None:
         super().__init__(dims)
         _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
@@ -70,7 +79,15 @@ class NTKRotary(Position):
 
     reads = ("head_dim",)
 
-    def __init__(self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float) -> None:
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        base: Positive,
+        fraction: Fraction,
+        interleaved: bool,
+        factor: Factor,
+    ) -> None:
         super().__init__(dims)
         _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
@@ -97,7 +114,14 @@ class DynamicNTKRotary(Position):
     depends_on_length = True
 
     def __init__(
-        self, dims: Dims, *, base: float, fraction: float, interleaved: bool, factor: float, original_len: int
+        self,
+        dims: Dims,
+        *,
+        base: Positive,
+        fraction: Fraction,
+        interleaved: bool,
+        factor: Factor,
+        original_len: Count,
     ) -> None:
         super().__init__(dims)
         _require_stretch(factor, original_len)
@@ -137,14 +161,14 @@ class YaRN(Position):
         self,
         dims: Dims,
         *,
-        base: float,
-        fraction: float,
+        base: Positive,
+        fraction: Fraction,
         interleaved: bool,
-        factor: float,
-        original_len: int,
-        beta_fast: float,
-        beta_slow: float,
-        temperature: float,
+        factor: Factor,
+        original_len: Count,
+        beta_fast: Positive,
+        beta_slow: Positive,
+        temperature: NonNegative,
         rounded: bool,
     ) -> None:
         super().__init__(dims)
@@ -196,13 +220,13 @@ class Llama3Rotary(Position):
         self,
         dims: Dims,
         *,
-        base: float,
-        fraction: float,
+        base: Positive,
+        fraction: Fraction,
         interleaved: bool,
-        factor: float,
-        original_len: int,
-        turns_low: float,
-        turns_high: float,
+        factor: Factor,
+        original_len: Count,
+        turns_low: Positive,
+        turns_high: Positive,
     ) -> None:
         super().__init__(dims)
         require_positive(base=base)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import gain
 from swapformer.model.residual.base import Residual, Update
+from swapformer.ranges import Count, Positive
 
 History = tuple[Tensor, ...]
 
@@ -145,7 +146,7 @@ class HyperConnections(Residual):
 
     keeps: ClassVar[str] = "the streams of hyper-connections"
 
-    def __init__(self, dims: Dims, *, streams: int, dynamic: float | None) -> None:
+    def __init__(self, dims: Dims, *, streams: Count, dynamic: Positive | None) -> None:
         super().__init__(dims)
         require_counts(streams=streams)
         self.streams, self.read_stream = streams, (dims.layer * dims.branches + dims.branch) % streams

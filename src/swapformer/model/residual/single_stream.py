@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from swapformer.model.dims import Dims, deepnorm_factors, require_between
 from swapformer.model.layers import Linear, Role, gain, shift
 from swapformer.model.residual.base import Residual
+from swapformer.ranges import Fraction, Within
 
 
 class Add(Residual):
@@ -36,7 +39,7 @@ class Weighted(Residual):
         ValueError: if α is not in [0, 1).
     """
 
-    def __init__(self, dims: Dims, *, alpha: float) -> None:
+    def __init__(self, dims: Dims, *, alpha: Annotated[float, Within("[0, 1)")]) -> None:
         super().__init__(dims)
         require_between("[0, 1)", alpha=alpha)  # 1 leaves the branches out
         self.alpha, self.carries = alpha, alpha != 0
@@ -137,7 +140,7 @@ class StochasticDepth(Residual):
         ValueError: if p_L is not in (0, 1].
     """
 
-    def __init__(self, dims: Dims, *, survival: float) -> None:
+    def __init__(self, dims: Dims, *, survival: Fraction) -> None:
         super().__init__(dims)
         require_between("(0, 1]", survival=survival)
         number, count = dims.layer * dims.branches + dims.branch + 1, dims.num_layers * dims.branches

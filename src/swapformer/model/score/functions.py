@@ -9,6 +9,7 @@ from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Role, StackedLinear, gain
 from swapformer.model.ops import head_products
 from swapformer.model.score.base import Score
+from swapformer.ranges import Positive
 
 
 class Dot(Score):
@@ -59,7 +60,7 @@ class Softcap(Score):
         ValueError: if the cap is not positive.
     """
 
-    def __init__(self, dims: Dims, *, exponent: float, cap: float) -> None:
+    def __init__(self, dims: Dims, *, exponent: float, cap: Positive) -> None:
         super().__init__(dims)
         require_positive(cap=cap)
         self.scale = self.factor = float(dims.head_dim**exponent)
@@ -95,7 +96,7 @@ class Cosine(Score):
         eps: floor of the lengths.
     """
 
-    def __init__(self, dims: Dims, *, start: float, eps: float) -> None:
+    def __init__(self, dims: Dims, *, start: Positive, eps: Positive) -> None:
         super().__init__(dims)
         self.eps = eps
         self.scale = gain(dims.num_heads, 1, 1, start=start)

@@ -16,6 +16,7 @@ from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Positive
 
 
 class Topology(nn.Module):
@@ -45,7 +46,7 @@ class Topology(nn.Module):
     layers_passed: Tensor | None
     """Layers that each token went through in the last forward in evaluation, [B, T]; None if none could leave."""
 
-    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive) -> None:
         super().__init__()
         require_presence(tie_embeddings=tie_embeddings)
         require_positive(embedding_scale=embedding_scale)

@@ -15,6 +15,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
+from swapformer.ranges import Positive
 
 
 class Decoder(Topology):
@@ -29,7 +30,7 @@ class Decoder(Topology):
         embedding_scale: factor on the token embeddings before positions are added; √d_model in Vaswani et al. 2017.
     """
 
-    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
         self.stack = Stack(plan.layers, plan.dims.dropout)
         self._add_readouts()
@@ -53,7 +54,7 @@ class EncoderDecoder(Topology):
     reads_source: ClassVar[bool] = True
 
     def __init__(
-        self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float, share_embeddings: bool
+        self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive, share_embeddings: bool
     ) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
         require_presence(share_embeddings=share_embeddings)

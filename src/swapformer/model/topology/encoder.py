@@ -14,6 +14,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
+from swapformer.ranges import Positive
 
 
 class Encoder(Topology):
@@ -34,7 +35,7 @@ class Encoder(Topology):
     side: ClassVar[Side] = Side.ENCODER
     reads_segments: ClassVar[bool] = True
 
-    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float, transform: bool) -> None:
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive, transform: bool) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
         require_presence(transform=transform)
         width, asked = plan.dims.d_model, plan.interface.readouts

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from swapformer.errors import printable
 from swapformer.report.figures.style import GRID, INK, PAPER, SOFT, Style
 
 WIDTH = 4.9  # inches: its text stays readable when a phone shows the figure at two thirds
@@ -132,7 +133,9 @@ def to_svg(figure: Figure, description: str) -> str:
     """The figure as SVG text with a description for those who cannot see it; no date, fixed ids."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": description})
-    svg = re.sub(r'<g id="(arm\d+)">', r'<g class="\1">', buffer.getvalue())  # one arm's marks are many groups
+    svg = re.sub(
+        r'<g id="(arm\d+)">', r'<g class="\1">', printable(buffer.getvalue())
+    )  # one arm's marks are many groups
     return svg.replace("<svg ", f"{MARK}\n<svg ", 1)
 
 

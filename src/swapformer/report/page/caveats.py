@@ -66,7 +66,13 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
         )
-    found += _unmeasured(views) + _fairness(records) + _origins(records)
+    found += (
+        _same_models(records, views)
+        + _unmeasured(views)
+        + evaluation_caveats(views)
+        + _fairness(records)
+        + _origins(records)
+    )
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
@@ -86,10 +92,60 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
     found.append(
-        f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; the evaluation set is fixed, "
+        f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; {_evaluation_sets(records)}, "
         "and its own standard error stands beside."
     )
     return found
+
+
+def evaluation_caveats(views: Sequence[View]) -> list[str]:
+    """Where an arm was evaluated on other data than the baseline that it is compared with."""
+    found = []
+    for view in views:
+        evidence, baseline = view.data.evidence, view.data.records.manifest.baseline
+        for row in view.rows:
+            apart = {metric: sorted(evidence.evaluated_apart(row.arm, baseline, metric)) for metric in row.summaries}
+            if metrics := [metric for metric, sets in apart.items() if sets]:
+                sets = dict.fromkeys(name for each in apart.values() for name in each)
+                found.append(
+                    f"{arm_name(row.arm, view.condition)} was evaluated on other data than {baseline} "
+                    f"({', '.join(sets)}): differences in {', '.join(metrics)} are of the data too."
+                )
+    return found
+
+
+def _same_models(records: Records, views: Sequence[View]) -> list[str]:
+    """Arms that a claim or the table compares, and that trained the same model."""
+    found = []
+    for view in views:
+        pairs = {frozenset((c.arm, c.than)): (c.arm, c.than) for verdict in view.verdicts for c in verdict.contrasts}
+        for row in view.rows if records.manifest.baseline in view.data.evidence.arms else ():
+            if not row.is_baseline:
+                pairs.setdefault(frozenset((row.arm, records.manifest.baseline)), (row.arm, records.manifest.baseline))
+        for arm, other in pairs.values():
+            if view.data.evidence.same_model(arm, other, "val/loss"):
+                apart = view.data.evidence.settings_apart(arm, other)
+                why = f": {number_format.listed(apart)} did nothing" if apart else ""
+                where = f" with {view.condition}" if view.condition else ""
+                found.append(
+                    f"{arm} and {other} trained the same model{where}{why}. All their losses are equal to the last "
+                    "digit with every seed, so that they agree is no evidence."
+                )
+    return found
+
+
+def _evaluation_sets(records: Records) -> str:
+    """What is known of the sets that arms were evaluated on, in words."""
+    finished = int((records.cells["status"] == "finished").sum())
+    if len(records.evaluations) < finished:
+        return "each trial's evaluation set is fixed (some trials do not say of which data it is)"
+    sets: dict[tuple[str, str], set[str]] = {}
+    for (condition, _, _), known in records.evaluations.items():
+        for name, items in known.items():
+            sets.setdefault((condition, name), set()).add(items)
+    if any(len(items) > 1 for items in sets.values()):
+        return "each arm's evaluation set is fixed, but not all arms have the same"
+    return "the evaluation set is fixed, the same for all arms"
 
 
 def _unmeasured(views: Sequence[View]) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
@@ -25,6 +27,10 @@ RESULT_COLUMNS: Mapping[str, str] = {
 }
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
+
+
 def result_columns(manifest: Manifest) -> dict[str, str]:
     """The columns of `results.csv` with their meaning; a study with a grid has one more for each of its factors."""
     factors = {key: "the grid's value of this key" for values in manifest.conditions.values() for key in values}
@@ -37,22 +43,45 @@ def results_csv(records: Records, metrics: Sequence[str]) -> str:
     values = {tuple(row[:4]): row[4:] for row in records.metrics[columns].itertuples(index=False, name=None)}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(result_columns(records.manifest))
+    writer.writerow([to_cell(name) for name in result_columns(records.manifest)])
     for cell in records.cells.itertuples(index=False):
         for metric in metrics:
             value, error = values.get((cell.condition, cell.arm, cell.seed, metric), (math.nan, math.nan))
+            factors = records.manifest.conditions[str(cell.condition)].values()
             writer.writerow([
-                records.manifest.name, *records.manifest.conditions[str(cell.condition)].values(), cell.arm, cell.seed,
-                metric, _plain(value), _plain(error), records.directions.get(metric, ""), cell.status, cell.trial,
-                cell.environment,
+                *(to_cell(str(name)) for name in (records.manifest.name, *factors, cell.arm)), cell.seed,
+                to_cell(metric), _plain(value), _plain(error), records.directions.get(metric, ""), cell.status,
+                cell.trial, cell.environment,
             ])  # fmt: skip
     return out.getvalue()
 
 
+def to_cell(name: str) -> str:
+    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
+    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
+
+
+def from_cell(cell: str) -> str:
+    """The name that `to_cell` has written."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def table_md(
-    rows: Sequence[ArmRow], metrics: Sequence[str], directions: Mapping[str, str], baseline: str, condition: str = ""
+    rows: Sequence[ArmRow],
+    metrics: Sequence[str],
+    directions: Mapping[str, str],
+    baseline: str,
+    condition: str = "",
+    caveats: Sequence[str] = (),
 ) -> str:
-    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid."""
+    """`table.md`: the table as GitHub shows it, under the condition's name where there is a grid; caveats follow it."""
     heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
@@ -65,7 +94,16 @@ def table_md(
         "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
         "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
     )
-    return "\n".join([*([f"### {_cell(condition)}", ""] if condition else []), *lines, "", note, ""])
+    return "\n".join(
+        [
+            *([f"### {_cell(condition)}", ""] if condition else []),
+            *lines,
+            "",
+            note,
+            *chain.from_iterable(("", _cell(text)) for text in caveats),
+            "",
+        ]
+    )
 
 
 def arrow(direction: str | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from swapformer.errors import printable
 from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import ReportFigure
@@ -56,7 +57,7 @@ def render(
         """The attributes by which the page's filter knows the row of an arm."""
         return Markup(' data-arm="{}" data-words="{}"').format(arm, " ".join([arm, *arms.get(arm, ())]))
 
-    json_text = json.dumps(said, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    json_text = json.dumps(_printable(said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return environment.get_template(template).render(
         **values,
         shown=shown,
@@ -67,6 +68,15 @@ def render(
         script=Markup(script),
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
+
+
+def _printable(node: Any) -> Any:
+    """Plain data whose texts are `printable`; JSON's own escapes would be undone by the page's script."""
+    if isinstance(node, Mapping):
+        return {key: _printable(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_printable(value) for value in node]
+    return printable(node) if isinstance(node, str) else node
 
 
 def _inlined(figure: ReportFigure, number: int, variables: Mapping[str, tuple[str, str, str]]) -> tuple[Markup, int]:

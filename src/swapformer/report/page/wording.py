@@ -6,7 +6,7 @@ import math
 
 from swapformer.report import number_format
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import OpenEstimate
+from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 
 SYMBOLS = {"supported": "✓", "refuted": "✗", "depends": "±", "undecided": "?"}
@@ -52,7 +52,9 @@ def verdict_text(verdict: Verdict) -> str:
         return "The whole interval lies where the claim does not hold" + (f" (against {against})." if several else ".")
     undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     where = f" against {len(undecided)} of {len(verdict.contrasts)} arms" if several else ""
-    if verdict.pairs < 2:
+    if same := [c for c in undecided if isinstance(c.estimate, SameModelEstimate)]:
+        needs = f"{same[0].arm} and {same[0].than} trained the same model, so their difference is no evidence"
+    elif verdict.pairs < 2:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
         needs = f"there are {few.estimate.n} paired seeds of {few.arm} and {few.than}, and at least 2 are needed"
     elif verdict.needed is not None:

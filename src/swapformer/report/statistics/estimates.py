@@ -67,6 +67,13 @@ class UnknownEstimate(Estimate):
 
 
 @dataclass(frozen=True)
+class SameModelEstimate(UnknownEstimate):
+    """The estimate from arms that trained the same model: their difference is 0 with any seed, and says nothing."""
+
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
 class MeanEstimate(Estimate):
     """Student's t: `value ± t(tail, n - 1) · standard_error`, `standard_error > 0`."""
 

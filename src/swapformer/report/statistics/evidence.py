@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.estimates import Estimate, FloatArray, mean_estimate
+from swapformer.results.arms import is_computation
 
 BoolArray = NDArray[np.bool_]
 
@@ -38,6 +39,9 @@ class Evidence:
 
     `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
     that an arm does not have. `classes[arm]` names the environment class of each trial (without an entry: one class).
+    `losses[arm]` has a hash of all losses of each finished trial, and `changes[arm]` the settings in which the arm
+    differs from the baseline, each with its value.
+    `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
     """
 
     arms: tuple[str, ...]
@@ -47,6 +51,9 @@ class Evidence:
     diverged: Mapping[str, BoolArray]
     directions: Mapping[str, str]
     classes: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    losses: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    changes: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -58,6 +65,7 @@ class Evidence:
             finished={arm: row[kept] for arm, row in self.finished.items()},
             diverged={arm: row[kept] for arm, row in self.diverged.items()},
             classes={arm: row[kept] for arm, row in self.classes.items()},
+            losses={arm: row[kept] for arm, row in self.losses.items()},
         )
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
@@ -81,6 +89,8 @@ class Evidence:
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
+        if self.same_model(arm, than, metric):
+            return estimates.SameModelEstimate(n=len(difference))
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
@@ -93,6 +103,30 @@ class Evidence:
                 )
         below, above = self.flattering_limits(arm, than, metric)
         return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
+
+    def same_model(self, arm: str, than: str, metric: str | None) -> bool:
+        """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.
+
+        Their losses are equal to the last digit with every seed; a metric at its ceiling is not enough. Arms that
+        differ in how they are computed alone, such as their kernel, may agree: that is what they are compared for.
+        """
+        apart = self.settings_apart(arm, than)
+        if apart and all(map(is_computation, apart)):
+            return False
+        here, there = (self.losses.get(each, np.full(len(self.seeds), "", dtype=object)) for each in (arm, than))
+        both = self.finished.get(arm, self._no_seed) & self.finished.get(than, self._no_seed)
+        both = both & self._same_class(arm, than)
+        if not both.any() or not (here[both] == there[both]).all() or not here[both].all():
+            return False
+        if metric is None:
+            return bool((self.diverged[arm] == self.diverged[than]).all())
+        pairs = self.pairs(arm, than, metric)
+        return bool(len(pairs.x)) and bool((pairs.x == pairs.y).all())
+
+    def settings_apart(self, arm: str, than: str) -> list[str]:
+        """The settings in which two arms differ."""
+        apart = self.changes.get(arm, frozenset()) ^ self.changes.get(than, frozenset())
+        return sorted({leaf for leaf, _ in apart})
 
     def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
         """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
@@ -116,10 +150,28 @@ class Evidence:
             return self._no_seed
         return self.finished.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
 
+    def evaluated_apart(self, arm: str, than: str, metric: str) -> dict[str, tuple[str, str]]:
+        """The evaluation sets behind a metric that are not of the same items in both arms, with the items of each.
+
+        A number without a length that others have at each length is of its split's first set, any other of them all.
+        """
+        here, there = self.evaluated.get(arm, {}), self.evaluated.get(than, {})
+        split, _, name = metric.partition("/")
+        split, (_, at, length) = "val" if split == "probe" else split, name.partition("@")
+        of_one_set = at or any(other.startswith(f"{metric}@") for _, other in self.values)
+        return {
+            each: (", ".join(sorted(here[each])), ", ".join(sorted(there[each])))
+            for each in sorted(here.keys() & there.keys())
+            if (each == split + at + length if of_one_set else each.partition("@")[0] == split)
+            and len(here[each] | there[each]) > 1
+        }
+
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
         ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
         n = int(ended.sum())
+        if self.same_model(arm, than, None):
+            return estimates.SameModelEstimate(n=n)
         if n < 2:
             return estimates.UnknownEstimate(n=n)
         return estimates.RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
@@ -161,4 +213,18 @@ def gather(records: Records) -> Evidence:
         finished[arm][index_of[seed]] = status == "finished"
         diverged[arm][index_of[seed]] = status == "diverged"
         classes[arm][index_of[seed]] = where
-    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes)
+    evaluated: dict[str, dict[str, frozenset[str]]] = {}
+    for (_, arm, _), sets in records.evaluations.items():
+        known = evaluated.setdefault(arm, {})
+        for name, items in sets.items():
+            known[name] = known.get(name, frozenset()) | {items}
+    losses = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
+    for (_, arm, seed), found in records.losses.items():
+        losses[arm][index_of[seed]] = found
+    where = records.manifest.condition
+    changes = {
+        each.arm: frozenset((leaf, value) for leaf, _, value in each.changes)
+        for each in records.manifest.fairness
+        if where is None or each.condition == where
+    }
+    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated)

@@ -186,10 +186,19 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
         if unmeasured:
             notes.append(f"{arm} has no finite {claim.metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    for other in claim.than:
+        if {claim.arm, other} <= set(evidence.arms) and evidence.same_model(claim.arm, other, claim.metric):
+            notes.append(f"{claim.arm} and {other} trained the same model")
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
             apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
+    notes += [
+        f"{claim.arm} and {other} were not evaluated on the same data: {name} has {here} and {there}"
+        for other in claim.than
+        if claim.metric is not None
+        for name, (here, there) in evidence.evaluated_apart(claim.arm, other, claim.metric).items()
+    ]
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cache, reduce
+from operator import getitem
+from typing import Annotated, Any
 
 from hydra.errors import InstantiationException
 
 from swapformer.errors import UsageError
+from swapformer.paths import conf_dir
+from swapformer.ranges import Within
 from swapformer.study.config.cost import flops_of_a_step
+from swapformer.targets import make
 from swapformer.task.base import Task
+from swapformer.training.schedule import Schedule
+from swapformer.yaml_reader import read_yaml
 
 STEPS = 1000
 """Where nothing is asked for."""
 KINDS = {"tokens": "tokens", "flops": "FLOP"}
 """What a budget may be counted in besides steps, and the unit."""
+INTERVALS = {
+    "eval.every": "evaluated after training alone",
+    "log_every": "no training loss in the history",
+    "checkpoint_every": "a killed trial starts again",
+}
+"""Settings in steps that a short budget never reaches, and what follows."""
+Amount = Annotated[float, Within("(0, 1e30]")]
 
 
 def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -37,8 +51,6 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     ((kind, amount),) = asked.items()
     if kind == "steps":
         return {**node, **asked}
-    if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-        raise UsageError(f"`budget.{kind}` must be a number above 0, but it is {amount!r}.")
     try:
         each = of_a_step(config, task, kind)
     except (ValueError, TypeError, RuntimeError, InstantiationException):
@@ -53,9 +65,56 @@ def of_a_step(config: Mapping[str, Any], task: Task, kind: str) -> int:
     return task.train_batch(config["data_seed"], 0).num_positions if kind == "tokens" else flops_of_a_step(config)
 
 
+def too_short(config: Mapping[str, Any]) -> str | None:
+    """Why the steps are too few for what is asked to happen during them, with the overrides that fit; None if they do.
+
+    A warm-up must leave a step at the peak rate and one of the decay. An interval may lie beyond the budget only where
+    it is the default of `train.yaml`: `lines` says so.
+    """
+    steps = config["budget"]["steps"]
+    wanted, largest = config["schedule"]["warmup_steps"], make(config["schedule"], Schedule).longest_warmup(steps)
+    found = {"schedule.warmup_steps": largest} if wanted > largest else {}
+    found |= {key: steps for key, value in _beyond(config).items() if value != _defaults()[key]}
+    if not found:
+        return None
+    given = " and ".join(f"{key}={_value(config, key)}" for key in found)
+    why = " (the learning rate would never reach its peak, or never decay)" if wanted > largest else ""
+    fits = " ".join(f"{key}={value}" for key, value in found.items())
+    counted = text(config["budget"])
+    budget = f"{counted}," if counted else f"budget.steps={steps} is"
+    return f"{budget} too few for {given}{why}; raise the budget, or add what fits: {fits}."
+
+
+def lines(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is worth saying of a budget before it is spent, in lines for the terminal."""
+    if (counted := text(config["budget"])) is not None:
+        yield counted
+    if beyond := _beyond(config):
+        given = " and ".join(f"{key}={value}" for key, value in beyond.items())
+        follows = ", ".join(INTERVALS[key] for key in beyond)
+        lie = "lies" if len(beyond) == 1 else "lie"
+        yield f"{given} {lie} beyond the budget of {config['budget']['steps']} steps: {follows}"
+
+
 def text(budget: Mapping[str, Any]) -> str | None:
     """`budget.tokens=1e+06 is 976 steps`; None for a budget in steps."""
     for kind in KINDS:
         if kind in budget:
             return f"budget.{kind}={budget[kind]:g} is {budget['steps']} steps"
     return None
+
+
+def _beyond(config: Mapping[str, Any]) -> dict[str, int]:
+    """The intervals that never come, by key."""
+    return {key: value for key in INTERVALS if (value := _value(config, key)) > config["budget"]["steps"]}
+
+
+def _value(config: Mapping[str, Any], key: str) -> Any:
+    return reduce(getitem, key.split("."), config)
+
+
+@cache
+def _defaults() -> dict[str, int]:
+    """The intervals of the primary configuration, by key."""
+    primary = read_yaml(conf_dir() / "train.yaml")
+    return {key: reduce(getitem, key.split("."), primary) for key in INTERVALS}

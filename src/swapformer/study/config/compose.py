@@ -13,11 +13,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
+from swapformer.ranges import LARGEST
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
-from swapformer.study.config import budget
+from swapformer.study.config import budget, nodes, sizes
+from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
@@ -27,7 +29,11 @@ from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
 from swapformer.study.config.layers import expand_layers
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
+from swapformer.study.config.rules.settings import of_types
+from swapformer.study.config.same_training import same_training as same_training
 from swapformer.targets import require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
@@ -42,6 +48,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         UsageError: for an override that is not understood.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
     """
+    require_references(overrides)
+    require_single_keys(overrides)
     _require_known_folders(overrides)
     if GlobalHydra.instance().is_initialized():
         return finalise(hydra_compose("train", overrides=list(overrides)))
@@ -64,18 +72,27 @@ def finalise(composed: DictConfig) -> Config:
 
     Hydra must be initialised: options named by layer overrides are loaded from its configuration repository.
     """
+    require_references(OmegaConf.to_container(composed))
     config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
+    nodes.require_nodes(resolved)
+    sizes.require_data(resolved)
     resolved["init_from"] = resolve_source(resolved["init_from"], resolved["runs_dir"])
     task = build_task(resolved)
+    sizes.require_batches(resolved, task)
     resolved["data"] = task.fingerprint()
     TASKS[task_key(resolved)] = task
     model = resolved["model"]
     if model["max_len"] is None:
         model["max_len"] = task.max_length
+    sizes.require_model(resolved, task)
+    require_one(model, "model")  # before layers inherit it
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
+    if found := list(of_types(resolved)):
+        raise UsageError(" ".join(found))
+    require_one(model, "model")
     resolved["budget"] = budget.resolve(resolved, task)
     return resolved
 
@@ -112,11 +129,13 @@ def _of_trial(text: str, runs_dir: str) -> Path:
 def _load_option(slot: str, name: str) -> Config:
     """What each slot that an option of a model slot fills holds then: an attention may bring extensions."""
     repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
-    found = repository.load_config(f"model/{slot}/{name}")
-    if found is None:
-        hint = suggest(name, repository.get_group_options(f"model/{slot}"))
-        raise UsageError(f"`model.layers` asks for the unknown option {name!r} of model/{slot}{hint}")
-    composed = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
+    known = repository.get_group_options(f"model/{slot}")
+    if name not in known:
+        hint = suggest(name, known)
+        raise UsageError(f"`model.layers` asks for the unknown option {quote(name)} of model/{slot}{hint}")
+    option = hydra_compose(f"model/{slot}/{name}")
+    require_references(OmegaConf.to_container(option))
+    composed = OmegaConf.to_container(option, resolve=True)
     assert isinstance(composed, dict)
     return composed["model"]
 
@@ -129,6 +148,6 @@ def check(config: Mapping[str, Any]) -> None:
     """
     task = task_of(config)
     if config["budget"]["steps"] is None:  # a model that cannot be counted: what is wrong with it comes first
-        check_parts({**config, "budget": {"steps": 1}}, task)
+        check_parts({**config, "budget": {"steps": LARGEST}}, task)
         budget.of_a_step(config, task, "flops")
     check_parts(config, task)

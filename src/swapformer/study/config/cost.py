@@ -25,7 +25,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_plan, build_task, count_parameters, factory
+from swapformer.training.assemble import build_plan, count_parameters, factory, rebuild_task
 from swapformer.training.parameter_selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a configuration, as it was when the configuration was composed."""
+    """The task of a configuration, as it was when the configuration was composed. Raises what `rebuild_task` does."""
     key = task_key(config)
     if key not in TASKS:
-        TASKS[key] = build_task(config)
+        TASKS[key] = rebuild_task(config)
     return TASKS[key]
 
 
@@ -120,7 +120,9 @@ def measure(
     model, plan = _built(config, asked, dtype)
     for stack in stacks(model).values():
         stack.checkpointed = checkpointed
-    for part in [part for layer in plan.layers for part in (layer.position(), layer.attention())]:
+    with torch.device("meta"):
+        parts = [part for layer in plan.layers for part in (layer.position(), layer.attention())]
+    for part in parts:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(
                 f"`--lengths` must not exceed the table of {part.limit} rows of {type(part).__name__}, but "
@@ -163,17 +165,18 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
 
     States are kept in float32 or wider. A source is as long as the sequence.
     """
-    if not all(layer.can_cache() for layer in plan.layers):
-        return None
-    total = 0
-    for layer in plan.layers:
-        attention, tokens = layer.attention(), length
-        if (last := cached_positions(layer.pattern(), layer.position())) is not None:
-            tokens = min(length, last)
-        total += (attention.cache_width or 0) * tokens * dtype.itemsize
-        total += (attention.state_width or 0) * max(dtype.itemsize, 4)
-        if plan.encoder:
-            total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
+    with torch.device("meta"):  # parts are made to be asked, not to be filled
+        if not all(layer.can_cache() for layer in plan.layers):
+            return None
+        total = 0
+        for layer in plan.layers:
+            attention, tokens = layer.attention(), length
+            if (last := cached_positions(layer.pattern(), layer.position())) is not None:
+                tokens = min(length, last)
+            total += (attention.cache_width or 0) * tokens * dtype.itemsize
+            total += (attention.state_width or 0) * max(dtype.itemsize, 4)
+            if plan.encoder:
+                total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
     return total
 
 

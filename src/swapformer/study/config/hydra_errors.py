@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
 
 from swapformer.catalogue import option_files
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
+from swapformer.yaml_reader import read_yaml, reason
 
 
 @contextmanager
@@ -16,6 +23,9 @@ def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]
     """Turn errors of Hydra and OmegaConf about `overrides` into a UsageError, and put `prefix` before the message."""
     try:
         _refuse_dotted_groups(overrides)
+        _refuse_values_of_groups(overrides)
+        require_references(overrides)
+        require_single_keys(overrides)
         yield
     except UsageError as error:
         raise UsageError(f"{prefix}{error}") from error
@@ -41,10 +51,16 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         if error.options is None or not group:
             return " ".join(str(error).split())
         return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
+    if isinstance(error, yaml.YAMLError):
+        return _unreadable(error)
     if isinstance(error, OverrideParseException):
-        return f"cannot read the override {error.override!r}: it must be key=value, in Hydra's grammar"
+        return f"cannot read the override {quote(error.override)}: it must be key=value, in Hydra's grammar"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"a name in the overrides must be one that a file can have, but it is too long: {quote(error.filename)}"
+    if isinstance(error, RecursionError):
+        return "the overrides must be read to their last bracket, but are nested too deeply; nest less"
     if not isinstance(error, HydraException | OmegaConfBaseException):
-        return None
+        return str(error).partition("\n")[0] if isinstance(error, Exception) and _raised_by_hydra(error) else None
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     key = getattr(cause, "full_key", None)
     if key and isinstance(cause, MissingMandatoryValue):
@@ -62,6 +78,63 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
             f"installed beside it; uninstall that one (hydra-{found[1]}-launcher), which swapformer does without"
         )
     return f"{text} ({' '.join(str(cause).split())})" if cause is not None and cause is not error else text
+
+
+def _refuse_values_of_groups(overrides: Sequence[str]) -> None:
+    """`optim=null` or `model/norm=../x` is no option's name, about which Hydra would raise an error of its own."""
+    known = option_files(conf_dir())
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        group = key.lstrip("+").partition("@")[0]
+        if equals and not key.strip("+~"):
+            raise UsageError(f"an override must be key=value, but {quote(override)} has no key")
+        if group.replace(".", "/") in ("hydra", "hydra/launcher", "hydra/sweeper") and equals:
+            if "." not in group and "/" in group and _names_option(value):
+                continue
+            raise UsageError(
+                f"{group} holds settings by name: write {group}.NAME=VALUE, or hydra/launcher=OPTION, instead of "
+                f"{quote(override)}"
+            )
+        if group not in known and equals and any(other.startswith(f"{group}/") for other in known):
+            raise UsageError(
+                f"{group} holds groups and settings: write {group}/GROUP=NAME or {group}.KEY=VALUE instead of "
+                f"{quote(override)}"
+            )
+        if group in known and equals and not _names_option(value):
+            raise UsageError(
+                f"{group} is a group of options: write {group}=NAME instead of {quote(override)}"
+                f"{suggest('', known[group])}"
+            )
+
+
+def _names_option(value: str) -> bool:
+    """Whether what stands behind the equals sign could be the name of an option, or a choice or list of them."""
+    words = [word.strip(" \"'") for word in re.split(r"[,\[\]()]", value)]
+    numbers = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|null|true|false|nan|inf", re.IGNORECASE)
+    return not value.startswith("{") and not any(
+        word.startswith(("/", ".")) or "/." in word or numbers.fullmatch(word) for word in words
+    )
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    """Whether an error that is none of Hydra's own kinds is its complaint all the same, as of `--resolve` alone."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    module = str(traceback.tb_frame.f_globals.get("__name__")) if traceback is not None else ""
+    return isinstance(error, ValueError) and module.partition(".")[0] in ("hydra", "omegaconf")
+
+
+def _unreadable(error: yaml.YAMLError) -> str:
+    """What is wrong with a YAML file that Hydra has read."""
+    mark = getattr(error, "problem_mark", None)
+    path = Path(mark.name if mark is not None else "")
+    if path.is_file():
+        try:
+            read_yaml(path)  # which names both lines of a doubled key
+        except UsageError as better:
+            return str(better)
+    return f"{path.name and f'{path} cannot be read: '}{reason(error)}"
 
 
 def _unchosen(group: str) -> str:
@@ -89,4 +162,5 @@ def _refuse_dotted_groups(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, _, value = override.partition("=")
         if (group := key.lstrip("+~").replace(".", "/")) in known and "." in key and not value.startswith("{"):
-            raise UsageError(f"{group} is a group of options: write {group}={value} instead of {override}")
+            name = value if _names_option(value) else "NAME"
+            raise UsageError(f"{group} is a group of options: write {group}={name} instead of {quote(override)}")

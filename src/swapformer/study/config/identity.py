@@ -50,6 +50,8 @@ def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
     nodes = {key: config[key] for key in CHANGES_RESULT}
     nodes["task"] = _without_paths(config["task"])
+    if nodes["task"].get("eval_batch_size") == nodes["task"].get("batch_size"):
+        nodes["task"].pop("eval_batch_size", None)  # as it was before it could be another
     nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key != "heartbeat"}
     foreign = {name for name in targets(nodes) if name.split(".")[0] not in ("swapformer", "torch")}
     start = config["init_from"]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
+from swapformer.ranges import Count, check
+from swapformer.study.config.alternatives import alternatives
 from swapformer.training.assemble import LAYER_SIZES, LAYER_SLOTS
 from swapformer.training.parameter_selection import layer_range
 
@@ -20,7 +22,8 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], ke
     `"::2"`), counted as Python counts. The other keys are slots with an option's name (`pattern: window`), settings of
     a slot (`pattern.before: 7`), or sizes of a layer. The extensions are a list of names (`extension: [gate]`), their
     settings begin with the name (`extension.convolution.width: 5`). An attention that brings extensions (`attention:
-    gated`) adds those of the list to its own.
+    gated`) adds those of the list to its own. A setting takes the place of those that it is an alternative to
+    (`ffn.expansion` of `ffn.width`), unless the same entry sets them.
 
     Args:
         model: the `model` node.
@@ -35,7 +38,8 @@ def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], ke
         raise UsageError(f"`{key}` must be a list of overrides, but it is {model['layers']!r}.")
     if not model["layers"]:
         return []
-    layers: list[Node] = [{} for _ in range(int(model["num_layers"]))]
+    check(Count, model["num_layers"], f"{key.rpartition('.')[0]}.num_layers")
+    layers: list[Node] = [{} for _ in range(model["num_layers"])]
     for override in model["layers"]:
         if not isinstance(override, Mapping) or "at" not in override:
             raise UsageError(f"every entry of `{key}` needs `at` and what to change there, but one is {override!r}.")
@@ -71,7 +75,7 @@ def _apply(
         hint = suggest(key, [*LAYER_SLOTS, *LAYER_SIZES])
         raise UsageError(f"`model.layers` can change slots and sizes of a layer, not {key!r}{hint}")
     elif setting:
-        _set(layer.setdefault(slot, copy.deepcopy(dict(model[slot]))), slot, setting, value)
+        _set(layer.setdefault(slot, copy.deepcopy(dict(model[slot]))), slot, setting, value, together)
     elif slot == "extension":
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise UsageError(f"`model.layers` names extensions in a list, such as `extension: [gate]`, not {value!r}.")
@@ -92,7 +96,7 @@ def _apply(
         layer.update(filled)
 
 
-def _set(node: Node, slot: str, setting: str, value: object) -> None:
+def _set(node: Node, slot: str, setting: str, value: object, together: Collection[str]) -> None:
     """Change one setting of a layer's slot; one of an extension begins with its name."""
     if slot == "extension":
         name, _, setting = setting.partition(".")
@@ -105,4 +109,7 @@ def _set(node: Node, slot: str, setting: str, value: object) -> None:
     if setting not in node or setting.startswith("_"):
         known = [name for name in node if not name.startswith("_")]
         raise UsageError(f"`{slot}` of `model.layers` has no setting {setting!r}{suggest(setting, known)}")
+    for other in alternatives(node, setting) if value is not None else ():
+        if f"{slot}.{other}" not in together:
+            node[other] = None
     node[setting] = value

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from swapformer.errors import UsageError
+import yaml
+
+from swapformer.errors import UsageError, quote
+from swapformer.yaml_reader import DoubledKey, parse_yaml
 
 
 def key(override: str) -> str:
@@ -39,6 +42,18 @@ def merge(*layers: Sequence[str]) -> list[str]:
     return list(merged.values())
 
 
+def require_single_keys(overrides: Iterable[str]) -> None:
+    """Refuse overrides in whose mappings a key stands twice: Hydra would drop the first without a word."""
+    for override in overrides:
+        if "{" in override:
+            try:
+                parse_yaml(override.partition("=")[2])
+            except DoubledKey as error:
+                raise UsageError(f"{quote(override)}: {str(error).partition(', in line')[0]}; keep one") from None
+            except (ValueError, yaml.YAMLError):
+                continue  # Hydra says what is wrong with it
+
+
 def search_path(overrides: Iterable[str]) -> list[str]:
     """Those of `overrides` that tell Hydra where else to look for options: parts of the user's own."""
     return [override for override in overrides if key(override) == "hydra.searchpath"]
@@ -47,10 +62,10 @@ def search_path(overrides: Iterable[str]) -> list[str]:
 def check(overrides: object, where: str) -> tuple[str, ...]:
     """`overrides` if it is a list of `key=value` texts. Raises UsageError that names `where` it stands."""
     if not isinstance(overrides, list):
-        raise UsageError(f"{where} must be a list of overrides such as [model/position=alibi], not {overrides!r}")
+        raise UsageError(f"{where} must be a list of overrides such as [model/position=alibi], not {quote(overrides)}")
     for override in overrides:
         if not isinstance(override, str) or not ("=" in override or override.startswith("~")) or not key(override):
             raise UsageError(
-                f"{where} must be a list of overrides such as model/position=alibi, but holds {override!r}"
+                f"{where} must be a list of overrides such as model/position=alibi, but holds {quote(override)}"
             )
     return tuple(overrides)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count, Positive, check_settings
 from swapformer.results.store import Store
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, Work
@@ -28,31 +29,22 @@ class Launcher(ABC):
         tick: called a few times a second with the trials that run now.
         time_limit: minutes that one start of a trial may take; it is then interrupted, and can be resumed.
 
-    Raises UsageError for less than one slot, or no time.
+    Raises UsageError for a setting that is not of its type, such as less than one slot.
     """
 
     store: Store
     provenance: Provenance
-    slots: int | None = None
+    slots: Count | None = None
     work: Work | None = None
     tick: Launch | None = None
-    time_limit: float | None = None
+    time_limit: Positive | None = None
 
     def __post_init__(self) -> None:
-        require_at_least(1, slots=self.slots)
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise UsageError(f"time_limit must be more than 0 minutes, but {self.time_limit} was given")
+        check_settings(type(self), vars(self), "hydra.launcher")
 
     @abstractmethod
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all attempts have ended."""
-
-
-def require_at_least(least: int, **settings: int | None) -> None:
-    """Raise UsageError for a setting below `least`; None is a setting that is left open."""
-    for name, value in settings.items():
-        if value is not None and value < least:
-            raise UsageError(f"{name} must be at least {least}, but {value} was given")
 
 
 def library(name: str, launcher: str) -> Any:

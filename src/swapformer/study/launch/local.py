@@ -21,8 +21,9 @@ from multiprocessing.context import BaseContext
 
 from swapformer.errors import UsageError
 from swapformer.paths import environment
+from swapformer.ranges import Count
 from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
-from swapformer.study.launch.launcher import Launcher, require_at_least
+from swapformer.study.launch.launcher import Launcher
 from swapformer.study.launch.signals import blocked_signals, collected_signals
 from swapformer.study.launch.slots import Slot, make_slots, pinned_threads
 from swapformer.study.launch.trial import Trial, is_complete
@@ -55,14 +56,10 @@ class LocalLauncher(Launcher):
     Raises UsageError for less than one slot, or no time.
     """
 
-    slots_per_gpu: int | None = None
+    slots_per_gpu: Count | None = None
     gpus: Sequence[int | str] | None = None
     tied: bool = False
     children: list[Child] = field(default_factory=list, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(1, slots_per_gpu=self.slots_per_gpu)
 
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.

@@ -6,15 +6,17 @@ An exception of a launcher is noted, not believed: results come from the store a
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Natural, check
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.launcher import Launch, require_at_least
+from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ def launch_missing(
     Raises:
         UsageError: for less than no retries, or what the launcher refuses.
     """
-    require_at_least(0, retries=retries)
+    check(Natural, retries, "hydra.launcher.retries")
     store.prepare()
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
@@ -47,6 +49,8 @@ def launch_missing(
                 tick([trial for trial in todo if store.locked(trial.id)])
             time.sleep(POLL)
             continue
+        for trial in free:
+            _repair(trial, store)
         try:
             launch(free)
         except UsageError:
@@ -55,6 +59,14 @@ def launch_missing(
             log.warning("the launcher raised %s: %s", type(error).__name__, error)
         # What another process has taken meanwhile was not our attempt.
         attempts.update(trial.id for trial in free if not store.locked(trial.id))
+
+
+def _repair(trial: Trial, store: Store) -> None:
+    """Set aside what is damaged, where anything is. Raises UsageError for a newer swapformer's record."""
+    if os.path.lexists(store.directory(trial.id)):
+        with store.lock(trial.id) as mine:
+            if mine:
+                store.repair(trial.id)
 
 
 def trial_status(trial: Trial, store: Store) -> str:
@@ -69,7 +81,7 @@ def _may_start(trial: Trial, store: Store, before: Record | None, attempts: int,
     record = store.read(trial.id)
     if is_complete(trial, store, record):
         return False
-    if record is None or record.status == records.KILLED:
+    if record is None or record.status in (records.KILLED, records.CORRUPT):
         return attempts <= retries
     if record.status == records.RUNNING:
         return True

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Self
 
+from swapformer.console import terminal
 from swapformer.results.store import Store
 from swapformer.study.launch.trial import Trial, is_complete
 
@@ -36,12 +37,11 @@ class StudyProgress:
 
     def __enter__(self) -> Self:
         if self._pending and not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
             columns = (TextColumn(self._what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True))
+            self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), console=terminal(stderr=True))
             self._bar.start()
             self._bar.add_task("trials", total=self._total, completed=self.done, left="")
         elif self._pending:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.ranges import NonNegative, Positive
 from swapformer.study.launch.launcher import Launcher, library
 from swapformer.study.launch.remote_job import RemoteJob
 from swapformer.study.launch.signals import collected_signals
@@ -36,8 +37,8 @@ class RayLauncher(Launcher):
     Raises UsageError for less than one slot, no time, or without Ray.
     """
 
-    num_cpus: float | None = None
-    num_gpus: float | None = None
+    num_cpus: Positive | None = None
+    num_gpus: NonNegative | None = None
     init: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 

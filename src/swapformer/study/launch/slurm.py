@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count, Natural, Positive
 from swapformer.results.files import write_atomic
-from swapformer.study.launch.launcher import Launcher, library, require_at_least
+from swapformer.study.launch.launcher import Launcher, library
 from swapformer.study.launch.remote_job import RemoteJob
 from swapformer.study.launch.signals import SigtermReceived, deferred_signals
 from swapformer.study.launch.slots import cores_of, devices_of
@@ -50,15 +51,15 @@ class SlurmLauncher(Launcher):
     Raises UsageError for settings out of their range, without submitit, and without SLURM.
     """
 
-    array: int = 1000
-    poll: float = 30.0
-    timeout: int = 60
-    timeouts: int = 3
-    signal_delay: int = 120
-    cpus_per_task: int | None = None
-    gpus_per_node: int | None = None
+    array: Count = 1000
+    poll: Positive = 30.0
+    timeout: Count = 60
+    timeouts: Natural = 3
+    signal_delay: Natural = 120
+    cpus_per_task: Count | None = None
+    gpus_per_node: Natural | None = None
     name: str = "swapformer"
-    mem_gb: float | None = None
+    mem_gb: Positive | None = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
@@ -68,7 +69,6 @@ class SlurmLauncher(Launcher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, array=self.array, timeout=self.timeout)
         self._submitit = library("submitit", "slurm")
         for command in ("sbatch", "srun", "squeue", "scontrol"):
             if shutil.which(command) is None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swapformer.console import unwritable
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.artifacts import probe_settings
+from swapformer.results.artifacts import has_artifact
 from swapformer.results.config import write_config
 from swapformer.results.files import quarantine
 from swapformer.results.history import history_path
@@ -71,7 +72,7 @@ def training_work() -> Work:
 def missing_probes(trial: Trial, store: Store) -> set[str]:
     """The names of the asked probes that have not been replayed yet with these settings."""
     folder = store.directory(trial.id)
-    return {name for name, settings in trial.probes.items() if probe_settings(folder, name) != settings}
+    return {name for name, settings in trial.probes.items() if not has_artifact(folder, name, settings)}
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
@@ -92,6 +93,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
         if not mine:
             return None
         with sigterm_raises():
+            store.repair(trial.id)
             record = store.read(trial.id)
             if record is None or not record.final:
                 with computing():
@@ -128,11 +130,16 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
             result = work.fit(trial.config, folder)
     except (KeyboardInterrupt, SystemExit, SigtermReceived) as stop:
+        if not _was_stopped(stop):
+            return end(records.FAILED, f"{_error_text(stop)}: something in the trial called sys.exit; raise an error")
         return end(records.INTERRUPTED, "Interrupted" if isinstance(stop, SigtermReceived) else type(stop).__name__)
     except UsageError as error:
         end(records.FAILED, str(error))
         raise
     except Exception as error:
+        if (why := unwritable(error)) is not None:
+            log.error("trial %s failed: %s", trial.id, why)
+            return end(records.FAILED, why)
         log.exception("trial %s failed", trial.id)
         return end(records.FAILED, _error_text(error))
     return end(
@@ -141,6 +148,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         metrics=records.finite(result.metrics),
         standard_errors=records.finite(result.standard_errors),
         directions=dict(result.directions),
+        evaluation=dict(result.evaluation),
         steps=result.steps,
         tokens=result.tokens,
         parameters=dict(result.parameters),
@@ -153,15 +161,27 @@ def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
     wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store))}
     try:
         work.replay({**trial.config, "probes": wanted}, store.directory(trial.id))
-    except (KeyboardInterrupt, SystemExit, SigtermReceived):
-        return record  # the artifacts are missing, which says it: they are made when asked for again
-    except Exception as error:
-        log.exception("a probe of trial %s failed", trial.id)
+    except (Exception, KeyboardInterrupt, SystemExit, SigtermReceived) as error:
+        if _was_stopped(error):
+            return record  # the artifacts are missing, which says it: they are made when asked for again
+        log.error("a probe of trial %s failed: %s", trial.id, error, exc_info=not isinstance(error, UsageError))
         note = f"probes {', '.join(wanted)}: {_error_text(error)}"
         if note not in record.notes:
             record = record.but(notes=(*record.notes, note))
             store.write(record)
     return record
+
+
+def _was_stopped(error: BaseException) -> bool:
+    """Whether somebody stopped the trial. Lightning answers Ctrl-C by sys.exit, which a part may call too."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt | SigtermReceived):
+            return True
+        if isinstance(cause, SystemExit) and type(cause) is not SystemExit:
+            return True  # Lightning's own for SIGTERM
+        cause = cause.__context__
+    return False
 
 
 def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Record:

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from swapformer.random import stream
+from swapformer.ranges import Count, Share
 from swapformer.task import cache
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Split
 from swapformer.task.labelled.answers import Kind
 from swapformer.task.labelled.examples import Columns, examples_of, unseen_examples
-from swapformer.task.settings import boolean, split_shares, whole_number
+from swapformer.task.settings import boolean, evaluation_batch, split_shares, whole_number
 from swapformer.task.source import Source
 from swapformer.task.text_task import TokenisedTask
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
@@ -43,15 +44,31 @@ class LabelledTask(TokenisedTask):
     columns: Columns
 
     def __init__(
-        self, *, source: Source, tokeniser: Tokeniser, split: Sequence[float] = (0.8, 0.1, 0.1), batch_size: int = 16
+        self,
+        *,
+        source: Source,
+        tokeniser: Tokeniser,
+        split: Sequence[Share] = (0.8, 0.1, 0.1),
+        batch_size: Count = 16,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.examples = examples_of(source, tokeniser, self.special_tokens, split_shares(split), self.columns)
         self.set_tokens(tokeniser, self.examples.learned)
         self._fields = 1 + len(self.columns.texts)
         code = cache.code_hash(str(Path(__file__).parent), inspect.getsourcefile(type(self)))
         facts = [code, type(self).__qualname__, self.block, self._fields]
         self.evaluated = unseen_examples(self.examples, self.read, facts)
+
+    def crowded_batch(self) -> str | None:
+        rows = len(self.examples.rows("train"))
+        if self.batch_size <= rows:
+            return None
+        return (
+            f"a batch must not be larger than the training data, but task.batch_size={self.batch_size} is more than "
+            f"their {rows} rows; take task.batch_size={rows} or less, or more rows"
+        )
 
     @abstractmethod
     def batch(self, rows: Rows) -> Batch:
@@ -80,7 +97,7 @@ class LabelledTask(TokenisedTask):
         return self.batch(self.draw(stream("train", int(seed), int(step))))
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
-        batches = [part for part in torch.split(self.order(split), self.batch_size) if len(part)]
+        batches = [part for part in torch.split(self.order(split), self.eval_batch_size) if len(part)]
         return [EvaluationSet("", len(batches), partial(self._evaluation_batch, batches))] if batches else []
 
     def _evaluation_batch(self, batches: Sequence[Tensor], index: int) -> Batch:
@@ -129,7 +146,9 @@ class ReadingTask(LabelledTask):
     answers: tuple[str, ...]
     """The columns of the answers, set by a class before."""
 
-    def __init__(self, *, second: str | None = None, block: int = 64, segments: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, *, second: str | None = None, block: Count = 64, segments: bool = False, **settings: Any
+    ) -> None:
         self.columns = Columns(() if second is None else (second,), self.answers, self.kind)
         self.block = self.train_length = self.longest_trained = self.max_length = whole_number("block", block, 4)
         self.segments = 2 if boolean("segments", segments) else 0

@@ -9,6 +9,7 @@ import torch
 from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface
+from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Sequences
 from swapformer.task.labelled.base import LabelledTask, Rows
 from swapformer.task.labelled.examples import Columns
@@ -33,7 +34,7 @@ class SequenceToSequence(LabelledTask):
 
     special_tokens = (PAD, END)
 
-    def __init__(self, *, target: str = "target", block: int = 64, answer: int = 32, **settings: Any) -> None:
+    def __init__(self, *, target: str = "target", block: Count = 64, answer: Count = 32, **settings: Any) -> None:
         self.columns = Columns((column_name("target", target),))
         self.block = whole_number("block", block, 2)
         self.answer = self.train_length = self.longest_trained = whole_number("answer", answer, 2)

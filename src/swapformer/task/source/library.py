@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
+from swapformer.ranges import Count
 from swapformer.task.python_syntax import ParsedSource, documented_functions
 from swapformer.task.settings import whole_number
 from swapformer.task.source.base import (
@@ -94,7 +95,7 @@ class Snippets(Source):
     description = "the snippets of the Python standard library"
     min_count = Library.min_count
 
-    def __init__(self, *, packages: Sequence[str], lines: int) -> None:
+    def __init__(self, *, packages: Sequence[str], lines: Count) -> None:
         self.lines = whole_number("source.lines", lines, 1)
         self.files = Library(packages=packages).files
 

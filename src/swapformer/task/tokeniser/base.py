@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
@@ -20,9 +21,6 @@ Ids = NDArray[Any]
 
 PAD, CLASSIFY, SEPARATE, MASK, END = "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<eos>"
 """The special tokens that tasks ask for, in the order in which they are numbered."""
-
-VOCABULARY_FILE = "tokeniser.json"
-"""Name of the file in a trial's folder that holds what its tokeniser has learned."""
 
 _ORDER = (PAD, CLASSIFY, SEPARATE, MASK, END)
 
@@ -125,6 +123,11 @@ class Tokeniser(ABC):
             "learned": asdict(self.learned),
         }
         return json.dumps(held) + "\n"
+
+    @property
+    def unit(self) -> str:
+        """How much text a token is: a hash of all that was learned, unless a class knows it by name."""
+        return hashlib.sha256(json.dumps(asdict(self.learned)).encode()).hexdigest()
 
     @property
     def learned(self) -> LearnedTokens:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count
 from swapformer.task.settings import whole_number
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 
@@ -28,7 +29,7 @@ class Characters(Tokeniser):
 
     learns_from = "everything"
 
-    def __init__(self, *, min_count: int | None = None, special: Sequence[str] = ()) -> None:
+    def __init__(self, *, min_count: Count | None = None, special: Sequence[str] = ()) -> None:
         super().__init__(special=special)
         self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
 
@@ -51,6 +52,11 @@ class Characters(Tokeniser):
             special=len(special),
             unknown=len(special) + len(known) if unknown else None,
         )
+
+    @property
+    def unit(self) -> str:
+        """A character, unless some have no token of their own: which those are is then part of the unit."""
+        return "character" if self.learned.unknown is None else super().unit
 
     @cached_property
     def _table(self) -> NDArray[Any]:
@@ -85,6 +91,11 @@ class Bytes(Tokeniser):
     """Each byte of the text's UTF-8 is a token, numbered by its value; bytes that are no UTF-8 are read as well."""
 
     any_bytes = True
+
+    @property
+    def unit(self) -> str:
+        """A byte."""
+        return "byte"
 
     def settings(self) -> dict[str, Any]:
         return {}

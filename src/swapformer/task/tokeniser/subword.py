@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count
 from swapformer.task.settings import boolean, whole_number
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.plain import character_counts
@@ -25,7 +26,7 @@ class Subword(Tokeniser):
     `vocab_size`: tokens in all, special ones included.
     """
 
-    def __init__(self, *, vocab_size: int, special: Sequence[str] = ()) -> None:
+    def __init__(self, *, vocab_size: Count, special: Sequence[str] = ()) -> None:
         super().__init__(special=special)
         self.vocab_size = whole_number("tokeniser.vocab_size", vocab_size, 1)
 
@@ -138,7 +139,7 @@ class WordPiece(Subword):
     lossless = False
 
     def __init__(
-        self, *, vocab_size: int, lowercase: bool, min_count: int | None = None, special: Sequence[str] = ()
+        self, *, vocab_size: Count, lowercase: bool, min_count: Count | None = None, special: Sequence[str] = ()
     ) -> None:
         super().__init__(vocab_size=vocab_size, special=special)
         self.lowercase = boolean("tokeniser.lowercase", lowercase)

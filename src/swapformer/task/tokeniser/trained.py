@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from swapformer.errors import UsageError
+from swapformer.results.vocabulary import vocabulary_path
 from swapformer.targets import find
-from swapformer.task.tokeniser.base import VOCABULARY_FILE, Ids, LearnedTokens, Tokeniser, TokenSpans
+from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 
 
 class Trained(Tokeniser):
@@ -53,6 +54,10 @@ class Trained(Tokeniser):
         known._tokeniser = self._tokeniser.with_learned(learned)
         return known
 
+    @property
+    def unit(self) -> str:
+        return self._tokeniser.unit
+
     def to_json(self) -> str:
         return self._tokeniser.to_json()
 
@@ -68,7 +73,7 @@ class Trained(Tokeniser):
 
 def _file(path: Path) -> Path:
     folders = [path] if path.is_dir() else [one for one in path.parent.glob(f"{path.name}*") if one.is_dir()]
-    return folders[0] / VOCABULARY_FILE if len(folders) == 1 and not path.is_file() else path
+    return vocabulary_path(folders[0]) if len(folders) == 1 and not path.is_file() else path
 
 
 def _read(file: Path, path: str) -> dict[str, Any]:

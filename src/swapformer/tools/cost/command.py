@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swapformer.console import at_least
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import DTYPES, measure
 from swapformer.study.config.hydra_errors import explained
@@ -73,8 +73,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _lengths(text: str) -> list[int]:
     words = [word for word in text.split(",") if word]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"`--lengths` must be whole numbers of at least 1 between commas, but it is {text!r}.")
+    if not all(word.isdecimal() and len(word) < 13 and int(word) > 0 for word in words):
+        raise UsageError(f"`--lengths` must be whole numbers from 1 to 10^12 between commas, but it is {quote(text)}.")
     return [int(word) for word in words]
 
 

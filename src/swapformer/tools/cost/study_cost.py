@@ -74,7 +74,11 @@ def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[_Arm], dict[str
             wrong[name] = "none of its trials has begun"
             continue
         try:
-            found.append(_Arm(arm, condition, trial, config, cost_key(config)))
+            key = cost_key(config)
+            task_of(config)
+            found.append(_Arm(arm, condition, trial, config, key))
+        except UsageError as error:
+            wrong[name] = str(error)
         except (KeyError, TypeError) as error:
             wrong[name] = f"the settings of trial {trial} are another version's ({error}); run the study again"
     return found, wrong

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from swapformer.catalogue import NONE
 from swapformer.catalogue import option as read_option
 from swapformer.targets import targets
 from swapformer.tools.pairs.stages import Option, Settings, Stage, options_of
 from swapformer.training.assemble import SLOTS
+from swapformer.yaml_reader import parse_yaml
 
 _CHOICE = re.compile(r"model/([a-z_]+)=(\w+|\[\])")
 _MORE = re.compile(r"(?:, or |, | or )(\w+)")
@@ -63,7 +62,7 @@ def _choices(text: str) -> Iterator[Advice]:
 
 def _settings(text: str) -> Iterator[Advice]:
     for key, value in _SETTING.findall(text):
-        read = yaml.safe_load(value)
+        read = parse_yaml(value)
         yield Advice(key, tuple(read) if isinstance(read, list) else read)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
@@ -18,6 +17,7 @@ from swapformer.paths import conf_dir
 from swapformer.study.config.compose import Config, compose, task_of
 from swapformer.study.config.rules.compatibility import problems
 from swapformer.training.assemble import SLOTS
+from swapformer.yaml_reader import read_yaml
 
 
 class Option(NamedTuple):
@@ -127,7 +127,7 @@ def filled_slots(slot: str, name: str) -> Mapping[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((conf_dir() / f"{name}.yaml").read_text(encoding="utf-8")))
+    return dict(read_yaml(conf_dir() / f"{name}.yaml"))
 
 
 def options_of(slots: Iterable[str] = SLOTS) -> list[Option]:

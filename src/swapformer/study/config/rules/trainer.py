@@ -20,9 +20,6 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
         if trainer[key] not in known:
             words = ", ".join("null" if value is None else value for value in known)
             yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
-    for key in ("deterministic", "gradient_checkpointing", "compile"):
-        if not isinstance(trainer[key], bool):
-            yield f"`trainer.{key}` must be true or false, but it is {trainer[key]!r}."
     if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":
         yield "torch has no fp16 autocast for training on the CPU; use trainer.precision=bf16-mixed, or trainer=gpu."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):
@@ -32,8 +29,6 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterator[str]:
     count, strategy, parts = trainer["devices"], trainer["strategy"], trainer["accumulate_grad_batches"]
-    if not isinstance(count, int) or not isinstance(parts, int):
-        return  # said already
     if count > 1 and strategy is None:
         yield (
             f"trainer.devices={count} must share a trial in some way: add trainer.strategy=ddp, or fsdp for a model "

@@ -1,0 +1,32 @@
+"""Whether two configurations train the same model, found out before either is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from swapformer.study.config.cost import task_of
+from swapformer.training.effects import STAGES
+
+_KNOWN: dict[tuple[str, int], str | None] = {}
+"""Effects that were observed, by configuration and stage: a baseline is compared with many arms."""
+
+
+def same_training(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the settings in which two configurations differ do nothing to what is trained and evaluated.
+
+    Devices, precision and kernels do not count. What cannot be observed here is taken for different.
+    """
+    return all(_effect(one, stage) == _effect(other, stage) is not None for stage in range(len(STAGES)))
+
+
+def _effect(config: Mapping[str, Any], stage: int) -> str | None:
+    """What `STAGES[stage]` gives; None where the model cannot be run here."""
+    key = json.dumps(config, sort_keys=True), stage
+    if key not in _KNOWN:
+        try:
+            _KNOWN[key] = STAGES[stage](config, task_of(config))
+        except (ValueError, TypeError, RuntimeError, MemoryError, OSError):
+            _KNOWN[key] = None
+    return _KNOWN[key]
