@@ -8,13 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.measurement import Figure, Ratio, Slope
 from benchmarks.reliability import DISTURBANCES
 from swapformer.console import OneOf, at_least, guarded
 from swapformer.errors import suggest
 from swapformer.tools.cost.cost_pass import require_quiet_machine
+
+if TYPE_CHECKING:
+    from benchmarks.statistics import Simulated
 
 GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
@@ -40,10 +43,10 @@ class _Benchmark:
     rounds: int | None = 5
     timed: bool = True
 
-    def load(self) -> Callable[..., Iterable[Ratio | Slope | Figure]]:
+    def load(self) -> Callable[..., Iterable[Ratio | Slope | Figure | Simulated]]:
         """The function, imported; torch takes seconds."""
         module, _, name = self.function.partition(":")
-        found: Callable[..., Iterable[Ratio | Slope | Figure]] = getattr(import_module(module), name)
+        found: Callable[..., Iterable[Ratio | Slope | Figure | Simulated]] = getattr(import_module(module), name)
         return found
 
 
@@ -110,6 +113,16 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "--megabytes": _count(100, "size of the text"),
         },
         rounds=None,
+    ),
+    "statistics": _Benchmark(
+        "errors of verdicts, coverage and power, simulated for laws that seeds may follow",
+        "benchmarks.statistics:measure",
+        {
+            "--studies": _count(20_000, "simulated studies of each law and number of seeds"),
+            "--seed": _count(0, "seed of the simulation", least=0),
+        },
+        rounds=None,
+        timed=False,
     ),
     "reliability": _Benchmark(
         "kills, full disks, cut files, clocks, large stores",

@@ -64,7 +64,7 @@ ROOMS = {
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
     "hydra_plugins": {"cli", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
-        *("cli", "tools", "study", "mirror", "results", "training", "model", "task"),
+        *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),
         *("catalogue", "console", "errors", "paths", "targets", "yaml_reader"),
     },
 }
@@ -87,7 +87,7 @@ OUTSIDE = {
 """What these rooms may import of other packages, the standard library aside."""
 
 REPORT = (
-    *("number_format", "setting_differences", "records", "tuning"),
+    *("number_format", "setting_differences", "derive", "records", "tuning"),
     *("statistics", "figures", "versus", "page", "build"),
 )
 """The modules and wings of `report`: each may import itself and what stands left of it."""
@@ -548,10 +548,10 @@ ACROSS_MODULES = {
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_position_parts.py": "position encodings within a model",
+    "report/test_hostile_names.py": "names from a study file, in all that is written and printed",
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
-    "report/test_hostile_names.py": "what leaves a report, whatever names it holds",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
     "task/test_extrapolation.py": "lengths beyond those trained",

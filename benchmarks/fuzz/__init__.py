@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.fuzz import command_lines, damages, settings, study_files, template
-from benchmarks.fuzz.judge import CLASSES, FAULTS, Outcome, dry, run
+from benchmarks.fuzz.judge import CLASSES, FAULTS, Ending, dry, run
 from benchmarks.measurement import Figure
 
 SIGNS = "{}[]()=,:'\"&*!|>%@`~\\$\0\n\t\u202e9-"
@@ -28,7 +28,7 @@ def measure(minutes: int, seed: int) -> Iterator[Figure]:
     chosen = random.Random(seed)
     with tempfile.TemporaryDirectory() as name, settings.composing():
         place = _Place(Path(name), chosen)
-        attempts: Mapping[str, Callable[[], tuple[str, Outcome]]] = {
+        attempts: Mapping[str, Callable[[], tuple[str, Ending]]] = {
             "settings": place.setting, "study files": place.study_file, "store files": place.store_file,
             "command lines": place.command_line,
         }  # fmt: skip
@@ -60,7 +60,7 @@ class _Place:
         self.empty = folder / "empty"
         self.empty.mkdir()
 
-    def setting(self) -> tuple[str, Outcome]:
+    def setting(self) -> tuple[str, Ending]:
         """A number of the base configuration or of an option, set to what is none, or to a random one."""
         every = [*settings.base_settings(), *settings.option_settings()]
         setting = self.chosen.choice(every)
@@ -68,19 +68,19 @@ class _Place:
         value = self.chosen.choice(values)
         return f"{setting} = {value!r}", settings.attempt(setting, value, self.empty)
 
-    def study_file(self) -> tuple[str, Outcome]:
+    def study_file(self) -> tuple[str, Ending]:
         """A study file with a field of a wrong type, or a text that was cut, doubled or changed somewhere."""
         what, text = self.chosen.choice([*study_files.mutations(), *study_files.TEXTS.items()])
         if self.chosen.random() < 0.5:
             what, text = f"{what}, changed", self._changed(text)
         return self._study(what, text)
 
-    def _study(self, what: str, text: str) -> tuple[str, Outcome]:
+    def _study(self, what: str, text: str) -> tuple[str, Ending]:
         (self.empty / "a.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
         with dry():
             return f"{what}: {text[-200:]!r}", self._emptied(lambda: run(["study", "a.yaml"], self.empty))
 
-    def store_file(self) -> tuple[str, Outcome]:
+    def store_file(self) -> tuple[str, Ending]:
         """A file of the store damaged, and a command that reads it."""
         trial = self.chosen.choice(self.trials)
         below, name = self.chosen.choice(
@@ -121,7 +121,7 @@ class _Place:
         damages.DAMAGES[how](path)
         return how
 
-    def command_line(self) -> tuple[str, Outcome]:
+    def command_line(self) -> tuple[str, Ending]:
         """A hostile command line, or a good one with a word changed, doubled, moved or left out."""
         words = [*self.chosen.choice([line for lines in command_lines.LINES.values() for line in lines])]
         if words and self.chosen.random() < 0.6:
@@ -137,7 +137,7 @@ class _Place:
         with dry():
             return json.dumps(words)[-300:], self._emptied(lambda: run(words, self.empty))
 
-    def _emptied(self, act: Callable[[], Outcome]) -> Outcome:
+    def _emptied(self, act: Callable[[], Ending]) -> Ending:
         found = act()
         shutil.rmtree(self.empty)
         self.empty.mkdir()

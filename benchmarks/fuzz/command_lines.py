@@ -51,8 +51,8 @@ _STUDY = (
 
 LINES: Mapping[str, Sequence[Sequence[str]]] = {
     "verbs": [
-        [], ["trian"], ["--nothing"], ["study"], ["report"], ["sample"], ["export"], ["import"], ["cost"], ["check"],
-        ["show"], ["baseline"], ["train", "=3"], ["train", "--nothing"], ["train", "-c"], ["train", "-c", "nothing"],
+        [], ["trian"], ["--nothing"], ["study"], ["report"], ["sample"], ["export"], ["import"], ["check"],
+        ["show"], ["train", "=3"], ["train", "--nothing"], ["train", "-c"], ["train", "-c", "nothing"],
         ["train", "-cd"], ["train", "-cn", "nothing"], ["study", "nothing"], ["study", "nothing.yaml"], ["study", ""],
         ["study", "/"], ["study", "/dev/null"], ["study", "/dev/zero.yaml"], ["report", "nothing"], ["report", ""],
         ["report", "a", "b", "c"], ["report", "a", "a"], ["status", "nothing"], ["status", "a", "b"], ["status", "x=3"],

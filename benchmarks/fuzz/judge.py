@@ -37,7 +37,7 @@ PATIENCE = 20.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ending:
     """How a command ended. `kind`: one of CLASSES. `message`: what it said to the user, or the exception."""
 
     kind: str
@@ -51,12 +51,12 @@ class Outcome:
         return self.out + self.message
 
 
-def run(arguments: Sequence[str], folder: Path, *, reads: bool = False) -> Outcome:
+def run(arguments: Sequence[str], folder: Path, *, reads: bool = False) -> Ending:
     """Run `swapformer ARGUMENTS` in `folder`, whose files must not change if it is refused, or `reads` only."""
     return judge(lambda: main([*arguments]), folder, reads=reads)
 
 
-def judge(act: Callable[[], int | None], folder: Path, *, reads: bool = False) -> Outcome:
+def judge(act: Callable[[], int | None], folder: Path, *, reads: bool = False) -> Ending:
     """Run `act`, which returns an exit status as a command does, and judge how it ended."""
     before, since = digest(folder), time.monotonic()
     out, err = io.StringIO(), io.StringIO()
@@ -84,7 +84,7 @@ def judge(act: Callable[[], int | None], folder: Path, *, reads: bool = False) -
         kind = SLOW
     else:
         kind = (WORKED, FAILED, CLEAR)[status or 0]
-    return Outcome(kind, status, out.getvalue(), message)
+    return Ending(kind, status, out.getvalue(), message)
 
 
 class Accepted(BaseException):

@@ -14,7 +14,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
-from benchmarks.fuzz.judge import Outcome, judge
+from benchmarks.fuzz.judge import Ending, judge
 from benchmarks.fuzz.template import SMALL
 from swapformer.catalogue import option_files
 from swapformer.console import guarded
@@ -38,7 +38,7 @@ NULL_BY_DEFAULT = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class Number:
     """A number that can be set: its key, and the option that has it (empty: the base configuration)."""
 
     key: str
@@ -50,21 +50,21 @@ class Setting:
 
 
 @lru_cache(maxsize=1)
-def base_settings() -> list[Setting]:
+def base_settings() -> list[Number]:
     """The numbers of the base configuration."""
     plain = OmegaConf.to_container(_base(), resolve=True)
     names = [name for name in _numbers(plain) if not name.startswith("hydra.")]
-    return [Setting(name) for name in dict.fromkeys([*names, *NULL_BY_DEFAULT])]
+    return [Number(name) for name in dict.fromkeys([*names, *NULL_BY_DEFAULT])]
 
 
 @lru_cache(maxsize=1)
-def option_settings() -> list[Setting]:
+def option_settings() -> list[Number]:
     """The numbers of every option that is a node of its own, such as `model.pattern.before` of `window`."""
     found = []
     for group, files in option_files(conf_dir()).items():
         for option, path in files.items():
             node = _node(path)
-            found += [Setting(f"{group.replace('/', '.')}.{name}", group, option) for name in _numbers(node)]
+            found += [Number(f"{group.replace('/', '.')}.{name}", group, option) for name in _numbers(node)]
     return found
 
 
@@ -75,7 +75,7 @@ def composing() -> Iterator[None]:
         yield
 
 
-def attempt(setting: Setting, value: Any, folder: Path) -> Outcome:
+def attempt(setting: Number, value: Any, folder: Path) -> Ending:
     """Give a setting a value and resolve and check the configuration as a command does; within `composing`."""
 
     def act() -> int:

@@ -48,7 +48,6 @@ TEXTS: dict[str, str] = {
     "a seed in an arm": "baseline: low\narms: {low: [seed=3]}",
     "a baseline that is no arm": "baseline: high\narms: {low: []}",
     "an arm with a slash": "baseline: a/b\narms: {a/b: []}",
-    "an arm of points": "baseline: ..\narms: {..: []}",
     "a formula": "baseline: low\narms: {low: [], '=1+1': []}",
     "an override that is a mapping": "baseline: low\narms: {low: [{optim.lr: 1}]}",
     "an override without a value": "baseline: low\narms: {low: [optim.lr]}",

@@ -16,7 +16,7 @@ from swapformer.study.spec import load
 SMALL = (
     *("task=copy", "task.lengths=[2,4]", "task.eval_lengths=[6]", "task.batch_size=4", "model.num_layers=1"),
     *("model.d_model=16", "model.num_heads=2", "budget.steps=3", "schedule.warmup_steps=0"),
-    *("eval.batches=1", "eval.final_batches=1"),
+    *("eval.batches=1", "eval.final_batches=1", "eval.every=3", "log_every=1", "checkpoint_every=3"),
 )
 """Overrides that make a trial of half a second."""
 NAME, FILE = "rates", "rates.yaml"

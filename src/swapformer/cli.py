@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="STUDY | runs_dir=…",
         help="one study's name under runs_dir/studies, or the beginning of it; two are compared (a path names a study "
-        "of another store)",
+        "of another store); a folder with study.yaml is judged again from its results/results.csv",
     )
     report.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
@@ -219,6 +219,14 @@ def _report(options: argparse.Namespace) -> None:
     if len(names) != 1:
         what = "only one study at a time can be published" if options.publish else "one study is reported, two compared"
         raise UsageError(f"{what}, but {len(names)} were named")
+    if (Path(names[0]) / "study.yaml").is_file():
+        from swapformer.report.build import rebuild
+        from swapformer.study.published_results import published_results
+
+        records, place = published_results(Path(names[0]))
+        judged = rebuild(records, place, options.publish)
+        show(judged, judged.as_dict(), options.json)
+        return
     store = store_of(overrides)
     folder = study_folder(store, names[0])
     built = build(folder, store.runs_dir, published_folder(folder.name) if options.publish else None)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fuzz import command_lines, settings
 from benchmarks.fuzz.judge import CLEAR, FAULTS, dry, run
-from benchmarks.fuzz.settings import LARGE, NEVER, NUMBERS, Setting
+from benchmarks.fuzz.settings import LARGE, NEVER, NUMBERS, Number
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,7 +18,7 @@ def _composing() -> Iterator[None]:
         yield
 
 
-def wrong(setting: Setting, way: str, folder: Path) -> str | None:
+def wrong(setting: Number, way: str, folder: Path) -> str | None:
     """What is wrong with how a value is taken."""
     found = settings.attempt(setting, NUMBERS[way], folder)
     refused = way in NEVER and not (way == "10^23" and setting.key in LARGE)
@@ -48,8 +48,8 @@ def test_no_number_of_an_option_is_believed_when_it_is_none(tmp_path: Path) -> N
 def test_a_check_that_believes_every_number_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "check", lambda config: None)
     monkeypatch.setattr(settings, "finalise", lambda composed: {})
-    assert wrong(Setting("optim.lr"), "nan", tmp_path) is not None
-    assert wrong(Setting("optim.lr"), "0", tmp_path) is None
+    assert wrong(Number("optim.lr"), "nan", tmp_path) is not None
+    assert wrong(Number("optim.lr"), "0", tmp_path) is None
 
 
 @pytest.mark.parametrize("group", command_lines.LINES)

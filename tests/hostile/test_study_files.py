@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.judge import CLEAR, FAULTS, TRACEBACK, WORKED, Outcome, dry, run
+from benchmarks.fuzz.judge import CLEAR, FAULTS, TRACEBACK, WORKED, Ending, dry, run
 from benchmarks.fuzz.study_files import BYTES, NAMES, TEXTS, mutations
 from benchmarks.fuzz.template import STUDY
 from swapformer.study import spec
 
 
-def studied(folder: Path, content: str | bytes, name: str = "study_file.yaml") -> Outcome:
+def studied(folder: Path, content: str | bytes, name: str = "study_file.yaml") -> Ending:
     """How `swapformer study` takes a file, up to the first training."""
     (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with dry():

@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
     made.manifest = {"shared_config": {"probes": {"x": {}}, "logger": {"project": "mine"}}}
     for arm, mean in (("a", 1.0), ("b", 2.0)):
         for seed in made.seeds:
-            metrics = {"val/loss": mean + seed / 100, "val/accuracy@64": 0.5, "val/accuracy@128": 0.25}
+            metrics = {"val/loss": mean + seed * mean / 100, "val/accuracy@64": 0.5, "val/accuracy@128": 0.25}
             made.write_trial(arm, seed, metrics, probes={"probe/x": 0.5})
     made.write_manifest()
     return made

@@ -62,14 +62,6 @@ def test_sizes(count: float, text: str) -> None:
     assert number_format.size(count) == text
 
 
-def test_the_seeds_that_would_decide_in_words() -> None:
-    assert number_format.seeds_text((9, 21)) == "9 to 21 seeds would decide"
-    assert number_format.seeds_text((9, 9)) == "about 9 seeds would decide"
-    assert number_format.seeds_text((9, None)).startswith("9 or many more")
-    assert number_format.seeds_text((None, None)).startswith("more than 1000")
-    assert number_format.seeds_text(None) == ""
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -186,8 +186,8 @@ def test_the_environment_class_is_device_torch_threads_and_determinism(store: St
     assert other == "cpu · torch 2.13.0 · 2 threads · deterministic"
 
 
-def test_losses_are_known_to_the_last_digit_of_the_whole_training(store: Store) -> None:
-    """A final loss that two trainings share may lie at its floor; one row of the history tells them apart."""
+def test_losses_are_known_to_the_last_digit_and_a_loss_of_0_by_those_before_it(store: Store) -> None:
+    """A final loss of 0 is one that two trainings may share; one row of the history tells them apart."""
     row = (10, 2.5)
     for arm, seed, last in (("a", 0, 1.5), ("b", 0, 1.5), ("a", 1, 1.5), ("b", 1, 1.5000000000000002)):
         store.write_trial(arm, seed, {"val/loss": 0.0}, history={"train/loss": [row, (20, last)]})
@@ -197,4 +197,8 @@ def test_losses_are_known_to_the_last_digit_of_the_whole_training(store: Store) 
     found = read(store.study, store.runs)
     same = [found.losses["", "a", seed] == found.losses["", "b", seed] for seed in range(3)]
     assert same == [True, False, False]
+    for arm, every in (("a", 1), ("b", 2)):
+        store.write_trial(arm, 2, {"val/loss": 0.1}, history={"train/loss": [(every, 2.5)]})
+    again = read(store.study, store.runs)
+    assert again.losses["", "a", 2] == again.losses["", "b", 2], "one training, averaged over other steps"
     assert "train/loss" not in set(found.histories["metric"]), "only the study's metrics are drawn"

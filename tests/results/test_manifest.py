@@ -71,7 +71,10 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_a_manifest_that_is_read_is_written_again_byte_by_byte(study: Path) -> None:
+    write_manifest(study, read_manifest(study))
     before = (study / "manifest.json").read_bytes()
+    content = json.loads(before)
+    assert content.pop("ledger")["series"] == [] and content == WRITTEN, "the ledger is all that came with the class"
     write_manifest(study, read_manifest(study))
     assert (study / "manifest.json").read_bytes() == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ def test_the_message_names_both_arms_and_what_does_nothing(store: Store) -> None
         "arms 'b' and 'a' would train the same model, so val/loss cannot differ: model.ffn.drop_hidden (true, false) "
         "does nothing here; take one out, or set what makes it act"
     )
+
+
+def test_of_a_layer_the_message_names_what_it_changes(store: Store) -> None:
+    """Not each setting of the slots that it has of its own."""
+    planned = real_plan({"a": [], "b": ["model.layers=[{at: 0, ffn.drop_hidden: true}]"]})
+    said = "cannot differ: model.layers.0.ffn.drop_hidden (true, false) does nothing here;"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        check_equal_arms(planned, store)
 
 
 def test_arms_that_differ_in_how_they_are_computed_are_compared(store: Store) -> None:

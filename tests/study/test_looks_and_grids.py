@@ -146,7 +146,9 @@ class TestGrids:
         assert {"grid_val_loss.svg", "spread_1_kind_a_axis_val_loss.svg"} <= names
         lines = (crossed.report.directory / "results.csv").read_text().splitlines()
         assert lines[0].startswith("study,spread,kind,arm,seed,metric,value")
-        assert len(lines) == 1 + 2 * 4 * 10 and lines[1].startswith("crossed,1,a,h1,0,val/loss,")
+        looks = [line for line in lines if ",look@" in line]
+        assert len(looks) == 10 and looks[0] == "crossed,,,,0,look@10,0.05,,,judged,," + looks[0].rpartition(",")[2]
+        assert len(lines) - len(looks) == 1 + 2 * 4 * 10 and lines[1].startswith("crossed,1,a,h1,0,val/loss,")
         assert (crossed.report.directory / "table.md").read_text().count("### spread=") == 4
 
 
@@ -235,3 +237,28 @@ def reported_numbers(directory: Path) -> set[str]:
     """The values of the probe in a report's table."""
     with (directory / "results.csv").open(newline="") as file:
         return {row["value"] for row in csv.DictReader(file) if row["metric"] == "probe/similarity"}
+
+
+def test_claims_may_be_limited_to_conditions_or_compare_them(tmp_path: Path) -> None:
+    """The loss grows by heads × a seed's number in [0, spread): h4 is 1.5 worse with spread=1, and .015 with .01."""
+    signs = {"h4 with spread=1": 1, "h1 with spread=1": -1, "h4 with spread=0.01": -1, "h1 with spread=0.01": 1}
+    claims = [
+        {**worse("h4", 0.1), "at": {"spread": 1}},
+        {"text": "interaction", "contrast": {"weights": signs, "metric": "val/loss", "above": 0.1}},
+        worse("h4", 0.1),
+    ]
+    found = answered(plan(tmp_path, claims=claims, seeds=10, grid={"spread": [1, 0.01]}), tmp_path).report
+    limited, spanning, everywhere = found.claims
+    assert [list(each.verdicts) for each in (limited, spanning)] == [["spread=1"]] * 2 and len(everywhere.verdicts) == 2
+    assert (limited.outcome, spanning.outcome, everywhere.outcome) == ("supported", "supported", "depends")
+    assert "Holm over 4 verdicts" in (found.directory / "report.html").read_text()
+    assert found.records.manifest.ledger.series[0].seeds == tuple(range(10))
+
+
+def test_a_study_file_derives_metrics_and_names_exact_ones(tmp_path: Path) -> None:
+    planned = plan(tmp_path, derive={"derived/log": {"log": "val/loss"}}, exact=["derived/log"], seeds=1)
+    assert planned.spec.metrics == ("val/loss", "derived/log") and planned.spec.exact == ("derived/log",)
+    found = answered(planned, tmp_path).report.records
+    assert set(found.metrics["metric"]) >= {"val/loss", "derived/log"}
+    with pytest.raises(UsageError, match="`exact`: the study does not measure 'val/los'; did you mean 'val/loss'"):
+        plan(tmp_path, exact=["val/los"])

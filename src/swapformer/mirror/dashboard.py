@@ -10,7 +10,7 @@ from typing import Any, Literal
 from swapformer.report.figures.figure_data import length_families, reported_metrics
 from swapformer.report.page.wording import claim_text
 from swapformer.report.records import read
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.results.manifest import Manifest
 
 Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
@@ -75,7 +75,7 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
 
 def _claims(manifest: Manifest) -> str:
     """The question, and each claim with what it asserts, as Markdown."""
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    claims = claims_of(manifest)
     lines = [f"- **{claim.text}**: {claim_text(claim)}" for claim in claims]
     return "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from swapformer.errors import UsageError, printable
-from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import reported_metrics
@@ -23,13 +23,13 @@ from swapformer.report.page.caveats import caveats, design_sentences, evaluation
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.arm_summary import ArmRow
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all, trials_saved
+from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
-from swapformer.results.costs import read_costs
+from swapformer.results.costs import Costs, read_costs
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,10 @@ class Report:
             for condition, verdict in each.verdicts.items():
                 if condition:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
-                level = number_format.percent(1 - verdict.level)
-                level += f", at {verdict.look} seeds" if verdict.look else ""
-                why = f"{wording.verdict_text(verdict)} ({level})"
+                why = wording.verdict_text(verdict)
+                if verdict.contrasts:
+                    ends = wording.ends_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
+                    why = f"{why} ({ends})"
                 notes = verdict.notes if verdict.contrasts else ()  # else they are the reason
                 for text in (*map(wording.contrast_text, verdict.contrasts), why, *notes):
                     console.print(Text(f"  {text}", style="dim"))
@@ -115,7 +116,8 @@ class Report:
             console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
-        console.print(Text(str(self.directory / "report.html")), soft_wrap=True)
+        for path in [path for path in self.files if path.name == "report.html"] or self.files:
+            console.print(Text(str(path)), soft_wrap=True)
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
@@ -143,8 +145,10 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
+    asked = records.manifest
+    claims = claims_of(asked)
+    records = record_looks(study_dir, claims, records)
     manifest = records.manifest
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
     verdicts = judge_all(claims, records)
     problems = list(records.problems)
     costs = read_costs(manifest, study_dir, runs_dir, problems)
@@ -152,21 +156,12 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = grid_verdicts(claims, verdicts)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
+    metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     grid = study_page.grid_section(views)
     warnings = caveats(records, views)
     public = {
-        "table.md": "\n".join(
-            tables.table_md(
-                view.rows,
-                manifest.metrics,
-                records.directions,
-                manifest.baseline,
-                view.condition,
-                evaluation_caveats([view]),
-            )
-            for view in views
-        ),
-        "results.csv": tables.results_csv(records, metrics),
+        "table.md": _table_md(records, views),
+        "results.csv": tables.results_csv(records, metrics, look_path(claims, records).taken),
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
     directory = study_dir / "report"
@@ -175,6 +170,33 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     if publish_to is not None:
         files += write(publish_to, public)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
+    """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
+
+    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there.
+    """
+    manifest = records.manifest
+    claims = claims_of(manifest)
+    verdicts = judge_all(claims, records)
+    views = condition_views(records, claims, verdicts, [], Costs())
+    figures = {f"{figure.name}.svg": figure.svg for view in views for figure in view.figures}
+    drawn = {name: text for name, text in figures.items() if re.search(r"(^|_)(arms|axis|forest)_", name)}
+    public = {"table.md": _table_md(records, views), **drawn}
+    files = write(directory, public, clean=False) if publish else []
+    overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def _table_md(records: Records, views: Sequence[View]) -> str:
+    asked = records.manifest
+    return "\n".join(
+        tables.table_md(
+            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, evaluation_caveats([view])
+        )
+        for view in views
+    )
 
 
 def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:

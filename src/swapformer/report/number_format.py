@@ -141,18 +141,6 @@ def size(count: float) -> str:
     return text if text == DASH else f"{text}B" if text[-1].isalpha() else f"{text} B"
 
 
-def seeds_text(needed: tuple[int | None, int | None] | None) -> str:
-    """How many seeds would decide a claim, as a sentence; empty where no number of seeds would."""
-    if needed is None:
-        return ""
-    low, high = needed
-    if low is None:
-        return "more than 1000 seeds would be needed: the difference lies too close to the edge of the claim"
-    if high is None:
-        return f"{low} or many more seeds would decide"
-    return f"about {low} seeds would decide" if low == high else f"{low} to {high} seeds would decide"
-
-
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

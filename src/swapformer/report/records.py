@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from swapformer.errors import UsageError
+from swapformer.report.derive import derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
+from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
@@ -37,9 +41,10 @@ class Records:
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe. `losses`: a hash of all losses that a finished cell recorded, which two trainings share to the
-    last digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
-    and seed: evaluation set → its items in short; none of trials from before that was kept.
+    seed, then by probe. `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only
+    where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
+    of finished trials say besides, by condition, arm and seed.
     """
 
     manifest: Manifest
@@ -52,6 +57,7 @@ class Records:
     infinite: frozenset[tuple[str, str, str]] = frozenset()
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
+    remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -66,6 +72,7 @@ class Records:
             self, manifest=self.manifest.at(condition), cells=cells, metrics=metrics, histories=histories,
             probes=probes, infinite=infinite, losses=losses,
             evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
+            remarks={key: found for key, found in self.remarks.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -79,11 +86,13 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    directions: dict[str, str] = {}
+    ways = ways_of(manifest)
+    directions: dict[str, str] = directions_of(ways)
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}
+    remarks: dict[CellKey, Sequence[str]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -95,11 +104,22 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.record is not None:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
+            if trial.status == FINISHED and trial.record.remarks:
+                remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
+            if trial.status == "finished" and trial.record is not None:
+                own = trial.record.directions
+                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+                metrics += [
+                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+                    for name, value in found.items()
+                    if math.isfinite(value)
+                ]
+                infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
             history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
@@ -117,7 +137,62 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         frozenset(infinite),
         losses,
         evaluations,
+        remarks,
     )
+
+
+def read_results(path: Path, manifest: Manifest) -> Records:
+    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
+
+    Arms without a row were impossible. Histories and findings of probes are not in that file.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        looks, unknown = looks_in_rows(rows)
+        measured = [row for row in rows if row["arm"]]
+        cells: dict[CellKey, tuple[Any, ...]] = {}
+        metrics = []
+        for row in measured:
+            condition = _condition(row, manifest)
+            cell = (condition, row["arm"], int(row["seed"]))
+            known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
+            cells[cell] = (*cell, *known)
+            if row["value"]:
+                error = float(row["evaluation_se"] or "nan")
+                metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
+        directions = {row["metric"]: row["direction"] for row in measured if row["direction"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
+    impossible = {
+        (arm, condition): "no results"
+        for arm in manifest.arms
+        for condition in manifest.conditions
+        if not any(key[:2] == (condition, arm) for key in cells)
+    }
+    filled = replace(
+        manifest,
+        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
+        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
+        impossible_at=impossible,
+        ledger=Ledger((Series("", looks),) if looks else (), unknown),
+    )
+    return Records(
+        filled,
+        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
+        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
+        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
+        directions,
+        (),
+    )
+
+
+def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
+    """The condition of the grid that a row of `results.csv` belongs to."""
+    for name, values in manifest.conditions.items():
+        if all(row[key] == value for key, value in values.items()):
+            return name
+    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
 
 
 def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
@@ -130,8 +205,11 @@ def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _loss_hash(final: float, history: pd.DataFrame) -> str:
-    """A hash of the final loss and of those during training, each to its last digit."""
-    rows = history.loc[history["metric"] == TRAINING_LOSS, ["step", "value"]]
+    """A hash of the final loss to its last digit; of 0, which other trainings may reach, with the losses on the way.
+
+    Those are means over `log_every` steps: they tell apart trainings that are the same.
+    """
+    rows = history.loc[(history["metric"] == TRAINING_LOSS) & (final == 0), ["step", "value"]]
     return hashlib.sha256(repr((final, rows.to_numpy(dtype=float).tolist())).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.records import CellKey, Records, read
 from swapformer.report.setting_differences import SettingDifference, difference_warning, setting_differences
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all
@@ -126,7 +126,7 @@ def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
     """A study, judged as its own report does. Raises UsageError where its manifest cannot be read."""
     records = read(study_dir, runs_dir)
     manifest = records.manifest
-    claims = parse(manifest.claims, tuple(manifest.arms), manifest.metrics)
+    claims = claims_of(manifest)
     rows = {(row.arm, at): row for at, data in figure_data(records, claims).items() for row in data.rows}
     return JudgedStudy(label, records, grid_verdicts(claims, judge_all(claims, records)), rows)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from swapformer.errors import UsageError
 
 TEMPORARY = ".tmp-"
+SET_ASIDE = ".corrupt-"
+"""What stands between the name of a damaged file that was set aside and a number."""
 NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 """The system's errors for a path at which no file is, but something else."""
 
@@ -89,7 +91,7 @@ def clear_temporaries(folder: Path) -> None:
 def quarantine(path: Path) -> Path:
     """Rename a damaged `path` to `<name>.corrupt-<n>`, with the first free n, and return the new path."""
     number = 1
-    while os.path.lexists(renamed := path.with_name(f"{path.name}.corrupt-{number}")):
+    while os.path.lexists(renamed := path.with_name(f"{path.name}{SET_ASIDE}{number}")):
         number += 1
     os.replace(path, renamed)
     return renamed

@@ -31,6 +31,7 @@ STALE = 6 * BEAT
 LOCK, HEARTBEAT = "lock", "heartbeat"
 """The names of the two files in a trial's folder."""
 
+NO_LOCKS = "runs_dir must lie on a file system with locks, but locking failed"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
@@ -90,6 +91,20 @@ def lock(folder: Path) -> Iterator[bool]:
         os.close(descriptor)  # and with it the lock; the file itself stays, or two holders could lock two files
 
 
+@contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Hold the kernel lock on the file `path`, which is made; waits for whoever has it, which is to be milliseconds."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UsageError(f"{NO_LOCKS} ({error}); choose another") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _open(folder: Path) -> int | None:
     """The lock's file, locked; None when another process has it. A file that was moved away meanwhile is no lock."""
     while True:
@@ -140,9 +155,7 @@ def _flock(descriptor: int, kind: int, tries: int = 1) -> bool:
             return True
         except OSError as error:
             if error.errno not in _BUSY:
-                raise UsageError(
-                    f"runs_dir must lie on a file system with locks, but locking failed ({error}); choose another"
-                ) from error
+                raise UsageError(f"{NO_LOCKS} ({error}); choose another") from error
         if tries > 1:
             time.sleep(0.01)
     return False

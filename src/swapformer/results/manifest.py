@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any, TypeVar
 from swapformer.errors import UsageError, cut, quote
 from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
 from swapformer.results.artifacts import probe_keys
-from swapformer.results.files import CorruptFile, set_aside_stranger, write_atomic
+from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger, write_atomic
+from swapformer.results.ledger import Ledger
+from swapformer.results.lock import wait_for_lock
 from swapformer.results.schema import read_json
 from swapformer.results.tuning import Tuning
 
@@ -39,7 +42,10 @@ class Manifest:
         axis: what tells the arms apart, where that is one key with a number of its own in each arm.
         longest_trained: the longest length in training.
         shared_config: the baseline's configuration, in the first condition and of the first seed.
-        looks: the numbers of seeds at which a sequential study is judged.
+        looks: the numbers of seeds at which a sequential study is to be judged.
+        ledger: the looks that were taken.
+        derive: name → how one number per trial is derived, as in the study file; `metrics` has these names too.
+        exact: the metrics that are the same with every seed.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
         condition: the one that the manifest was narrowed to (`at`); None for all.
@@ -65,6 +71,9 @@ class Manifest:
     tuning: Tuning | None = None
     fairness: tuple[ArmDifference, ...] = ()
     condition: str | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -109,6 +118,9 @@ class Manifest:
             "commit": self.commit or None,
             "longest_trained": self.longest_trained,
             "shared_config": self.shared_config,
+            "ledger": self.ledger.to_json(),
+            **({"derive": self.derive} if self.derive else {}),
+            **({"exact": self.exact} if self.exact else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -119,10 +131,44 @@ def manifest_path(study: Path) -> Path:
 
 
 def write_manifest(study: Path, manifest: Manifest) -> None:
-    """Put the manifest into the study's folder, which is made, atomically."""
+    """Put the manifest into the study's folder, which is made, atomically; the ledger that stands there is kept."""
+    with _locked(study):
+        write_atomic(manifest_path(study), replace(manifest, ledger=_stored_ledger(study)).to_json())
+
+
+def update_ledger(study: Path, update: Callable[[Ledger], Ledger]) -> Ledger:
+    """Replace the ledger in the study's manifest by its `update`, while no other process does, and return it."""
+    with _locked(study):
+        before = _stored_ledger(study)
+        after = update(before)
+        raw = _read_raw(study)
+        content = after.to_json()
+        if raw.get("ledger") != content and after != Ledger():
+            write_atomic(manifest_path(study), json.dumps({**raw, "ledger": content}, indent=1) + "\n")
+    return after
+
+
+@contextmanager
+def _locked(study: Path) -> Iterator[None]:
     set_aside_stranger(study, folder=True)
     study.mkdir(parents=True, exist_ok=True)
-    write_atomic(manifest_path(study), manifest.to_json())
+    with wait_for_lock(study / "manifest.lock"):
+        yield
+
+
+def _stored_ledger(study: Path) -> Ledger:
+    """The ledger in the study's folder. A manifest that cannot be read is set aside: what it held is not known."""
+    judged = (study / "report").exists()
+    try:
+        raw = _read_raw(study)
+    except UsageError:
+        if manifest_path(study).is_file():
+            quarantine(manifest_path(study))
+            return Ledger(unknown="a manifest.json that could not be read was set aside")
+        return Ledger(unknown="a report was drawn, but its manifest.json is gone") if judged else Ledger()
+    if "ledger" in raw:
+        return Ledger.from_json(raw["ledger"])
+    return Ledger(unknown="a report was drawn before looks were counted") if judged else Ledger()
 
 
 def read_manifest(study: Path) -> Manifest:
@@ -130,7 +176,22 @@ def read_manifest(study: Path) -> Manifest:
 
     Raises `UsageError` where there is none, where it is not JSON, or where a field is missing or of the wrong shape.
     """
-    path, redo = manifest_path(study), f"run `swapformer study {study.name}` to write it again"
+    raw = _read_raw(study)
+    try:
+        return _build(raw)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        wrong = (
+            f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({cut(error, 60)})"
+        )
+        raise UsageError(f"the study's manifest {manifest_path(study)} {wrong}; {_redo(study)}") from None
+
+
+def _redo(study: Path) -> str:
+    return f"run `swapformer study {study.name}` to write it again"
+
+
+def _read_raw(study: Path) -> dict[str, Any]:
+    path, redo = manifest_path(study), _redo(study)
     try:
         raw = read_json(path)
     except FileNotFoundError:
@@ -145,13 +206,7 @@ def read_manifest(study: Path) -> Manifest:
             f"the study's manifest {path} has schema_version {cut(quote(version), 60)}, "
             f"but this swapformer reads {SCHEMA_VERSION}; {redo}"
         )
-    try:
-        return _build(raw)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        wrong = (
-            f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({cut(error, 60)})"
-        )
-        raise UsageError(f"the study's manifest {path} {wrong}; {redo}") from None
+    return raw
 
 
 def _build(raw: Mapping[str, Any]) -> Manifest:
@@ -180,6 +235,9 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
         tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
         fairness=_each(raw.get("fairness") or (), ArmDifference.from_json),
+        derive={str(name): dict(how) for name, how in (raw.get("derive") or {}).items()},
+        exact=_each(raw.get("exact") or (), str),
+        ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only
     manifest = replace(manifest, arms={**manifest.arms, **dict.fromkeys(alone, ())})

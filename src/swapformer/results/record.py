@@ -31,6 +31,7 @@ MISSING = "missing"
 CORRUPT = "corrupt"
 """The status of a trial whose record cannot be read."""
 NO_HOLDER = "the record says running, but no process holds the trial"
+_ATTEMPT = "attempt "
 """Why a trial counts as killed."""
 
 
@@ -51,7 +52,8 @@ class Record:
         machine: where the newest attempt ran, and with which versions besides.
         seconds: time spent in all attempts together.
         attempts: how many times a process has started or resumed the trial.
-        notes: what had to be worked around (a corrupt checkpoint set aside, a probe that failed).
+        notes: what had to be worked around (a corrupt checkpoint set aside, a probe that failed), what else a reader of
+            the result must know, and how earlier attempts ended.
     """
 
     id: str
@@ -82,6 +84,15 @@ class Record:
     def final(self) -> bool:
         """Whether the trial has its result (finished or diverged)."""
         return self.status in FINAL
+
+    @property
+    def remarks(self) -> list[str]:
+        """The notes that are about the result: how an attempt ended that was resumed does not change it."""
+        return [note for note in self.notes if not note.startswith(_ATTEMPT)]
+
+    def ended_attempt(self, status: str) -> str:
+        """The note on how the newest attempt ended, for the record of the next."""
+        return f"{_ATTEMPT}{self.attempts} {status}: {self.reason or NO_HOLDER}"
 
     @property
     def environment_class(self) -> str:

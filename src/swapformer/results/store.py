@@ -12,7 +12,7 @@ from pathlib import Path
 
 from swapformer.errors import UsageError, quote
 from swapformer.results import lock as locks
-from swapformer.results.files import CorruptFile, clear_temporaries, temporary_of
+from swapformer.results.files import SET_ASIDE, CorruptFile, clear_temporaries, temporary_of
 from swapformer.results.manifest import manifest_path
 from swapformer.results.record import CORRUPT, MISSING, Record, read_record, record_path, write_record
 from swapformer.results.trial_files import current_record, repair, status_of
@@ -172,7 +172,8 @@ _ID = re.compile("[0-9a-f]{16}")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it may be a trial's folder: no temporary one, nor what was set aside of a trial."""
     try:
-        return not entry.name.startswith(".") and entry.is_dir()
+        return not entry.name.startswith(".") and SET_ASIDE not in entry.name and entry.is_dir()
     except OSError:  # a link to itself
         return False

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from swapformer.errors import UsageError, quote
 from swapformer.results.arms import ArmCondition, is_computation, value_text
+from swapformer.results.config import leaves
 from swapformer.results.record import FINAL
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import changed
+from swapformer.study.arm_differences import MISSING, changed
 from swapformer.study.launch.missing_trials import trial_status
 from swapformer.study.plan import Plan, Template, with_seed
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, claims_of
 
 SMOKE = "smoke"
 """The scale whose sizes and budgets may be too small for a setting to act."""
@@ -20,6 +23,7 @@ ALLOWED = "same_model"
 """In `allow` of both arms: they are compared all the same."""
 _SHOWN = 2
 """Settings that a message names."""
+_OF_LAYER = re.compile(r"model\.layers\.\d+\.")
 _LONGEST = 20
 """Characters that it shows of a value."""
 DECIDED_BY_TRAINING = ("val/", "test/", "probe/")
@@ -90,14 +94,14 @@ def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:
 
 def compared(spec: Spec) -> dict[tuple[str, str], str]:
     """The pairs of arms that a claim or the report compares in what training decides, each with a metric."""
-    from swapformer.report.statistics.claims import parse as parse_claims
-
     pairs: dict[frozenset[str], tuple[tuple[str, str], str]] = {}
-    for claim in parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)):
-        metric = claim.metric or "whether it diverges"
-        if claim.metric is None or metric.startswith(DECIDED_BY_TRAINING):
-            for other in claim.than:
-                pairs.setdefault(frozenset((claim.arm, other)), ((claim.arm, other), metric))
+    derived = ("derived/", "slope(")
+    for claim in claims_of(spec):
+        metric = claim.metrics[0] if claim.metrics else "whether it diverges"
+        first, *others = claim.arms
+        if not claim.exact and (not claim.metrics or metric.startswith((*DECIDED_BY_TRAINING, *derived))):
+            for other in others:
+                pairs.setdefault(frozenset((first, other)), ((first, other), metric))
     reported = [metric for metric in spec.metrics if metric.startswith(DECIDED_BY_TRAINING)]
     for arm in spec.arms if reported else ():
         if arm != spec.baseline:
@@ -108,13 +112,23 @@ def compared(spec: Spec) -> dict[tuple[str, str], str]:
 def _settings(one: Template, other: Template) -> tuple[str, ...]:
     """The settings that tell two arms apart, with both values; none if they say how a trial is computed alone."""
     found = changed(other.config, one.config)
-    if all(is_computation(leaf) or leaf in ("model.layers", "model.encoder.layers") for leaf in found):
-        return ()
-    return tuple(
-        f"{leaf} ({', '.join(value_text(value)[:_LONGEST] for value in (mine, theirs))})"
+    own = {
+        leaf: (_held(one, leaf, mine), _held(other, leaf, theirs))
         for leaf, (theirs, mine) in found.items()
-        if not is_computation(leaf)
+        if leaf not in ("model.layers", "model.encoder.layers") and not is_computation(leaf)
+    }
+    return tuple(
+        f"{leaf} ({', '.join(value_text(value)[:_LONGEST] for value in both)})"
+        for leaf, both in own.items()
+        if both[0] != both[1]
     )
+
+
+def _held(template: Template, leaf: str, value: Any) -> Any:
+    """The value of a leaf of a configuration; of one that a layer has not of its own, the model's."""
+    if value == MISSING and (layer := _OF_LAYER.match(leaf)):
+        return dict(leaves(template.config["model"], plain_lists_whole=True)).get(leaf[layer.end() :], value)
+    return value
 
 
 def _same(plan: Plan, one: Template, other: Template) -> bool:

@@ -17,7 +17,7 @@ from swapformer.study.launch.trial import Config
 from swapformer.study.match import overrides as size_overrides
 from swapformer.study.match import solve_as_built, unset
 from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, claims_of
 
 
 def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = None) -> Plan:
@@ -216,6 +216,8 @@ def _check_metrics(plan: Plan) -> None:
     """Refuse a metric that no trial of the study could have, before hours are spent."""
     task = plan.composer.task_of(plan.shared_config)
     for metric in plan.spec.metrics:
+        if metric in plan.spec.derive:
+            continue
         split, _, name = metric.partition("/")
         if split == "probe":
             if not plan.shared_config.get("probes"):
@@ -231,21 +233,25 @@ def _check_metrics(plan: Plan) -> None:
 
 def _require_one_unit(plan: Plan) -> None:
     """Refuse a claim on what is counted per token between arms whose tokens are not the same."""
-    from swapformer.report.statistics.claims import parse
-
     tasks = {each.arm_condition: plan.composer.task_of(each.config) for each in plan.templates}
     if len({task.unit for task in tasks.values()}) == 1:
         return
-    for claim in parse(list(plan.spec.claims), list(plan.spec.arms), list(plan.spec.metrics)):
-        for arm, condition, other in ((claim.arm, at, than) for at in plan.spec.conditions for than in claim.than):
+    compared = [
+        (claim.arms[0], other, metric)
+        for claim in claims_of(plan.spec)
+        for other in claim.arms[1:]
+        for metric in claim.metrics
+    ]
+    for arm, other, metric in compared:
+        for condition in plan.spec.conditions:
             one, two = tasks.get((arm, condition)), tasks.get((other, condition))
-            if claim.metric and one and two and one.unit != two.unit and _is_per_token(one, claim.metric):
-                split, _, name = claim.metric.partition("/")
+            if one and two and one.unit != two.unit and _is_per_token(one, metric):
+                split, _, name = metric.partition("/")
                 known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
                 instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
                 remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
                 raise UsageError(
-                    f"a claim must compare like with like, but {claim.metric} is counted per token, and the tokens of "
+                    f"a claim must compare like with like, but {metric} is counted per token, and the tokens of "
                     f"{arm} and {other} are not the same; {remedy}"
                 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from swapformer.errors import UsageError
@@ -14,23 +15,14 @@ from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Config
 from swapformer.study.plan import Plan, PlannedTrial
+from swapformer.study.spec import Spec
 
 
 def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmDifference] = ()) -> Manifest:
     """The manifest of a plan; `differences` as in `arm_differences`."""
-    spec = plan.spec
-    return Manifest(
-        name=spec.name,
-        scale=spec.scale,
-        question=spec.question,
-        baseline=spec.baseline,
-        metrics=tuple(spec.metrics),
-        arms={arm: tuple(overrides) for arm, overrides in spec.arms.items()},
+    return replace(
+        asked(plan.spec),
         axis=find_axis(plan),
-        seeds=tuple(spec.seeds),
-        claims=tuple(spec.claims),
-        looks=tuple(spec.looks),
-        conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
         cells=tuple(_cell(each) for each in plan.cells),
         impossible_at=dict(plan.impossible),
         tuning=_tuning(plan),
@@ -39,6 +31,25 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
         commit=provenance.commit or "",
         longest_trained=plan.longest_trained,
         shared_config=plan.shared_config,
+    )
+
+
+def asked(spec: Spec) -> Manifest:
+    """What a study asks, without the trials that answer it."""
+    return Manifest(
+        name=spec.name,
+        scale=spec.scale,
+        question=spec.question,
+        baseline=spec.baseline,
+        metrics=tuple(spec.metrics),
+        arms={arm: tuple(overrides) for arm, overrides in spec.arms.items()},
+        seeds=tuple(spec.seeds),
+        claims=tuple(spec.claims),
+        looks=tuple(spec.looks),
+        conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
+        cells=(),
+        derive=spec.derive,
+        exact=spec.exact,
     )
 
 

@@ -10,7 +10,7 @@ from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
 from swapformer.study.config import budget
 from swapformer.study.plan import Plan, Setting
-from swapformer.study.spec import Spec
+from swapformer.study.spec import Spec, claims_of
 
 
 def impossible_lines(plan: Plan) -> Iterator[str]:
@@ -63,10 +63,14 @@ def _chosen(choice: Choice, setting: Setting) -> str:
 
 def power_line(spec: Spec) -> str:
     """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
-    from swapformer.report.statistics.claims import parse as parse_claims
     from swapformer.report.statistics.power import power_plan
     from swapformer.report.statistics.verdicts import ALPHA
 
-    claims = parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics)) * len(spec.conditions)
+    claims = [
+        claim
+        for claim in claims_of(spec)
+        for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
+        if claim.at is None or condition in claim.at
+    ]
     planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
     return f"if true differences lie two standard deviations off their margins, {planned}"

@@ -24,7 +24,7 @@ from swapformer.study.launch.missing_trials import RETRIES, launch_missing, tria
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
-from swapformer.study.manifest import make_manifest
+from swapformer.study.manifest import find_axis, make_manifest
 from swapformer.study.messages import composition_lines, impossible_lines, power_line, tuning_lines
 from swapformer.study.plan import Plan
 from swapformer.study.spec import Spec, metric_names
@@ -86,6 +86,7 @@ def run_study(
     Raises:
         UsageError: before anything is trained, if arms that are compared would train the same model.
     """
+    find_axis(plan)  # an axis that is none is refused before anything is written
     equal = check_equal_arms(plan, store)
     for line in impossible_lines(plan):
         log.warning("%s", line)
@@ -98,8 +99,13 @@ def run_study(
     if plan.spec.claims:
         _say([power_line(plan.spec)], quiet)
 
+    from swapformer.report.build import build
+    from swapformer.report.statistics.sequential import require_seeds, undecided_arms
+
     def attempt(trials: Sequence[Trial], what: str) -> None:
-        write_manifest(folder, make_manifest(plan, provenance, differences))
+        manifest = make_manifest(plan, provenance, differences)
+        require_seeds(folder, manifest)
+        write_manifest(folder, manifest)
         progress = StudyProgress(trials, store, quiet, what)
         start = launch(progress)
         with progress:
@@ -110,9 +116,6 @@ def run_study(
         plan = replace(plan, chosen=choose(plan, store))
         differences = find_differences(plan)
         _say(tuning_lines(plan), quiet)
-    from swapformer.report.build import build
-    from swapformer.report.statistics.sequential import undecided_arms
-
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
         arms = undecided_arms(folder, store.runs_dir) if turn else None
         if arms is not None and not arms:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -16,6 +16,9 @@ from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
+if TYPE_CHECKING:
+    from swapformer.report.statistics.claims import Claim
+
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
@@ -23,7 +26,7 @@ OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
 """What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
-KEYS = ("question", "baseline", "arms", "metrics", "claims", "scales", "axis", *OWN_KEYS)
+KEYS = ("question", "baseline", "arms", "metrics", "derive", "exact", "claims", "scales", "axis", *OWN_KEYS)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Spec:
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
         looks: the numbers of seeds at which a sequential study is judged; empty for one that has all its seeds at once.
         tune, match, grid: see `swapformer.study.comparison`.
+        derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
+        exact: the metrics that are the same with every seed.
     """
 
     name: str
@@ -58,6 +63,8 @@ class Spec:
     tune: comparison.SearchSpace | None = None
     match: comparison.Matching | None = None
     grid: comparison.Values | None = None
+    derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that is none of a folder below `runs_dir/studies`."""
@@ -147,6 +154,8 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
             f"the baseline must be one of the arms, but {quote(baseline)} is not{suggest(str(baseline), arms)}"
         )
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
+    derive = _derive(raw["derive"], metrics) if "derive" in raw else {}
+    metrics = tuple(dict.fromkeys([*metrics, *derive]))
     own = {**raw, **section}
     seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
     question = raw.get("question", "")
@@ -166,7 +175,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         ),
         seeds=seeds,
         metrics=metrics,
-        claims=_claims(raw.get("claims", []), list(arms), metrics),
+        claims=(),
+        derive=derive,
+        exact=_exact(raw.get("exact", []), metrics),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,
@@ -174,6 +185,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         match=comparison.parse_match(own.get("match")),
         grid=comparison.parse_grid(own.get("grid")),
     )
+    spec = replace(spec, claims=_claims(raw.get("claims", []), spec))
     _check_roles(spec)
     return spec
 
@@ -232,7 +244,7 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
         _known_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
-    chosen = wanted or DEFAULT_SCALE
+    chosen = DEFAULT_SCALE if wanted is None else wanted
     if chosen not in scales:
         raise UsageError(f"this study has no scale {quote(chosen)}{suggest(chosen, scales)}")
     return chosen, scales[chosen] or {}
@@ -269,13 +281,34 @@ def metric_names(raw: object) -> tuple[str, ...]:
     return tuple(raw)
 
 
-def _claims(raw: object, arms: list[str], metrics: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+def _claims(raw: object, spec: Spec) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(raw, list):
         raise UsageError(f"`claims` must be a list, not {quote(raw)}")
     if raw:
-        from swapformer.report.statistics.claims import parse as parse_claims
+        claims_of(replace(spec, claims=tuple(raw)))
+    return tuple(raw)
 
-        parse_claims(raw, arms, list(metrics))
+
+def claims_of(spec: Spec) -> list[Claim]:
+    """The study's claims, parsed."""
+    from swapformer.report.statistics.claim_grammar import parse as parse_claims
+
+    conditions = {name: texts.values(overrides) for name, overrides in spec.conditions.items()}
+    return parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics), conditions, spec.exact)
+
+
+def _derive(raw: object, metrics: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:
+    from swapformer.report.derive import parse_derive
+
+    return parse_derive(raw, metrics)
+
+
+def _exact(raw: object, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise UsageError(f"`exact` must be a list of metrics that are the same with every seed, not {quote(raw)}")
+    for name in raw:
+        if name not in metrics:
+            raise UsageError(f"`exact`: the study does not measure {quote(name)}{suggest(str(name), metrics)}")
     return tuple(raw)
 
 

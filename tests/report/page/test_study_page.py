@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import linalg
 
 from report.store import Store
 from report.test_build import Tags
 from swapformer.report.build import Report, build
-from swapformer.report.page import template
-from swapformer.report.statistics.power import power_plan
+from swapformer.report.page import template, wording
+from swapformer.report.statistics.power import SeedRange, power_plan
 
 SETTINGS = ("1e-3", "3e-3", "1e-2")
 SIZES = ("nano", "micro")
@@ -129,7 +130,7 @@ def test_the_json_holds_all_of_it(report: Report) -> None:
     assert plain["tuning"][0]["chosen"] == {"optim.lr": "1e-2"} and plain["tuning"][0]["edges"] == ["optim.lr"]
     assert plain["fairness"][1]["mismatch"] == pytest.approx(0.00246)
     assert {verdict["condition"] for verdict in plain["verdicts"]} == {"model/size=nano", "model/size=micro"}
-    assert any("times as wide as unpaired ones" in sentence for sentence in plain["design"])
+    assert any("times as wide (median of" in sentence for sentence in plain["design"])
 
 
 def test_pairing_is_measured_against_welchs_interval(tmp_path: Path) -> None:
@@ -140,9 +141,77 @@ def test_pairing_is_measured_against_welchs_interval(tmp_path: Path) -> None:
     comparison = built.rows[1].summaries["val/loss"].comparison
     assert comparison is not None and comparison.narrowed > 0.9
     sentence = next(each for each in built.as_dict()["design"] if "Pairing" in each)
-    assert sentence == (
-        f"Pairing by seed made intervals in val/loss {1 - comparison.narrowed:.2f} times as wide as unpaired ones."
+    assert sentence == (f"Pairing by seed makes intervals in val/loss {1 - comparison.narrowed:.2f} times as wide.")
+
+
+def hardly_correlated(root: Path) -> Report:
+    """Four arms whose seeds have nothing in common, and a claim against all others."""
+    claims = [{"text": "best", "better": {"arm": "d", "than": ["a", "b", "c"], "metric": "val/loss", "margin": 0.1}}]
+    store = Store(root, dict.fromkeys("abcd", ()), "a", ["val/loss"], range(8), claims)
+    noise = 0.05 * linalg.hadamard(8)[1:5]  # rows that do not correlate at all
+    store.write(lambda arm, seed: {"val/loss": 1 + noise["abcd".index(arm), seed]})
+    return build(store.study, store.runs)
+
+
+def test_the_report_says_whether_differences_are_paired_and_why(tmp_path: Path) -> None:
+    report = hardly_correlated(tmp_path)
+    reason = report.views[0].data.evidence.pairing("val/loss").reason
+    said = f"Differences in val/loss are taken between means, not paired by seed (Welch): {reason}."
+    page = (report.directory / "report.html").read_text()
+    assert said in report.as_dict()["design"] and said in page
+    assert "8 seeds each, not paired" in page
+    assert [each["paired"] for each in report.as_dict()["verdicts"][0]["differences"]] == [False] * 3
+    assert (
+        "Δ is the difference to a, between means (Welch), with its 95 % t interval"
+        in (report.directory / "table.md").read_text()
     )
+    comparison = report.rows[1].summaries["val/loss"].comparison
+    assert comparison is not None and (comparison.lower, comparison.upper) == comparison.by_means
+    assert comparison.by_seed_text in page and comparison.by_means_text in page, "both stand in the details"
+
+
+def test_the_page_explains_an_interval_that_is_not_symmetric(tmp_path: Path) -> None:
+    report = hardly_correlated(tmp_path / "several")
+    said = (
+        "the upper end of each interval errs with 5 %; the lower end can only refute, as any of 3 may, and errs with "
+        "1.67 %"
+    )
+    assert said in (report.directory / "report.html").read_text()
+    text = io.StringIO()
+    report.render(Console(file=text, width=300))
+    assert said in text.getvalue()
+    assert report.as_dict()["verdicts"][0]["differences"][0]["errors"] == pytest.approx([0.05 / 3, 0.05])
+
+
+@pytest.mark.parametrize(
+    ("needed", "text"),
+    [
+        (SeedRange(9, 21), "9 to 21 seeds would decide"),
+        (
+            SeedRange(9, 21, (0.554, 0.968)),
+            "9 to 21 seeds would decide (9 with probability 55 % and 21 with probability 97 %, if the observed "
+            "difference and spread were the true ones)",
+        ),
+        (SeedRange(9, 9), "about 9 seeds would decide"),
+        (SeedRange(9, None), "9 or many more seeds would decide"),
+        (
+            SeedRange(None, None),
+            "more than 1000 seeds would be needed: the difference lies too close to the edge of the claim",
+        ),
+    ],
+)
+def test_the_seeds_that_would_decide_in_words(needed: SeedRange, text: str) -> None:
+    assert wording.seeds_text(needed) == text
+
+
+def test_no_interval_has_a_width_of_zero(tmp_path: Path) -> None:
+    """Equal values with every seed: of accuracies, .025^(1/8) = 63 % of seeds are shown to be alike; of losses none."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy"], range(8))
+    store.write(lambda arm, seed: {"val/loss": 2.0, "val/accuracy": 1.0})
+    report = build(store.study, store.runs)
+    table = (report.directory / "table.md").read_text()
+    assert "| **a** (baseline) | 8 | 2.00 – | 1.00 [0.63, 1.00] |" in table
+    assert "Values that are the same with every seed have no t interval" in table
 
 
 def looking(root: Path, **more: Any) -> Report:
@@ -167,8 +236,8 @@ def test_what_seeds_could_decide_is_planned_at_the_error_of_one_look(tmp_path: P
 
 def test_the_terminal_says_at_how_many_seeds_a_verdict_was_given(tmp_path: Path) -> None:
     text = io.StringIO()
-    looking(tmp_path).render(Console(file=text, width=200))
-    assert "(98.75 %, at 4 seeds)" in text.getvalue() and "(97.5 %, at 8 seeds)" in text.getvalue()
+    looking(tmp_path).render(Console(file=text, width=400))
+    assert "errs with 1.25 %, at 4 seeds)" in text.getvalue() and "errs with 2.5 %, at 8 seeds)" in text.getvalue()
 
 
 def test_a_difference_without_spread_says_nothing_of_pairing(tmp_path: Path) -> None:
@@ -178,6 +247,21 @@ def test_a_difference_without_spread_says_nothing_of_pairing(tmp_path: Path) -> 
     report = build(store.study, store.runs)
     assert not any("Pairing" in each for each in report.as_dict()["design"])
     assert not any("same number with every seed" in each for each in report.caveats), "no claim rests on it"
+
+
+def test_what_records_note_is_a_caveat(tmp_path: Path) -> None:
+    """Each note once, with the arms that it is about; how an attempt ended that was resumed is no caveat."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], range(2))
+    resumed, cut = "attempt 1 killed: no process holds it", "MoE took the loss over each of the 2 parts"
+    for arm, seed, notes in (("a", 0, [resumed]), ("a", 1, [cut]), ("b", 0, [resumed, cut]), ("b", 1, ["x" * 1000])):
+        store.write_trial(arm, seed, {"val/loss": 1.0 + seed}, notes=notes)
+    store.write_manifest()
+    noted = [caveat for caveat in build(store.study, store.runs).caveats if "oted in" in caveat]
+    assert noted[0] == f"Noted in 2 trials of a and b: {cut}."
+    assert noted[1].startswith("Noted in 1 trial of b: xxx") and len(noted) == 2 and len(noted[1]) < 400
+    for seed in range(2):
+        store.write_trial("b", seed, {"val/loss": 1.0}, notes=[f"{seed}, {n}" for n in range(9)])
+    assert "9 more notes stand in the records of trials." in build(store.study, store.runs).caveats
 
 
 def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_path: Path) -> None:

@@ -8,18 +8,80 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
-from swapformer.report.statistics.claims import Claim, parse
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.claims import Claim
 
 ARMS = ("h1", "h8", "h16")
 METRICS = ("val/loss", "val/accuracy", "probe/head_similarity")
 
 
+GRID = {f"size={size}, lr={lr}": {"size": size, "lr": lr} for size in ("s", "m") for lr in ("1", "2")}
+
+
 def claim(**body: Any) -> Claim:
-    return parse([{"text": "said", **body}], ARMS, METRICS)[0]
+    return parse([{"text": "said", **body}], ARMS, METRICS, GRID)[0]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {"arm": "h1", "than": "h8", "metric": "val/loss", "margin": 0.01} | changes
+
+
+def contrast(**changes: Any) -> dict[str, Any]:
+    return {"contrast": {"weights": {"h1": 1, "h8": -1}, "metric": "val/loss", "above": 0} | changes}
+
+
+def reaches(**changes: Any) -> dict[str, Any]:
+    return {"reaches": {"arm": "h1", "metric": "val/accuracy", "value": 0.9, "share": 0.5} | changes}
+
+
+def test_a_claim_may_be_limited_to_conditions() -> None:
+    assert claim(worse=settings()).at is None
+    assert claim(worse=settings(), at={"size": "m"}).at == ("size=m, lr=1", "size=m, lr=2")
+    assert claim(worse=settings(), at={"size": ["s", "m"], "lr": 2}).at == ("size=s, lr=2", "size=m, lr=2")
+
+
+def test_a_contrast_names_arms_conditions_and_metrics() -> None:
+    assert [term.weight for term in claim(**contrast(weights={"h16": 2, "h8": -1, "h1": -1})).terms] == [2, -1, -1]
+    spanning = claim(**contrast(weights={"h1 with size=s, lr=1": 1, "h1 with size=m, lr=1": -1}))
+    assert spanning.spans and [term.condition for term in spanning.terms] == ["size=s, lr=1", "size=m, lr=1"]
+    two = claim(contrast={"weights": {"h1": {"val/loss": 1, "val/accuracy": -2}}, "between": [0, 1]})
+    assert two.metrics == ("val/loss", "val/accuracy") and two.bounds == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (contrast(weights={"h1": 1, "h9": -1}), "unknown arm 'h9'; known: h1, h16, h8"),
+        (contrast(weights={"h1": 0}), "must not all be 0"),
+        (contrast(weights={}), "`weights` must map arms to numbers"),
+        (contrast(weights={"h1": "x"}), "`weight of h1` must be a finite number, but is 'x'"),
+        (contrast(weights={"h1 with size=x": 1}), "the grid has no condition 'size=x'"),
+        (contrast(weights={"h1 with size=s, lr=1": 1, "h8": -1}), "a condition for every arm, or for none"),
+        (contrast(metric="val/los"), "does not measure 'val/los'; did you mean 'val/loss'"),
+        (contrast(below=1), "exactly one of above, below, between, got above and below"),
+        ({"contrast": {"weights": {"h1": 1}, "metric": "val/loss", "between": [1, 0]}}, "two growing numbers"),
+        (reaches(value=1.5), "can be reached by no trial: val/accuracy lies from 0 to 1, but it is 1.5"),
+        (reaches(value=math.inf), "`value` must be a finite number, but is inf"),
+        (reaches(share=1), "from 0 to below 1, but is 1.0"),
+        (reaches(than="h8"), "needs a `margin` (0 or more), got share"),
+        (
+            {"reaches": {"arm": "h1", "metric": "val/accuracy", "value": 0.9}},
+            "needs `share`, or `than` with a `margin`",
+        ),
+        (reaches(metric="probe/head_similarity", value=1), "has no good direction"),
+        ({"trend": {"arms": ["h1", "h8"], "metric": "val/loss", "above": 0}}, "at least three different arms"),
+        ({"trend": {"arms": list(ARMS), "metric": "val/loss", "above": 1}}, "lies from -1 to 1"),
+        ({"slope": {"arm": "h1", "metric": "val/los", "above": 0}}, "over the lengths n of metric@n"),
+        ({"first": {"arm": "h1", "than": "h8", "metric": "val/loss", "margin": 1}}, "must be below 1, but is 1"),
+        ({"worse": settings(), "at": {"sise": "s"}}, "the grid has no key 'sise'; did you mean 'size'"),
+        ({"worse": settings(), "at": {"size": "l"}}, "the grid has no size=l"),
+        ({**contrast(weights={"h1 with size=s, lr=1": 1}), "at": {"size": "s"}}, "exclude each other"),
+    ],
+)
+def test_a_mistake_in_the_newer_kinds_is_told_in_one_line(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        claim(**body)
+    assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) <= 300
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 
 from report.statistics.test_verdicts import evidence
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.grid import grid_effects, grid_verdicts
 from swapformer.report.statistics.verdicts import judge
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize, stats
-from statsmodels.stats.power import TTestPower
+from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from swapformer.report.statistics.claims import parse
+from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.power import power, power_plan, seeds_range, seeds_to_decide
 
 CLAIMS = parse(
@@ -21,13 +21,13 @@ CLAIMS = parse(
     ("distance", "n", "alpha"), [(1.0, 8, 0.05), (2.0, 5, 0.01), (0.5, 30, 0.0125), (3.0, 3, 0.05)]
 )
 def test_power_is_statsmodels(distance: float, n: int, alpha: float) -> None:
-    oracle = TTestPower().power(distance, n, alpha / 2, alternative="larger")
+    oracle = TTestPower().power(distance, n, alpha, alternative="larger")
     assert power(distance, 1.0, n, alpha) == pytest.approx(oracle, rel=1e-6)
 
 
-def test_power_is_the_share_of_intervals_that_stay_clear() -> None:
+def test_power_is_the_share_of_limits_that_stay_clear() -> None:
     samples = np.random.default_rng(0).normal(0.9, 1.0, (4000, 10))
-    half = stats.t.ppf(0.975, 9) * samples.std(axis=1, ddof=1) / math.sqrt(10)
+    half = stats.t.ppf(0.95, 9) * samples.std(axis=1, ddof=1) / math.sqrt(10)
     assert power(0.9, 1.0, 10) == pytest.approx(np.mean(samples.mean(axis=1) - half > 0), abs=0.03)
 
 
@@ -40,10 +40,19 @@ def test_the_fewest_seeds_are_the_fewest() -> None:
 
 
 def test_the_range_holds_the_estimate_from_the_observed_spread() -> None:
-    low, high = seeds_range(0.5, 1.0, 8)
+    found = seeds_range(0.5, 1.0, 8)
+    low, high = found.low, found.high
     middle = seeds_to_decide(0.5, 1.0)
     assert low is not None and high is not None and middle is not None
     assert 9 <= low < middle < high
+    assert found.chances == pytest.approx((power(0.5, 1.0, low), power(0.5, 1.0, high)))
+    assert found.chances[0] < 0.8 < found.chances[1]
+
+
+def test_unpaired_seeds_bring_degrees_of_freedom_twice() -> None:
+    """Two samples of n with a standard deviation of 1 each: statsmodels' power, with √2 as that of a difference."""
+    oracle = TTestIndPower().power(1.5, 6, 0.01, alternative="larger")
+    assert power(1.5, math.sqrt(2), 6, 0.01, freedom=2) == pytest.approx(oracle, rel=1e-6)
 
 
 def test_power_stays_a_probability_far_out() -> None:
@@ -78,7 +87,7 @@ def test_a_claim_against_many_or_with_two_edges_needs_more_than_one_with_one() -
         seeds = power_plan(claims, 5).needed if power_plan(claims, 5).needed else 0
         assert seeds and power_plan(claims, seeds).decidable == 1 and power_plan(claims, seeds - 1).decidable == 0
         samples = np.random.default_rng(1).normal(0, 1, (4000, others, seeds))
-        half = stats.t.ppf(0.975, seeds - 1) * samples.std(axis=2, ddof=1) / math.sqrt(seeds)
+        half = stats.t.ppf(0.95, seeds - 1) * samples.std(axis=2, ddof=1) / math.sqrt(seeds)
         inside = samples.mean(axis=2) + half < 2.0
         if edges == 2:
             inside &= samples.mean(axis=2) - half > -2.0
@@ -98,10 +107,10 @@ def test_a_claim_of_equivalence_may_fail_at_either_edge() -> None:
 
 
 def test_rates_are_planned_by_their_exact_test() -> None:
-    """Always against never: 2^(1 - n) / 1 is McNemar's p of n seeds that all differ, and 6 are the first below 5 %."""
+    """Always against never: McNemar's p of n seeds that all differ is 2^-n, and 5 are the first below 5 %."""
     claims = parse([{"text": "t", "diverges": {"arm": "a", "than": "b", "margin": 0}}], "ab", [])
-    assert [power_plan(claims, seeds).decidable for seeds in (5, 6)] == [0, 1]
-    assert power_plan(claims, 2).needed == 6
+    assert [power_plan(claims, seeds).decidable for seeds in (4, 5)] == [0, 1]
+    assert power_plan(claims, 2).needed == 5
 
 
 def test_claims_share_the_error_by_holms_steps() -> None:

@@ -1,4 +1,4 @@
-"""The forest plot: paired differences to the baseline, with the margins of the study's claims."""
+"""The forest plot: differences to the baseline, with the margins of the study's claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swapformer.report.statistics.arm_summary import Comparison
 
 
 def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
-    """Paired differences to the baseline with 95 % t intervals, and the margins that the study's claims set."""
+    """Differences to the baseline with 95 % t intervals, and the margins that the study's claims set."""
     summaries = data.summaries(metric)
     compared = {arm: summary.paired for arm, summary in summaries.items() if summary.paired is not None}
     if not compared:
@@ -25,7 +25,7 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     axes, figure = row_panel(list(compared), metric)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
     mean = summaries[data.baseline].mean if data.baseline in summaries else math.nan
-    widths = {claim.margin_width(mean) for claim in data.claims if claim.metric == metric}
+    widths = {claim.margin_width(mean) for claim in data.claims if claim.of_means and claim.metric == metric}
     margins = sorted(width for width in widths if width > 0 and math.isfinite(width))
     for margin in margins[:1]:
         axes.axvspan(-margin, margin, color=SOFT, alpha=0.13, linewidth=0, zorder=0)
@@ -39,7 +39,8 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     svg.label(axes, svg.wrap(f"difference to {data.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")
     _name_sides(axes, data.evidence.directions.get(metric))
-    caption = "Paired by seed: small dots are seeds, bars 95 % t intervals, not corrected for several comparisons."
+    bars = "paired" if data.evidence.pairing(metric).paired else "of two means (Welch)"
+    caption = f"Small dots are seeds, bars 95 % t intervals, {bars}, not corrected for several comparisons."
     if margins:
         sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
         caption += f" Dashed lines mark the margins of the study's claims: {sizes}."

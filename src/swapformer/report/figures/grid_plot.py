@@ -46,7 +46,7 @@ def grid_plot(metric: str, conditions: Mapping[str, Values], data: Mapping[str, 
     return ReportFigure.of(
         f"grid_{svg.slug(metric)}",
         f"{metric}: differences to {first.baseline} by condition",
-        "Mean paired differences with 95 % t intervals, not corrected for several comparisons. Lines that are not "
+        "Mean differences with 95 % t intervals, not corrected for several comparisons. Lines that are not "
         "level are interactions.",
         figure,
         tooltips,

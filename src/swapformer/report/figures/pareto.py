@@ -51,7 +51,7 @@ def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, Par
     """Whether each arm is on the Pareto front. Only arms that lost no trial are compared, since survivors flatter.
 
     `front`: no arm is as cheap and better on average, or cheaper and as good. `beaten`: one is no dearer beyond its
-    spread, and better beyond doubt (paired 95 % t interval, uncorrected). `open`: beaten on average only.
+    spread, and better beyond doubt (95 % t interval, uncorrected). `open`: beaten on average only.
     """
     summaries = data.summaries(metric)
     lost = {arm for arm in data.arms if data.evidence.lost(arm, metric).any()}
@@ -69,7 +69,7 @@ def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, Par
 
 
 def _better(data: FigureData, metric: str, rival: str, arm: str, sign: int) -> bool:
-    """Whether the whole interval of the paired difference lies on the good side."""
+    """Whether the whole interval of the difference lies on the good side."""
     estimate = data.evidence.mean_difference(rival, arm, metric)
     return estimate.lower(0.025) > 0 if sign > 0 else estimate.upper(0.025) < 0
 
@@ -104,7 +104,7 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
         "Bars are 95 % t intervals over finished seeds"
         + (", and the range over rounds of timing" if cost.slug == "time" else "")
         + ". Ringed, joined by the line: no arm is as cheap and better. Hollow: an arm that costs no more is better "
-        "beyond doubt (paired 95 % t interval)."
+        "beyond doubt (95 % t interval)."
     )
     if lost := [arm for arm in data.arms if data.evidence.lost(arm, metric).any()]:
         caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."

@@ -7,14 +7,21 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from swapformer.errors import cut
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
+from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
-from swapformer.report.statistics.sequential import trials_saved
+from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name
+
+MOST_REMARKS = 10
+"""How many notes of trials' records a report repeats."""
+LONGEST_REMARK = 300
+"""Characters of a note that it shows."""
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
@@ -32,12 +39,19 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         if shares:
             low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
             spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
-            found.append(f"Pairing by seed made intervals in {metric} {middle} times as wide as unpaired ones{spread}.")
-    if manifest.looks:
-        looks = number_format.listed([str(seeds) for seeds in manifest.looks])
-        text = f"Judged at {looks} seeds, with {number_format.percent(ALPHA / len(manifest.looks))} of error each"
+            found.append(f"Pairing by seed makes intervals in {metric} {middle} times as wide{spread}.")
+    for view in views:
+        where = f"With {view.condition}: " if view.condition else ""
+        for metric in manifest.metrics:
+            found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
+    path = look_path([verdict.claim for verdict in verdicts], records)
+    if manifest.looks or len(path.looks) > 1:
+        counts = number_format.listed([str(number) for number in path.seeds])
+        portions = number_format.listed([number_format.percent(look.error) for look in path.looks])
+        text = f"Judged at {counts} seeds, with {portions} of error; in all {number_format.percent(path.error)}"
         spared = trials_saved(records, verdicts)
-        found.append(f"{text}; {f'{spared} trials were not needed' if spared else 'no trial was saved'}.")
+        saved = f"; {f'{spared} trials were not needed' if spared else 'no trial was saved'}" if manifest.looks else ""
+        found.append(f"{text}{saved}.")
     if tuning := manifest.tuning:
         chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
         seeds = ", ".join(map(str, tuning.seeds))
@@ -66,18 +80,23 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Means of {', '.join(flattered)} are over surviving trials and flatter; "
             "their intervals are open on the flattering side."
         )
+    if verdicts and records.manifest.ledger.unknown:
+        found.append(
+            f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
+            "are likelier than stated."
+        )
     found += (
         _same_models(records, views)
         + _unmeasured(views)
         + evaluation_caveats(views)
         + _fairness(records)
+        + _remarks(records)
         + _origins(records)
     )
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
-            "in [0, 1] the interval allows for rare others that these seeds have not shown; of all else the sign test "
-            "decided."
+            "in [0, 1] the interval allows for rare others that these seeds have not shown; else nothing is known."
         )
     summaries = [summary for row in rows for summary in row.summaries.values()]
     coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})
@@ -194,6 +213,21 @@ def _fairness(records: Records) -> list[str]:
     ]
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
+    return found
+
+
+def _remarks(records: Records) -> list[str]:
+    """What the records of trials say besides: each remark once, with the arms that it is about."""
+    about: dict[str, list[str]] = {}
+    for (condition, arm, _), remarks in records.remarks.items():
+        for remark in remarks:
+            about.setdefault(cut(remark, LONGEST_REMARK), []).append(arm_name(arm, condition))
+    found = []
+    for remark, arms in list(about.items())[:MOST_REMARKS]:
+        trials = f"{len(arms)} trial{'' if len(arms) == 1 else 's'}"
+        found.append(f"Noted in {trials} of {number_format.listed(list(dict.fromkeys(arms)))}: {remark}.")
+    if (more := len(about) - MOST_REMARKS) > 0:
+        found.append(f"{more} more notes stand in the records of trials.")
     return found
 
 

@@ -64,6 +64,7 @@ def render(
         "views": views,
         "grid": grid,
         "costs": costs,
+        "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
         "design": design_sentences(records, views),
@@ -76,6 +77,8 @@ def render(
         "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
         "caveats": caveats,
         "columns": result_columns(manifest),
+        "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
+        "ends": wording.ends_text,
         "config": yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
         "seconds": float(cells["seconds"].sum()),
     }
@@ -104,6 +107,7 @@ class ConditionGroup:
     condition: str
     verdict: Verdict
     why: str
+    pairing: str
     lines: tuple[ContrastLine, ...]
 
 
@@ -132,11 +136,24 @@ def verdict_card(claim: GridVerdict, views: Sequence[View]) -> VerdictCard:
     edges = dict.fromkeys(edge for c in contrasts for edge in c.region if math.isfinite(edge))
     groups = []
     for view in views:
+        if view.condition not in claim.verdicts:
+            continue  # the claim is limited to other conditions
         verdict = claim.verdicts[view.condition]
         seen = view.data.evidence
-        lines = tuple(_line(contrast, verdict.claim.metric, seen, position) for contrast in verdict.contrasts)
-        groups.append(ConditionGroup(view.condition, verdict, wording.verdict_text(verdict), lines))
+        metric = verdict.claim.metric if verdict.claim.of_means else None
+        lines = tuple(_line(contrast, metric, seen, position) for contrast in verdict.contrasts)
+        why = wording.verdict_text(verdict)
+        groups.append(ConditionGroup(view.condition, verdict, why, _pairing(verdict, seen), lines))
     return VerdictCard(claim, wording.claim_text(claim.claim), tuple(groups), _ticks(edges, position), position(0.0))
+
+
+def _pairing(verdict: Verdict, evidence: Evidence) -> str:
+    claim = verdict.claim
+    if not claim.of_means or claim.metric is None:
+        return ""
+    if claim.relative:
+        return "Paired by seed: a relative margin moves with the arm that it is relative to."
+    return wording.pairing_text(claim.metric, evidence.pairing(claim.metric))
 
 
 def _line(

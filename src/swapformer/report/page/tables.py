@@ -9,19 +9,22 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.results.ledger import Look, look_rows
 from swapformer.results.manifest import Manifest
 
 RESULT_COLUMNS: Mapping[str, str] = {
     "study": "the study's name",
     "arm": "the arm, as in study.yaml",
     "seed": "the trial's seed; differences are paired by it",
-    "metric": "what was measured, after training; name@n is measured at length n",
+    "metric": "what was measured, after training; name@n is measured at length n; look@n: the look at n seeds was the "
+    "first with this one; its value is the error that it took",
     "value": "the measured value; empty unless the trial finished and has this metric",
     "evaluation_se": "standard error of the value from the finite evaluation set, not from the seeds; empty if unknown",
     "direction": "lower or higher, whichever is better; empty if neither",
-    "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt",
+    "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt; of looks: judged",
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
     "environment": "device, torch version, threads, determinism; only equal ones are paired",
 }
@@ -37,8 +40,11 @@ def result_columns(manifest: Manifest) -> dict[str, str]:
     return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS}
 
 
-def results_csv(records: Records, metrics: Sequence[str]) -> str:
-    """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`."""
+def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] = ()) -> str:
+    """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`.
+
+    The looks at which the study was judged follow, one row for each seed.
+    """
     columns = ["condition", "arm", "seed", "metric", "value", "standard_error"]
     values = {tuple(row[:4]): row[4:] for row in records.metrics[columns].itertuples(index=False, name=None)}
     out = io.StringIO()
@@ -53,6 +59,9 @@ def results_csv(records: Records, metrics: Sequence[str]) -> str:
                 to_cell(metric), _plain(value), _plain(error), records.directions.get(metric, ""), cell.status,
                 cell.trial, cell.environment,
             ])  # fmt: skip
+    columns = list(result_columns(records.manifest))
+    for row in look_rows(looks, records.manifest.ledger.unknown if looks else ""):
+        writer.writerow([records.manifest.name, *(row.get(column, "") for column in columns[1:])])
     return out.getvalue()
 
 
@@ -89,11 +98,7 @@ def table_md(
         found = [row.summaries[metric] for metric in metrics]
         cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
-    note = (
-        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {_cell(baseline)}, paired by "
-        "seed, with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
-        "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
-    )
+    note = _cell(wording.table_note(rows, baseline))
     return "\n".join(
         [
             *([f"### {_cell(condition)}", ""] if condition else []),

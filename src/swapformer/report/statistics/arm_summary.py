@@ -11,28 +11,30 @@ import numpy as np
 from swapformer.report import number_format
 from swapformer.report.records import Records
 from swapformer.report.statistics import small_samples
-from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArray, mean_estimate, welch_estimate
 from swapformer.report.statistics.evidence import Evidence
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paired difference arm - baseline in one metric.
+    """The difference arm - baseline in one metric.
 
-    `lower`, `upper`: its 95 % interval, uncorrected (Student's t, but where all differences are the same), open on a
-    side that would flatter an arm that lost trials. Beside it: BCa bootstrap interval, sign-flip p, probability of
-    improvement, and `narrowed`, the share of the unpaired (Welch) interval's width that pairing saved; nan where there
-    is nothing to narrow. `individual`: the differences, seed by seed.
+    `lower`, `upper`: its 95 % interval, uncorrected (t, but where all differences are the same), `paired` by seed or
+    not as the rule for the metric says, and open on a side that would flatter an arm that lost trials. Beside it: both
+    t intervals, `by_seed` and `by_means` (Welch; nan where neither arm varies), BCa bootstrap interval, sign-flip p and
+    probability of improvement. `individual`: the differences, seed by seed.
     """
 
     difference: float
     lower: float
     upper: float
     pairs: int
+    paired: bool
+    by_seed: tuple[float, float]
+    by_means: tuple[float, float]
     bootstrap: tuple[float, float]
     p_sign_flip: float
     p_improvement: float
-    narrowed: float
     individual: FloatArray
 
     @property
@@ -51,6 +53,20 @@ class Comparison:
     @property
     def bootstrap_text(self) -> str:
         return number_format.limits_text(self.difference, *self.bootstrap, signed=True)
+
+    @property
+    def narrowed(self) -> float:
+        """The share of the unpaired interval's width that pairing saved; nan where there is nothing to narrow."""
+        width, unpaired = (high - low for low, high in (self.by_seed, self.by_means))
+        return 1 - width / unpaired if 0 < width < math.inf and unpaired > 0 else math.nan
+
+    @property
+    def by_seed_text(self) -> str:
+        return number_format.limits_text(self.difference, *self.by_seed, signed=True)
+
+    @property
+    def by_means_text(self) -> str:
+        return number_format.limits_text(self.difference, *self.by_means, signed=True)
 
     @property
     def narrowed_text(self) -> str:
@@ -134,21 +150,25 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     pairs = evidence.pairs(arm, than, metric)
     difference = pairs.x - pairs.y
     estimate = evidence.mean_difference(arm, than, metric)
-    low, high = small_samples.t_interval(difference)
-    width, welch = high - low, small_samples.welch_width(pairs.x, pairs.y)
+    varies = len(difference) > 1 and max(np.ptp(pairs.x), np.ptp(pairs.y)) > 0
     direction = evidence.directions.get(metric)
     resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
     return Comparison(
         estimate.value,
-        estimate.lower(0.025),
-        estimate.upper(0.025),
+        *_limits(estimate),
         len(difference),
+        estimate.paired,
+        small_samples.t_interval(difference),
+        _limits(welch_estimate(pairs.x, pairs.y)) if varies else (math.nan, math.nan),
         small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
         small_samples.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
         _improvement(arm, than, metric, direction, evidence) if direction else math.nan,
-        1 - width / welch if welch > 0 and 0 < width < math.inf else math.nan,
         difference,
     )
+
+
+def _limits(estimate: Estimate) -> tuple[float, float]:
+    return estimate.lower(0.025), estimate.upper(0.025)
 
 
 def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
@@ -195,6 +215,7 @@ def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
     """The summary of one arm in one metric, without a comparison."""
     values = evidence.finite_values(arm, metric)
     n = len(values)
+    limits = _limits(mean_estimate(values, (0.0, 1.0) if n and 0 <= values.min() <= values.max() <= 1 else UNBOUNDED))
     mean = float(values.mean()) if n else math.nan
     seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Summary(arm, metric, mean, *small_samples.t_interval(values), n, seed_error, math.nan, None)
+    return Summary(arm, metric, mean, *limits, n, seed_error, math.nan, None)

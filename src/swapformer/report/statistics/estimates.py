@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 FloatArray = NDArray[np.float64]
 Region = tuple[float, float]
 """An open interval of true differences, such as the one where a claim holds."""
+UNBOUNDED: Region = (-math.inf, math.inf)
 
 
 class Estimate(ABC):
@@ -39,6 +40,11 @@ class Estimate(ABC):
     @abstractmethod
     def negate(self) -> Estimate:
         """The estimate of minus the same difference."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether it is an estimate from differences that are paired by seed, not from two independent means."""
+        return True
 
     def p_below(self, x: float) -> float:
         """One-sided p-value for “the true value is below `x`”."""
@@ -75,20 +81,33 @@ class SameModelEstimate(UnknownEstimate):
 
 @dataclass(frozen=True)
 class MeanEstimate(Estimate):
-    """Student's t: `value ± t(tail, n - 1) · standard_error`, `standard_error > 0`."""
+    """Student's t: `value ± t(tail, freedom) · standard_error`, `standard_error > 0`.
+
+    `unpaired`: Welch's degrees of freedom of a difference of two means; None for a mean of paired differences, n - 1.
+    """
 
     value: float
     n: int
     standard_error: float
+    unpaired: float | None = None
+
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom."""
+        return self.n - 1 if self.unpaired is None else self.unpaired
+
+    @property
+    def paired(self) -> bool:
+        return self.unpaired is None
 
     def p_above(self, x: float) -> float:
-        return float(special.stdtr(self.n - 1, (x - self.value) / self.standard_error))
+        return float(special.stdtr(self.freedom, (x - self.value) / self.standard_error))
 
     def lower(self, tail: float) -> float:
-        return self.value + float(special.stdtrit(self.n - 1, tail)) * self.standard_error
+        return self.value + float(special.stdtrit(self.freedom, tail)) * self.standard_error
 
     def negate(self) -> MeanEstimate:
-        return MeanEstimate(-self.value, self.n, self.standard_error)
+        return MeanEstimate(-self.value, self.n, self.standard_error, self.unpaired)
 
 
 @dataclass(frozen=True)
@@ -98,9 +117,8 @@ class IdenticalEstimate(Estimate):
     A t interval would have no width, which would claim certainty from two seeds. Differences that cannot leave
     [`least`, `most`] are those of a metric that saturates: a rare other value, of which these seeds show none, moves
     the mean. A share q of them stays unseen with probability (1 - q)^n, so at a tail the share is up to 1 - tail^(1/n),
-    and the mean as far away as that share at `least` or `most` takes it. Differences without bounds agree to the last
-    digit only where two arms compute the same; the sign test is asked of them: n values on one side of x have
-    probability 2^-n by chance.
+    and the mean as far away as that share at `least` or `most` takes it. Where differences have no bounds, seeds that
+    never differ say nothing of the mean.
     """
 
     value: float
@@ -109,49 +127,17 @@ class IdenticalEstimate(Estimate):
     most: float = math.inf
 
     def p_above(self, x: float) -> float:
-        if not self.value > x:
+        if not self.value > x or self.least == -math.inf:
             return 1.0
-        if self.least == -math.inf:
-            return 2.0**-self.n
         return ((x - self.least) / (self.value - self.least)) ** self.n if x > self.least else 0.0
 
     def lower(self, tail: float) -> float:
         if self.least == -math.inf:
-            return self.value if 2.0**-self.n <= tail else -math.inf
+            return -math.inf
         return self.least + (self.value - self.least) * tail ** (1 / self.n)
 
     def negate(self) -> IdenticalEstimate:
         return IdenticalEstimate(-self.value, self.n, -self.most, -self.least)
-
-
-@dataclass(frozen=True)
-class RateEstimate(Estimate):
-    """A difference of two rates, paired by seed: each difference is -1, 0 or +1, and `total` is their sum over n seeds.
-
-    Exact and unconditional: P(sum ≥ total) is maximised over all trinomial laws whose mean is x (McNemar's test for
-    x = 0), so the error probabilities hold at any n and for any dependence between the arms.
-    """
-
-    total: int
-    n: int
-
-    @property
-    def value(self) -> float:  # type: ignore[override]
-        return self.total / self.n
-
-    def p_above(self, x: float) -> float:
-        return _largest_tail(self.n, self.total, x)
-
-    def lower(self, tail: float) -> float:
-        if _largest_tail(self.n, self.total, -1.0) >= tail:
-            return -1.0
-        if self.total == self.n and tail >= 1:
-            return 1.0
-        at_tail = optimize.brentq(lambda mean: _largest_tail(self.n, self.total, mean) - tail, -1.0, 1.0, xtol=1e-9)
-        return float(at_tail)
-
-    def negate(self) -> RateEstimate:
-        return RateEstimate(-self.total, self.n)
 
 
 @dataclass(frozen=True)
@@ -205,7 +191,7 @@ class OpenEstimate(Estimate):
         return OpenEstimate(self.inner.negate(), self.above, self.below)
 
 
-def mean_estimate(differences: FloatArray, bounds: Region = (-math.inf, math.inf)) -> Estimate:
+def mean_estimate(differences: FloatArray, bounds: Region = UNBOUNDED) -> Estimate:
     """The estimate of the mean of paired differences, none of which can lie outside `bounds`."""
     n = len(differences)
     if n < 2:
@@ -214,6 +200,18 @@ def mean_estimate(differences: FloatArray, bounds: Region = (-math.inf, math.inf
     if error <= 1e-12 * max(float(np.abs(differences).max()), 1e-300):
         return IdenticalEstimate(value, n, *bounds)
     return MeanEstimate(value, n, error)
+
+
+def welch_estimate(x: FloatArray, y: FloatArray) -> MeanEstimate:
+    """Welch's estimate of mean(x) - mean(y), which takes x and y for independent; at least one of them varies."""
+    a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
+    freedom = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
+    return MeanEstimate(float(x.mean() - y.mean()), min(len(x), len(y)), math.sqrt(a + b), freedom)
+
+
+def edges(region: Region) -> int:
+    """The number of finite edges of a region."""
+    return sum(math.isfinite(edge) for edge in region)
 
 
 def region_p_values(estimate: Estimate, region: Region) -> tuple[float, float]:
@@ -227,17 +225,3 @@ def region_p_values(estimate: Estimate, region: Region) -> tuple[float, float]:
         inside.append(estimate.p_below(above))
         outside.append(estimate.p_above(above))
     return max(inside), min(outside)
-
-
-def _largest_tail(n: int, total: int, mean: float) -> float:
-    """max P(sum ≥ total) over n differences in {-1, 0, 1} whose mean is `mean` (larger means give larger tails)."""
-    if mean >= 1 or total <= -n:
-        return 1.0
-    if mean < -1:
-        return 0.0
-    minus = np.linspace(max(0.0, -mean), (1 - mean) / 2, 129)
-    plus = minus + mean
-    law = np.stack([minus, 1 - plus - minus, plus], axis=-1)
-    transform = np.fft.rfft(law, 2 * n + 1, axis=-1) ** n
-    sums = np.fft.irfft(transform, 2 * n + 1, axis=-1)  # P(sum = k - n) at index k
-    return float(np.clip(sums[:, total + n :].sum(axis=-1).max(), 0.0, 1.0))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.estimates import Estimate, FloatArray, mean_estimate
-from swapformer.results.arms import is_computation
+from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
+from swapformer.report.statistics.pairing import Pairing, choose
+from swapformer.report.statistics.rates import RateEstimate
+from swapformer.results.arms import arm_name, is_computation
 
 BoolArray = NDArray[np.bool_]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,15 @@ class Evidence:
         """The values of both arms where they can be compared seed by seed."""
         x, y = self.seed_values(arm, metric), self.seed_values(than, metric)
         both = np.isfinite(x) & np.isfinite(y)
-        same = self._same_class(arm, than)
+        same = self.same_class(arm, than)
         return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
-        """The estimate of mean(arm - than), paired by seed.
+        """The estimate of mean(arm - than), paired by seed or not as the rule for the metric says (`pairing`).
 
         The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials.
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
-        of `arm - than ± r·than`.
+        of `arm - than ± r·than`, and the difference is paired.
         """
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
@@ -94,15 +98,20 @@ class Evidence:
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
-            moving = estimates.MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
+            moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
-                estimate = (
-                    moving
-                    if isinstance(estimate, estimates.MeanEstimate)
-                    else estimates.WiderEstimate(estimate, moving)
-                )
+                estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
+        elif isinstance(estimate, MeanEstimate) and not self.pairing(metric).paired:
+            estimate = welch_estimate(pairs.x, pairs.y)
         below, above = self.flattering_limits(arm, than, metric)
         return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
+
+    def pairing(self, metric: str) -> Pairing:
+        """Whether differences in a metric are paired by seed, by the rule over all arms that have it."""
+        arms = [arm for arm in self.arms if (arm, metric) in self.values]
+        rows = np.array([self.values[arm, metric] for arm in arms]).reshape(len(arms), len(self.seeds))
+        classes = {where for arm in arms for where in self.classes.get(arm, ("",))}
+        return choose(rows, len(classes) < 2)
 
     def same_model(self, arm: str, than: str, metric: str | None) -> bool:
         """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.
@@ -115,7 +124,7 @@ class Evidence:
             return False
         here, there = (self.losses.get(each, np.full(len(self.seeds), "", dtype=object)) for each in (arm, than))
         both = self.finished.get(arm, self._no_seed) & self.finished.get(than, self._no_seed)
-        both = both & self._same_class(arm, than)
+        both = both & self.same_class(arm, than)
         if not both.any() or not (here[both] == there[both]).all() or not here[both].all():
             return False
         if metric is None:
@@ -168,13 +177,14 @@ class Evidence:
 
     def rate_difference(self, arm: str, than: str) -> Estimate:
         """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
-        ended = self._ended(arm) & self._ended(than) & self._same_class(arm, than)
+        ended = self.ended(arm) & self.ended(than) & self.same_class(arm, than)
         n = int(ended.sum())
         if self.same_model(arm, than, None):
             return estimates.SameModelEstimate(n=n)
         if n < 2:
             return estimates.UnknownEstimate(n=n)
-        return estimates.RateEstimate(int(self.diverged[arm][ended].sum()) - int(self.diverged[than][ended].sum()), n)
+        here, there = self.diverged[arm][ended], self.diverged[than][ended]
+        return RateEstimate(int((here & ~there).sum()), int((there & ~here).sum()), n)
 
     def never_finished(self, arm: str) -> bool:
         """Whether trials of the arm diverged and none finished, which rules it out as the best."""
@@ -191,10 +201,12 @@ class Evidence:
     def _seeds_at(self, chosen: BoolArray) -> tuple[int, ...]:
         return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
 
-    def _ended(self, arm: str) -> BoolArray:
+    def ended(self, arm: str) -> BoolArray:
+        """The seeds with which trials of the arm came to an end."""
         return self.finished.get(arm, self._no_seed) | self.diverged.get(arm, self._no_seed)
 
-    def _same_class(self, arm: str, than: str) -> BoolArray:
+    def same_class(self, arm: str, than: str) -> BoolArray:
+        """The seeds with which trials of both arms ran in one environment class."""
         one_class = np.full(len(self.seeds), "", dtype=object)
         return np.asarray(self.classes.get(arm, one_class) == self.classes.get(than, one_class), dtype=bool)
 
@@ -228,3 +240,21 @@ def gather(records: Records) -> Evidence:
         if where is None or each.condition == where
     }
     return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated)
+
+
+def join(by_condition: Mapping[str, Evidence]) -> Evidence:
+    """The evidence of all conditions at once; an arm is named with its condition."""
+
+    def named(of: Callable[[Evidence], Mapping[str, T]]) -> dict[str, T]:
+        return {arm_name(arm, where): row for where, each in by_condition.items() for arm, row in of(each).items()}
+
+    first = next(iter(by_condition.values()))
+    return Evidence(
+        tuple(arm_name(arm, where) for where, each in by_condition.items() for arm in each.arms),
+        first.seeds,
+        {(arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.values.items()},
+        named(lambda each: each.finished),
+        named(lambda each: each.diverged),
+        {metric: way for each in by_condition.values() for metric, way in each.directions.items()},
+        named(lambda each: each.classes),
+    )

@@ -58,10 +58,10 @@ class GridVerdict:
 
 
 def grid_verdicts(claims: Sequence[Claim], verdicts: Mapping[str, Sequence[Verdict]]) -> list[GridVerdict]:
-    """The verdict on each claim over all conditions."""
+    """The verdict on each claim over the conditions in which it was judged."""
     return [
-        GridVerdict(claim, {condition: found[index] for condition, found in verdicts.items()})
-        for index, claim in enumerate(claims)
+        GridVerdict(claim, {at: each for at, found in verdicts.items() for each in found if each.claim is claim})
+        for claim in claims
     ]
 
 

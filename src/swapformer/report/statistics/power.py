@@ -11,45 +11,70 @@ from scipy import special
 
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import Estimate, Region, region_p_values
+from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
+from swapformer.report.statistics.estimates import Estimate, Region, edges, region_p_values
+from swapformer.report.statistics.rates import RateEstimate
 
 MOST_SEEDS = 1000
-Range = tuple[int | None, int | None]
-"""From so many seeds to so many; None stands for more than `MOST_SEEDS`."""
 
 
-def power(distance: float, sd: float, seeds: int, alpha: float = 0.05) -> float:
-    """P(the two-sided t interval at `1 - alpha` stays clear of a boundary that lies `distance` from the true mean).
+UNKNOWN = (math.nan, math.nan)
 
-    `sd` is that of the paired differences, in the units of `distance`. Noncentral t, one side.
+
+@dataclass(frozen=True)
+class SeedRange:
+    """From `low` to `high` seeds would decide; None stands for more than `MOST_SEEDS`.
+
+    `chances`: the power at either end if the observed difference and spread are the true ones; nan where it is unknown.
     """
-    if seeds < 2 or distance <= 0:
+
+    low: int | None
+    high: int | None
+    chances: tuple[float, float] = UNKNOWN
+
+    @property
+    def effort(self) -> tuple[float, float]:
+        """A key that sorts ranges from the cheapest to the most expensive."""
+        return (math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
+
+
+def power(distance: float, sd: float, seeds: int, error: float = 0.05, freedom: float = 1.0) -> float:
+    """P(the one-sided t limit with this error stays clear of an edge that lies `distance` from the true mean).
+
+    `sd` is that of one seed's difference, in the units of `distance`; `freedom`: the degrees of freedom that each seed
+    after the first brings, 1 where differences are paired and up to 2 where not. By the noncentral t.
+    """
+    if seeds < 2 or distance <= 0 or sd <= 0:
         return 0.0
-    if sd <= 0:
-        return 1.0 if 2.0 ** (1 - seeds) <= alpha else 0.0
-    freedom = seeds - 1
-    threshold = float(special.stdtrit(freedom, 1 - alpha / 2))
+    degrees = freedom * (seeds - 1)
+    threshold = float(special.stdtrit(degrees, 1 - error))
     shift = math.sqrt(seeds) * distance / sd
     if shift > 35:  # the noncentral t is not computed reliably out there; the normal law is exact enough
         return float(special.ndtr(shift - threshold))
-    return 1 - float(special.nctdtr(freedom, shift, threshold))
+    return 1 - float(special.nctdtr(degrees, shift, threshold))
 
 
-def seeds_to_decide(distance: float, sd: float, alpha: float = 0.05, wanted: float = 0.8) -> int | None:
+def seeds_to_decide(
+    distance: float, sd: float, error: float = 0.05, wanted: float = 0.8, freedom: float = 1.0
+) -> int | None:
     """The fewest seeds with power `wanted`; None for more than `MOST_SEEDS`."""
-    return fewest(lambda seeds: power(distance, sd, seeds, alpha) >= wanted)
+    return fewest(lambda seeds: power(distance, sd, seeds, error, freedom) >= wanted)
 
 
-def seeds_range(distance: float, sd: float, seeds: int, alpha: float = 0.05, wanted: float = 0.8) -> Range:
+def seeds_range(
+    distance: float, sd: float, seeds: int, error: float = 0.05, wanted: float = 0.8, freedom: float = 1.0
+) -> SeedRange:
     """The fewest seeds that would decide, for the small and the large end of what `sd` may truly be.
 
-    `sd` was estimated from `seeds` pairs: its 80 % interval (chi-squared) is translated into a range. The observed
+    `sd` was estimated from `seeds` seeds: its 80 % interval (chi-squared) is translated into a range. The observed
     distance is taken as the true one. Never below one seed more than there are; None for more than `MOST_SEEDS`.
     """
-    freedom = seeds - 1
-    small, large = (sd * math.sqrt(freedom / float(special.chdtri(freedom, tail))) for tail in (0.1, 0.9))
-    low, high = (seeds_to_decide(distance, spread, alpha, wanted) for spread in (small, large))
-    return (None if low is None else max(low, seeds + 1)), (None if high is None else max(high, seeds + 1))
+    degrees = freedom * (seeds - 1)
+    small, large = (sd * math.sqrt(degrees / float(special.chdtri(degrees, tail))) for tail in (0.1, 0.9))
+    needed = (seeds_to_decide(distance, spread, error, wanted, freedom) for spread in (small, large))
+    low, high = (None if each is None else max(each, seeds + 1) for each in needed)
+    chances = (math.nan if n is None else power(distance, sd, n, error, freedom) for n in (low, high))
+    return SeedRange(low, high, (next(chances), next(chances)))
 
 
 def fewest(enough: Callable[[int], bool]) -> int | None:
@@ -107,8 +132,11 @@ def power_plan(
     `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
     standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
     `effect` counts in standard deviations. Of arms that are said to diverge, the one is taken to diverge always and the
-    other never. Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
+    other never; where shares of seeds are claimed, all seeds of the arm reach the value. What is exact needs one seed.
+    Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
     """
+    exact = sum(claim.exact for claim in claims)
+    claims = [claim for claim in claims if not claim.exact]
     m = len(claims)
     powers = [
         partial(_decides, claim, None if claim.metric is None else _size(effect, sd, claim.metric)) for claim in claims
@@ -123,7 +151,7 @@ def power_plan(
 
     each = [seeds_of(rank) for rank in range(m)]
     needed = None if None in each else max((one for one in each if one), default=2)
-    return PowerPlan(m, decidable, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
+    return PowerPlan(m + exact, decidable + exact, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
 
 
 def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
@@ -131,12 +159,14 @@ def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], 
     return far / max(spread, 1e-300)
 
 
-def _decides(claim: Claim, size: float | None, seeds: int, alpha: float) -> float:
+def _decides(claim: Claim, size: float | None, seeds: int, level: float) -> float:
     """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
-    if size is None:
-        return float(seeds > 1 and 2 * estimates.RateEstimate(seeds, seeds).p_above(claim.margin) <= alpha)
-    edges = 2 if claim.kind == "within" and not claim.of_best else 1
-    return 1 - edges * len(claim.than) * (1 - power(size, 1.0, seeds, alpha))
+    if claim.kind == "reaches" and claim.bounds is not None:
+        return float(ShareEstimate(seeds, seeds).p_above(claim.bounds[0]) <= level)
+    if size is None or claim.kind in ("reaches", "first"):
+        return float(seeds > 1 and RateEstimate(seeds, 0, seeds).p_above(claim.margin) <= level)
+    two = (claim.kind == "within" and not claim.of_best) or (claim.bounds is not None and edges(claim.bounds) == 2)
+    return 1 - (2 if two else 1) * max(len(claim.than), 1) * (1 - power(size, 1.0, seeds, level))
 
 
 def _detectable(seeds: int, alpha: float, wanted: float) -> float:
@@ -153,44 +183,42 @@ def _detectable(seeds: int, alpha: float, wanted: float) -> float:
     return high
 
 
-def by_effort(needed: Range) -> tuple[float, float]:
-    """A key that sorts ranges of seeds from the cheapest to the most expensive."""
-    low, high = needed
-    return (math.inf if low is None else low, math.inf if high is None else high)
-
-
-def seeds_for(estimate: Estimate, region: Region, level: float) -> Range | None:
-    """The range of seeds that would decide a difference like this one; None where no number of seeds would."""
+def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | None:
+    """The range of seeds that would decide a difference like this one, with this error; None where none would."""
     below, above = region
     distance = min(abs(estimate.value - below), abs(estimate.value - above))
     if isinstance(estimate, estimates.OpenEstimate):
         holds, fails = region_p_values(estimate, region)
         if (holds if below < estimate.value < above else fails) == 1:
             return None  # the open side is the one that would have to close
-        return seeds_for(estimate.inner, region, level)
+        return seeds_for(estimate.inner, region, error)
     if isinstance(estimate, estimates.WiderEstimate):
-        parts = [seeds_for(part, region, level) for part in (estimate.first, estimate.second)]
-        return None if None in parts else max((part for part in parts if part is not None), key=by_effort)
-    if isinstance(estimate, estimates.UnknownEstimate) or not math.isfinite(distance):
+        parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
+        return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
+    if isinstance(estimate, estimates.UnknownEstimate | ExactEstimate) or not math.isfinite(distance):
         return None
 
     def fewest_alike(of: Callable[[int], Estimate]) -> int | None:
         """The fewest seeds that decide, if all of them say the same."""
-        return fewest(lambda seeds: 2 * min(region_p_values(of(seeds), region)) <= level)
+        return fewest(lambda seeds: min(region_p_values(of(seeds), region)) <= error)
 
     if isinstance(estimate, estimates.IdenticalEstimate):
-        if distance == 0:
-            return None  # at the very edge, with every seed
+        if distance == 0 or math.isinf(estimate.least):
+            return None  # at the very edge with every seed, or nothing to judge by
         enough = fewest_alike(lambda seeds: replace(estimate, n=seeds))
-        return enough, enough
-    if isinstance(estimate, estimates.RateEstimate):
+        return SeedRange(enough, enough)
+    if isinstance(estimate, RateEstimate):
         # Approximate: a t interval, with one more seed of either kind in the spread.
-        rate = (abs(estimate.total) + 1) / (estimate.n + 2)
-        low, high = seeds_range(distance, math.sqrt(rate * (1 - rate)), estimate.n, level)
-        least = fewest_alike(lambda seeds: estimates.RateEstimate(int(math.copysign(seeds, estimate.total)), seeds))
-        return (
-            None if low is None or least is None else max(low, least),
-            None if high is None or least is None else max(high, least),
-        )
+        n, gained, lost = estimate.n, estimate.gained, estimate.lost
+        split, net = (gained + lost + 1) / (n + 2), (abs(gained - lost) + 1) / (n + 2)
+        found = seeds_range(distance, math.sqrt(split - net**2), n, error)
+        least = fewest_alike(lambda n: RateEstimate(n, 0, n) if gained >= lost else RateEstimate(0, n, n))
+        low, high = (None if one is None or least is None else max(one, least) for one in (found.low, found.high))
+        return SeedRange(low, high)
+    if isinstance(estimate, ShareEstimate):  # approximate too, with one more seed of either kind
+        share = (estimate.count + 1) / (estimate.n + 2)
+        found = seeds_range(distance, math.sqrt(share * (1 - share)), max(estimate.n, 2), error)
+        return replace(found, chances=UNKNOWN)
     assert isinstance(estimate, estimates.MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
-    return seeds_range(distance, estimate.standard_error * math.sqrt(estimate.n), estimate.n, level)
+    n = estimate.n
+    return seeds_range(distance, estimate.standard_error * math.sqrt(n), n, error, freedom=estimate.freedom / (n - 1))

@@ -1,61 +1,224 @@
-"""Verdicts on all claims of a study in all conditions, at once or in sequential looks.
+"""Verdicts on all claims of a study in all conditions, at one look or at several.
 
-A sequential study is judged at `looks` numbers of seeds, at α over their number each, so that all looks together err
-with probability α at most, whatever the test (Bonferroni). A decided claim keeps its verdict, unless an arm that it
-favours loses trials with the seeds of later looks: then it is undecided again. The claims that are still
-undecided share a look's error by Holm's procedure: as long as no wrong verdict has been given, every claim on which one
-could be given is among them, or was rightly decided the other way, and has its seeds.
+A look is a judgement of the study at the seeds with which every trial has ended, at a part of the error α:
+
+    declared by `looks`               α / the number of looks
+    all seeds that the study states   what is left of α: all of it where nothing was looked at before
+    fewer seeds                       half of what is left
+    more, after α is spent            α/2, then α/4 …: the looks together then err more often than α
+
+so that all looks together err with probability Σ error at most (Bonferroni), which the page prints. A decided claim
+keeps its verdict, unless an arm that it favours loses trials with the seeds of later looks: then it is undecided again.
+The claims that are still undecided share a look's error by Holm's procedure: as long as no wrong verdict has been
+given, every claim on which one could be given is among them, or was rightly decided the other way, and has its seeds.
+The ledger in the study's manifest holds the looks that were taken; a report from the same seeds is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
+from swapformer.errors import UsageError
 from swapformer.report.records import Records, read
-from swapformer.report.statistics.claims import Claim, parse
-from swapformer.report.statistics.evidence import gather
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.evidence import gather, join
 from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
+from swapformer.results.ledger import Ledger, Look, Series, digest
+from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
 _OPEN = ("missing", "running", "interrupted")
 
 
-def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> dict[str, list[Verdict]]:
-    """The verdicts on all claims in each condition of the grid; claims × conditions are one family.
+@dataclass(frozen=True)
+class LookPath:
+    """The looks that a study was judged at, those of before first; `series` are those of before."""
 
-    A look after the first is judged when all of its trials have ended.
+    looks: tuple[Look, ...]
+    series: Series | None = None
+
+    @property
+    def added(self) -> tuple[Look, ...]:
+        """The looks that the ledger does not have yet; what a single seed shows is none."""
+        return self.looks[len(self.series.looks) if self.series else 0 :] if max(self.seeds, default=0) > 1 else ()
+
+    @property
+    def taken(self) -> tuple[Look, ...]:
+        """The looks that the ledger has."""
+        return self.series.looks if self.series else ()
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """How many seeds each look had."""
+        counts = [len(look.trials) for look in self.looks]
+        return tuple(sum(counts[: k + 1]) for k in range(len(counts)))
+
+    @property
+    def error(self) -> float:
+        """The probability that the looks together give any wrong verdict, at most."""
+        return math.fsum(look.error for look in self.looks)
+
+
+def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA) -> float:
+    """The error of the next look after looks that took `spent`, where so many looks were `declared`, if any."""
+    left, beyond = alpha, 0
+    for error in spent:
+        beyond += left <= 1e-9
+        left -= error
+    if left <= 1e-9:
+        return alpha / 2 ** (beyond + 1)
+    return min(alpha / declared if declared else left if all_stated else left / 2, left)
+
+
+def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> LookPath:
+    """The looks of the ledger and those that judging these records now adds."""
+    manifest = records.manifest
+    arms = {arm for claim in claims for arm in claim.arms}
+    trials = _trials(manifest, arms)
+    cells = records.cells[records.cells["arm"].isin(arms)]
+    environments = tuple(sorted({where for where in cells["environment"] if where}))
+    open_seeds, here = set(cells.loc[cells["status"].isin(_OPEN), "seed"]), set(cells["seed"])
+    series = _series(manifest, trials, environments)
+    looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
+    if series and len(looks) < len(series.looks):
+        return LookPath(tuple(looks), series)  # a sequential study that is run again has not come to the others yet
+    ended = [seed for seed in manifest.seeds if seed in here and seed not in open_seeds]
+    for seeds in _steps(manifest, ended):
+        known = [seed for look in looks for seed in look.trials]
+        if new := [seed for seed in seeds if seed not in known]:
+            all_stated = set(manifest.seeds) <= {*known, *new}
+            error = next_error([look.error for look in looks], all_stated, len(manifest.looks), alpha)
+            looks.append(Look(error, {seed: trials.get(seed, ()) for seed in new}, environments))
+    return LookPath(tuple(looks), series)
+
+
+def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The seeds of each look that can be taken now."""
+    if not manifest.looks:
+        yield ended
+        return
+    for seeds in manifest.looks:
+        if not set(manifest.seeds[:seeds]) <= set(ended):
+            return
+        yield manifest.seeds[:seeds]
+
+
+def _series(manifest: Manifest, trials: Mapping[int, Collection[str]], environments: Collection[str]) -> Series | None:
+    """The looks of the ledger at this study as it is; the newest where there are several."""
+    of = claims_digest(manifest)
+    return next((s for s in reversed(manifest.ledger.series) if s.is_about(of, trials, environments)), None)
+
+
+def claims_digest(manifest: Manifest) -> str:
+    """What the claims say, apart from their wording: a change of margin or metric is a new study."""
+    return digest([{key: body for key, body in claim.items() if key != "text"} for claim in manifest.claims])
+
+
+def _trials(manifest: Manifest, arms: Collection[str]) -> dict[int, tuple[str, ...]]:
+    """The ids of the trials that claims are about, by seed."""
+    found: dict[int, list[str]] = {}
+    for cell in manifest.cells:
+        if cell.arm in arms and cell.trial:
+            found.setdefault(cell.seed, []).append(cell.trial)
+    return {seed: tuple(sorted(ids)) for seed, ids in found.items()}
+
+
+def record_looks(study_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
+    """The records with the ledger brought up to date, in the study's manifest too; without claims nothing is judged."""
+    if not claims:
+        return records
+
+    def update(ledger: Ledger) -> Ledger:
+        path = look_path(claims, replace(records, manifest=replace(records.manifest, ledger=ledger)))
+        return ledger.add(path.added, claims_digest(records.manifest), path.series) if path.added else ledger
+
+    return replace(records, manifest=replace(records.manifest, ledger=update_ledger(study_dir, update)))
+
+
+def require_seeds(study_dir: Path, manifest: Manifest) -> None:
+    """Refuse a study that leaves out seeds with which it was judged before: which seeds count is not chosen by results.
+
+    A study that has no manifest yet, or a damaged one, is not refused.
     """
+    try:
+        ledger = read_manifest(study_dir).ledger
+    except UsageError:
+        return
+    claims = claims_of(manifest)
+    trials = _trials(manifest, {arm for claim in claims for arm in claim.arms})
+    series = _series(replace(manifest, ledger=ledger), trials, ()) if claims else None
+    if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
+        shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
+        raise UsageError(
+            f"{manifest.name} was judged with {len(series.seeds)} seeds, which must stay, but {shown} are left out; "
+            "state them too, or other claims: those are a new study"
+        )
+
+
+def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> dict[str, list[Verdict]]:
+    """The verdicts on all claims in each condition of the grid; claims × conditions are one family."""
     manifest = records.manifest
     evidence = {condition: gather(records.at(condition)) for condition in manifest.conditions}
-    units = [(condition, index) for condition in evidence for index in range(len(claims))]
-    looks: Sequence[int | None] = manifest.looks or (None,)
+    units = [(at, index) for at in evidence for index, claim in enumerate(claims) if _is_judged(claim, at, manifest)]
+    whole = join(evidence)
+    path = look_path(claims, records, alpha)
+    several = bool(manifest.looks) or len(path.looks) > 1
     found: dict[tuple[str, int], Verdict] = {}
-    for turn, seeds in enumerate(looks):
+    seeds: set[int] = set()
+    for look in path.looks or (Look(alpha, {}),):
         pending = [unit for unit in units if unit not in found or found[unit].outcome == "undecided"]
-        if not pending or (turn and not _ended(records, looks[turn - 1], seeds)):
+        if not pending:
             break
-        seen = evidence if seeds is None else {c: each.restrict(manifest.seeds[:seeds]) for c, each in evidence.items()}
-        verdicts = judge_family([(claims[index], seen[condition]) for condition, index in pending], alpha / len(looks))
+        seeds |= look.trials.keys()
+        seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
+        over_all = whole.restrict(seeds)
+        family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
+        verdicts = judge_family(family, look.error)
         for unit, verdict in zip(pending, verdicts, strict=True):
-            found[unit] = replace(verdict, look=seeds, p_adjusted=min(1.0, verdict.p_adjusted * len(looks)))
+            p_adjusted = min(1.0, verdict.p_adjusted * alpha / look.error)
+            found[unit] = replace(verdict, look=len(seeds) if several else None, p_adjusted=p_adjusted)
     return {
-        condition: [reconsider(found[condition, index], seen) for index in range(len(claims))]
+        condition: [
+            reconsider(verdict, whole if verdict.claim.spans else seen)
+            for (at, _), verdict in found.items()
+            if at == condition
+        ]
         for condition, seen in evidence.items()
     }
+
+
+def _is_judged(claim: Claim, condition: str, manifest: Manifest) -> bool:
+    """Whether a claim is judged in this condition; one that compares conditions is, in the first that it names."""
+    if claim.spans:
+        named = {term.condition for term in claim.terms}
+        return condition == next(each for each in manifest.conditions if each in named)
+    return claim.at is None or condition in claim.at
 
 
 def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
     """The arms in claims that more seeds could decide, each with its condition."""
     records = read(study_dir, runs_dir)
-    claims = parse(records.manifest.claims, tuple(records.manifest.arms), records.manifest.metrics)
+    claims = claims_of(records.manifest)
     return {
         (arm, condition)
-        for condition, verdicts in judge_all(claims, records).items()
+        for where, verdicts in judge_all(claims, record_looks(study_dir, claims, records)).items()
         for verdict in verdicts
         if _decidable(verdict)
-        for arm in (verdict.claim.arm, *(contrast.than for contrast in verdict.contrasts))
+        for arm, condition in _arms(verdict, where)
     }
+
+
+def _arms(verdict: Verdict, condition: str) -> set[tuple[str, str]]:
+    """The arms that a verdict in a condition waits for, each with its condition."""
+    claim = verdict.claim
+    if claim.terms:
+        return {(term.arm, term.condition or condition) for term in claim.terms}
+    others = [contrast.than for contrast in verdict.contrasts if contrast.than] or claim.than
+    return {(arm, condition) for arm in (claim.arm, *others)}
 
 
 def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:
@@ -72,9 +235,3 @@ def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:
 def _decidable(verdict: Verdict) -> bool:
     """Whether the claim is undecided and more seeds could decide it; not where some arm has no result at all."""
     return verdict.outcome == "undecided" and verdict.pairs > 0 and (verdict.needed is not None or verdict.pairs == 1)
-
-
-def _ended(records: Records, before: int | None, seeds: int | None) -> bool:
-    """Whether all trials that a look adds exist and have ended."""
-    added = records.cells[records.cells["seed"].isin(records.manifest.seeds[before:seeds])]
-    return bool(len(added)) and not added["status"].isin(_OPEN).any()

@@ -16,23 +16,12 @@ from swapformer.report.statistics.estimates import FloatArray
 
 
 def t_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
-    """The t interval of a mean; infinite for fewer than two values, without width where all are identical."""
-    if len(values) < 2:
+    """The t interval of a mean; infinite for fewer than two values, and where all are the same."""
+    if len(values) < 2 or np.ptp(values) == 0:
         return -math.inf, math.inf
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
     half = float(special.stdtrit(len(values) - 1, 0.5 + level / 2)) * error
     return mean - half, mean + half
-
-
-def welch_width(x: FloatArray, y: FloatArray, level: float = 0.95) -> float:
-    """The width of Welch's interval, which forgets that x and y are paired; nan for fewer than two pairs."""
-    if min(len(x), len(y)) < 2:
-        return math.nan
-    a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
-    if a + b == 0:
-        return 0.0
-    freedom = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
-    return 2 * float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(a + b)
 
 
 def bootstrap_interval(

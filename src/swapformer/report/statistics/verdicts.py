@@ -3,11 +3,16 @@
 A claim i is a region of true differences (`Claim.region`), against one or J other arms.
 
     supported   every interval lies inside the region         (an intersection–union test: no correction over J)
-    refuted     some interval lies outside the region         (any of J may do it: its limit is taken at 1/J the tail)
+    refuted     some interval lies outside the region         (any of J may do it: its limit is taken at 1/J the error)
     undecided   otherwise, with the range of seeds that would decide
 
-The intervals are those at `1 - level_i`, with Holm's level over the study's claims; each side carries half of it. So a
-wrong verdict needs an interval that misses the truth, which happens in a family with probability at most alpha.
+A claim is true or false, so only one of the two verdicts can be wrong, and each may err with all of `level_i`, Holm's
+level over the study's claims. The ends of an interval are therefore one-sided limits with errors of their own
+(`Contrast.errors`): `level_i` where an end supports, `level_i / J` where it refutes. Of a region with two edges, both
+ends support while the estimate lies inside, at `level_i`; outside, either may refute, at half of what is left for it.
+
+Holm's procedure errs with probability alpha at most where claims are independent. Where they are not, no proof covers
+that verdicts have two directions; `docs/statistics.md` says what was simulated.
 """
 
 from __future__ import annotations
@@ -17,10 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from swapformer.report.statistics import contrasts as estimators
+from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, region_p_values
+from swapformer.report.statistics.contrasts import flattering_limits, label
+from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
-from swapformer.report.statistics.power import Range, by_effort, seeds_for
+from swapformer.report.statistics.power import SeedRange, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels
 
 VerdictOutcome = Literal["supported", "refuted", "undecided"]
@@ -29,7 +37,10 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference arm - than of one claim, with its Holm-corrected interval and the region where the claim holds."""
+    """The difference arm - than of one claim, with its limits and the region where the claim holds.
+
+    `errors`: the probability with which each limit may miss the true difference, below and above.
+    """
 
     arm: str
     than: str
@@ -37,11 +48,14 @@ class Contrast:
     region: Region
     lower: float
     upper: float
+    errors: tuple[float, float]
 
     @property
     def outcome(self) -> VerdictOutcome:
         """The verdict on the claim by this interval alone."""
         below, above = self.region
+        if self.lower == self.upper:  # exact
+            return "supported" if below < self.lower < above else "refuted"
         if (self.lower > below or below == -math.inf) and (self.upper < above or above == math.inf):
             return "supported"
         if self.upper < below or self.lower > above:
@@ -51,11 +65,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one claim. `level` is Holm's: the intervals are at `1 - level`; `p` is uncorrected.
+    """The answer to one claim. `level` is Holm's: the error of the verdict; `p` is uncorrected, of the side that the
+    estimates lie on.
 
-    `needed` is the range of seeds that would decide an undecided claim (None: more than 1000), or None where no number
-    of seeds would; `notes` say what limits the verdict. `look` is the number of seeds at which a sequential study came
-    to it, None in any other.
+    `needed` is the range of seeds that would decide an undecided claim, or None where no number of seeds would; `notes`
+    say what limits the verdict. `look` is the number of seeds at which a sequential study came to it, None in others.
     """
 
     claim: Claim
@@ -64,7 +78,7 @@ class Verdict:
     level: float
     p: float
     p_adjusted: float
-    needed: Range | None
+    needed: SeedRange | None
     notes: tuple[str, ...]
     look: int | None = None
 
@@ -85,22 +99,25 @@ class _UnjudgedClaim:
     notes: tuple[str, ...]
 
     def p(self) -> float:
-        """The smallest level at which the claim is decided one way or the other."""
+        """The smallest level at which the claim is decided, to the side that the estimates lie on."""
         if not self.estimates:
             return 1.0
-        parts = [region_p_values(*part) for part in zip(self.estimates, self.regions, strict=True)]
-        supported = max(inside for inside, _ in parts)
-        refuted = len(parts) * min(outside for _, outside in parts)
-        return min(1.0, 2 * min(supported, refuted))
+        parts = list(zip(self.estimates, self.regions, strict=True))
+        if all(_inside(*part) for part in parts):
+            return max(region_p_values(*part)[0] for part in parts)
+        refuted = [edges(region) * region_p_values(estimate, region)[1] for estimate, region in parts]
+        return min(1.0, len(parts) * min(refuted))
 
     def judge(self, level: float, p_adjusted: float) -> Verdict:
-        contrasts = tuple(
-            Contrast(self.claim.arm, than, estimate, region, *_limits(estimate, region, level, len(self.than)))
-            for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True)
-        )
+        contrasts = []
+        for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True):
+            below, above = _errors(estimate, region, level, len(self.than))
+            limits = estimate.lower(below), estimate.upper(above)
+            named = self.claim.arm if than else label(self.claim)
+            contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above)))
         outcome = _outcome(contrasts)
         needed = _needed(contrasts, level) if outcome == "undecided" else None
-        return Verdict(self.claim, outcome, contrasts, level, self.p(), p_adjusted, needed, self.notes)
+        return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
 
 
 def _outcome(contrasts: Sequence[Contrast]) -> VerdictOutcome:
@@ -118,9 +135,10 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
 def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
     """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
     cases = [_collect(claim, evidence) for claim, evidence in family]
-    p_values = [case.p() for case in cases]
-    levels, adjusted = holm_levels(p_values, alpha), holm_adjusted(p_values)
-    return [case.judge(*at) for case, *at in zip(cases, levels, adjusted, strict=True)]
+    shared = [index for index, case in enumerate(cases) if not case.claim.exact]
+    p_values = [cases[index].p() for index in shared]
+    corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
+    return [case.judge(*corrected.get(index, (0.0, 0.0))) for index, case in enumerate(cases)]
 
 
 def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
@@ -131,8 +149,18 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
     metric = verdict.claim.metric
     if metric is None or verdict.outcome == "undecided":
         return verdict
+    if verdict.claim.kind in ("reaches", "first") or verdict.claim.exact:
+        return verdict  # there, a trial without a result counts
     contrasts = tuple(
-        _open(contrast, *later.flattering_limits(contrast.arm, contrast.than, metric)) for contrast in verdict.contrasts
+        _open(
+            contrast,
+            *(
+                later.flattering_limits(contrast.arm, contrast.than, metric)
+                if contrast.than
+                else flattering_limits(verdict.claim, later)
+            ),
+        )
+        for contrast in verdict.contrasts
     )
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
@@ -150,21 +178,36 @@ def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
 def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     direction = evidence.directions.get(claim.metric or "")
     notes = list(_notes(claim, evidence))
-    missing = [arm for arm in (claim.arm, *claim.than) if arm not in evidence.arms]
+    missing = [arm for arm in _names(claim) if arm not in evidence.arms]
     than = claim.than
     if claim.of_best:
         than = tuple(arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm))
     undirected = claim.needs_direction and direction is None
-    if claim.arm in missing or (missing and not claim.of_best) or undirected or not than:
+    alone = bool(claim.terms) or claim.kind == "first" or (claim.kind == "reaches" and not than)
+    nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
+    if nobody or undirected or (missing and not claim.of_best):
         if undirected:
             notes.append(f"no finished trial says which direction of {claim.metric} is good")
         return _UnjudgedClaim(claim, (), (), (), tuple(notes))
+    if alone:
+        return _UnjudgedClaim(
+            claim, ("",), (estimators.estimate(claim, evidence),), (claim.region(direction, 0.0),), tuple(notes)
+        )
     relative = claim.margin if claim.relative else 0.0
     estimates, regions = [], []
     for other in than:
         if claim.metric is None:
             estimates.append(evidence.rate_difference(claim.arm, other))
             regions.append(claim.region(None, 0.0))
+            continue
+        if claim.kind == "reaches":
+            estimates.append(estimators.reach_difference(claim, other, evidence))
+            regions.append(claim.region(direction, 0.0))
+            continue
+        if claim.exact:
+            estimates.append(estimators.exact_difference(claim, other, evidence))
+            there = estimators.exact_value(other, claim.metric, evidence)
+            regions.append(claim.region(direction, math.nan if there is None else there))
             continue
         estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
         pairs = evidence.pairs(claim.arm, other, claim.metric)
@@ -174,21 +217,24 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     notes = []
-    for arm in (claim.arm, *claim.than):
+    for arm in _names(claim):
         if arm not in evidence.arms:
             notes.append(f"{arm} is impossible")
             continue
         if claim.metric is None:
             continue
         lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
-        diverged, unmeasured = evidence.diverged[arm].sum(), evidence.unmeasured(arm, claim.metric).sum()
+        lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
+        diverged = evidence.diverged[arm].sum()
+        metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
+        unmeasured = evidence.unmeasured(arm, metric).sum()
         if diverged:
             notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
         if unmeasured:
-            notes.append(f"{arm} has no finite {claim.metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
-    for other in claim.than:
-        if {claim.arm, other} <= set(evidence.arms) and evidence.same_model(claim.arm, other, claim.metric):
-            notes.append(f"{claim.arm} and {other} trained the same model")
+            notes.append(f"{arm} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
+    same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
+    notes += [f"{claim.arm} and {other} trained the same model" for other in same]
     apart = set[int]()
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
@@ -202,24 +248,35 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
-    return notes
+    return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
 
 
-def _limits(estimate: Estimate, region: Region, level: float, arms: int) -> tuple[float, float]:
-    """The interval at `1 - level`; the limit that can only refute has the tail of one of `arms` (Bonferroni)."""
-    below, above = region
-    refuting = level / 2 / arms
-    lower_tail = refuting if below == -math.inf else level / 2
-    upper_tail = refuting if above == math.inf else level / 2
-    return estimate.lower(lower_tail), estimate.upper(upper_tail)
+def _names(claim: Claim) -> tuple[str, ...]:
+    """The arms of a claim as evidence names them: with their condition where the claim compares conditions."""
+    return tuple(dict.fromkeys(term.name for term in claim.terms)) if claim.terms else claim.arms
 
 
-def _needed(contrasts: Sequence[Contrast], level: float) -> Range | None:
+def _inside(estimate: Estimate, region: Region) -> bool:
+    return region[0] < estimate.value < region[1]
+
+
+def _errors(estimate: Estimate, region: Region, level: float, arms: int) -> tuple[float, float]:
+    """The errors of the limits below and above, where any of `arms` may refute."""
+    refuting = level / (edges(region) * arms)
+    if edges(region) == 2:
+        return (level, level) if _inside(estimate, region) else (refuting, refuting)
+    return (level, refuting) if region[0] != -math.inf else (refuting, level)
+
+
+def _needed(contrasts: Sequence[Contrast], level: float) -> SeedRange | None:
     """The seeds that would decide: the hardest of the differences that lean to yes, or the easiest that leans to no."""
-    leaning_no = [c for c in contrasts if not c.region[0] < c.estimate.value < c.region[1]]
-    chosen = [seeds_for(c.estimate, c.region, level / len(contrasts) if leaning_no else level) for c in
-              (leaning_no or [c for c in contrasts if c.outcome == "undecided"])]  # fmt: skip
-    known = [found for found in chosen if found is not None]
+    leaning_no = [c for c in contrasts if not _inside(c.estimate, c.region)]
+    chosen = leaning_no or [c for c in contrasts if c.outcome == "undecided"]
+    found = []
+    for contrast in chosen:
+        error = level / (edges(contrast.region) * len(contrasts)) if leaning_no else level
+        found.append(seeds_for(contrast.estimate, contrast.region, error))
+    known = [each for each in found if each is not None]
     if leaning_no:
-        return min(known, key=by_effort) if known else None
-    return max(known, key=by_effort) if known and len(known) == len(chosen) else None
+        return min(known, key=lambda each: each.effort) if known else None
+    return max(known, key=lambda each: each.effort) if known and len(known) == len(found) else None

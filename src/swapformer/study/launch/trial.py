@@ -188,7 +188,7 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
     notes: tuple[str, ...] = ()
     if before is not None:  # how the attempt ended that this one takes up: its record is about to be overwritten
         ended = records.KILLED if before.status == records.RUNNING else before.status
-        notes = (*before.notes, f"attempt {before.attempts} {ended}: {before.reason or records.NO_HOLDER}")
+        notes = (*before.notes, before.ended_attempt(ended))
     return Record(
         id=trial.id,
         status=records.RUNNING,

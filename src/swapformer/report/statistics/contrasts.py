@@ -1,0 +1,241 @@
+"""Estimates of what claims are about beside the difference of two means: contrasts, trends, and rates of seeds.
+
+contrast, slope   Σ weight · value, seed by seed, or Σ weight · mean with the degrees of freedom of Satterthwaite
+trend             Kendall's τ between the arms' order and their values, with each seed
+reaches           the seeds whose value is as good as asked; a trial that diverged or has no number is not
+first             +1 with a seed where the arm is better than all others, -1 where another is better, 0 in a tie
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import special, stats
+
+from swapformer.errors import UsageError
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.estimates import (
+    UNBOUNDED,
+    Estimate,
+    FloatArray,
+    MeanEstimate,
+    OpenEstimate,
+    Region,
+    SameModelEstimate,
+    UnknownEstimate,
+    mean_estimate,
+)
+from swapformer.report.statistics.evidence import BoolArray, Evidence
+from swapformer.report.statistics.rates import RateEstimate
+
+
+@dataclass(frozen=True)
+class ExactEstimate(Estimate):
+    """A number that no seed changes: arithmetic decides, without error."""
+
+    value: float
+    n: int
+
+    def p_above(self, x: float) -> float:
+        return 0.0 if self.value > x else 1.0
+
+    def lower(self, tail: float) -> float:
+        return self.value
+
+    def negate(self) -> ExactEstimate:
+        return ExactEstimate(-self.value, self.n)
+
+
+@dataclass(frozen=True)
+class ShareEstimate(Estimate):
+    """A share of seeds: `count` of n, with the exact binomial limits of Clopper and Pearson (1934)."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return self.count / self.n
+
+    def p_above(self, x: float) -> float:
+        if self.count == 0 or x >= 1:
+            return 1.0
+        return 0.0 if x < 0 else float(special.bdtrc(self.count - 1, self.n, x))
+
+    def lower(self, tail: float) -> float:
+        return float(special.betaincinv(self.count, self.n - self.count + 1, tail)) if self.count else 0.0
+
+    def p_below(self, x: float) -> float:
+        return ShareEstimate(self.n - self.count, self.n).p_above(1 - x)
+
+    def upper(self, tail: float) -> float:
+        return 1 - ShareEstimate(self.n - self.count, self.n).lower(tail)
+
+    def negate(self) -> Estimate:
+        raise NotImplementedError("both sides of a share are its own")
+
+
+def estimate(claim: Claim, evidence: Evidence) -> Estimate:
+    """The estimate for a claim that is not about the difference of two means."""
+    if claim.exact:
+        return _exact(claim, evidence)
+    if claim.kind == "trend":
+        found = mean_estimate(_trends(claim, evidence), (-1.0, 1.0))
+    elif claim.terms:
+        found = _contrast(claim, evidence)
+    elif claim.kind == "first":
+        return _first(claim, evidence)
+    else:
+        reached, ended = reached_seeds(claim, claim.arm, evidence)
+        n = int(ended.sum())
+        return ShareEstimate(int(reached.sum()), n) if n else UnknownEstimate()
+    below, above = flattering_limits(claim, evidence)
+    return OpenEstimate(found, below, above) if below or above else found
+
+
+def exact_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
+    """The difference of an exact metric."""
+    assert claim.metric is not None, "a metric that is exact has a name"
+    here, there = (exact_value(arm, claim.metric, evidence) for arm in (claim.arm, than))
+    return UnknownEstimate() if here is None or there is None else ExactEstimate(here - there, len(evidence.seeds))
+
+
+def exact_value(arm: str, metric: str, evidence: Evidence) -> float | None:
+    """The value of an exact metric, the same with every seed; None where there is none."""
+    values = evidence.finite_values(arm, metric)
+    if len(values) and np.ptp(values) > 0:
+        raise UsageError(
+            f"{metric} is said to be `exact`, but {arm} has {values.min():g} with one seed and {values.max():g} with "
+            "another; take it out of `exact`, and it is judged over seeds"
+        )
+    return float(values[0]) if len(values) else None
+
+
+def _exact(claim: Claim, evidence: Evidence) -> Estimate:
+    values = [exact_value(term.name, term.metric, evidence) for term in claim.terms]
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return UnknownEstimate()
+    if claim.kind == "trend":
+        return ExactEstimate(float(stats.kendalltau(range(len(known)), known).statistic), len(evidence.seeds))
+    total = math.fsum(term.weight * value for term, value in zip(claim.terms, known, strict=True))
+    return ExactEstimate(total, len(evidence.seeds))
+
+
+def reached_seeds(claim: Claim, arm: str, evidence: Evidence) -> tuple[BoolArray, BoolArray]:
+    """The seeds with which an arm reaches the claim's value, and those with which its trials ended."""
+    assert claim.metric is not None, "what is reached is a metric"
+    values = evidence.seed_values(arm, claim.metric)
+    higher = evidence.directions.get(claim.metric) == "higher"
+    with np.errstate(invalid="ignore"):
+        reached = values >= claim.value if higher else values <= claim.value
+    return np.asarray(reached & np.isfinite(values), dtype=bool), evidence.ended(arm)
+
+
+def reach_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
+    """How much more often than another arm's the seeds of the claim's arm reach its value."""
+    (here, ended), (there, too) = (reached_seeds(claim, arm, evidence) for arm in (claim.arm, than))
+    if evidence.same_model(claim.arm, than, claim.metric):
+        return SameModelEstimate(n=int(ended.sum()))
+    both = ended & too & evidence.same_class(claim.arm, than)
+    n = int(both.sum())
+    return RateEstimate(int((here & ~there & both).sum()), int((there & ~here & both).sum()), n) if n > 1 else (
+        UnknownEstimate(n=n)
+    )  # fmt: skip
+
+
+def _first(claim: Claim, evidence: Evidence) -> Estimate:
+    assert claim.metric is not None, "a place is a place in a metric"
+    sign = 1.0 if evidence.directions.get(claim.metric) == "higher" else -1.0
+    ended = np.ones(len(evidence.seeds), dtype=bool)
+    scores = []
+    for arm in (claim.arm, *claim.than):
+        values = sign * evidence.seed_values(arm, claim.metric)
+        scores.append(np.where(np.isfinite(values), values, -np.inf))
+        ended &= evidence.ended(arm) & evidence.same_class(claim.arm, arm)
+    if any(evidence.same_model(claim.arm, other, claim.metric) for other in claim.than):
+        return SameModelEstimate(n=int(ended.sum()))
+    own, best = scores[0], np.max(scores[1:], axis=0)
+    n = int(ended.sum())
+    return RateEstimate(int((own > best)[ended].sum()), int((own < best)[ended].sum()), n) if n > 1 else (
+        UnknownEstimate(n=n)
+    )  # fmt: skip
+
+
+def _series(claim: Claim, evidence: Evidence) -> dict[str, FloatArray]:
+    """The weighted values of each arm of a contrast, over the seeds at which all of them can be compared."""
+    found: dict[str, FloatArray] = {}
+    for term in claim.terms:
+        weighted = term.weight * evidence.seed_values(term.name, term.metric)
+        found[term.name] = found[term.name] + weighted if term.name in found else weighted
+    names = list(found)
+    kept = np.isfinite(np.sum(list(found.values()), axis=0))
+    for name in names[1:]:
+        kept &= evidence.same_class(names[0], name)
+    return {name: values[kept] for name, values in found.items()}
+
+
+def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
+    by_arm = _series(claim, evidence)
+    if len(claim.metrics) == 1 and any(evidence.same_model(*two, claim.metrics[0]) for two in combinations(by_arm, 2)):
+        return SameModelEstimate(n=len(next(iter(by_arm.values()))))
+    series = list(by_arm.values())
+    found = mean_estimate(np.sum(series, axis=0), _bounds(claim, evidence))
+    unpaired = len(series) > 1 and len(claim.metrics) == 1 and not claim.spans
+    if not unpaired or not isinstance(found, MeanEstimate) or evidence.pairing(claim.metrics[0]).paired:
+        return found
+    n = found.n
+    variances = [float(values.var(ddof=1)) / n for values in series]
+    freedom = sum(variances) ** 2 / sum(variance**2 / (n - 1) for variance in variances)
+    return MeanEstimate(found.value, n, math.sqrt(sum(variances)), freedom)
+
+
+def _bounds(claim: Claim, evidence: Evidence) -> Region:
+    """The range of possible sums, where all values lie in [0, 1] and are taken for shares or rates."""
+    for term in claim.terms:
+        values = evidence.finite_values(term.name, term.metric)
+        if not term.metric.startswith(("val/", "test/")) or not ((values >= 0) & (values <= 1)).all():
+            return UNBOUNDED
+    weights = [term.weight for term in claim.terms]
+    return sum(w for w in weights if w < 0), sum(w for w in weights if w > 0)
+
+
+def _trends(claim: Claim, evidence: Evidence) -> FloatArray:
+    """Kendall's τ of each seed."""
+    rows = np.array([evidence.seed_values(term.name, term.metric) for term in claim.terms])
+    whole = rows[:, np.isfinite(rows).all(axis=0)]
+    return np.array([float(stats.kendalltau(range(len(rows)), column).statistic) for column in whole.T])
+
+
+def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
+    """Whether the limits of a contrast below and above would flatter an arm, being of its survivors alone."""
+    below = above = False
+    for term in claim.terms:
+        if not evidence.lost(term.name, term.metric).any():
+            continue
+        direction = evidence.directions.get(term.metric)
+        if direction is None or claim.kind == "trend":
+            return True, True
+        raised = (direction == "lower") == (term.weight > 0)  # what was lost would raise the sum
+        below, above = below or not raised, above or raised
+    return below, above
+
+
+def label(claim: Claim) -> str:
+    """What is estimated, in words: `2·h16 − h8`."""
+    if claim.kind == "first":
+        return f"{claim.arm} first − not first"
+    if claim.kind == "trend":
+        return "Kendall's τ"
+    if not claim.terms:
+        return f"share of {claim.arm}"
+    several = len(claim.metrics) > 1
+    text = ""
+    for term in claim.terms:
+        weight = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}·"
+        sign = ("−" if term.weight < 0 else "") if not text else " − " if term.weight < 0 else " + "
+        text += f"{sign}{weight}{term.name}{f' in {term.metric}' if several else ''}"
+    return text

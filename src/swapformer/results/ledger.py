@@ -1,0 +1,143 @@
+"""The ledger of a study: with which seeds its claims were judged, and how much of the error each look took.
+
+It only grows. A check sum stands beside it in the manifest, so that one that was cut or edited is noticed; a manifest
+that lacks it although a report was drawn says that looks before are unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+LOOK = "look@"
+"""The metric of a look's rows in `results.csv` begins with this; the number of seeds follows."""
+UNKNOWN = LOOK + "unknown"
+"""The metric of the row which says that looks before are unknown."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a study: the error that it took, and the seeds that it added, each with the ids of its trials."""
+
+    error: float
+    trials: Mapping[int, tuple[str, ...]]
+    environments: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Look:
+        """A look as the manifest has it."""
+        trials = {int(seed): tuple(map(str, ids)) for seed, ids in raw["trials"].items()}
+        return cls(float(raw["error"]), trials, tuple(map(str, raw["environments"])))
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        trials = {str(seed): list(ids) for seed, ids in self.trials.items()}
+        return {"error": self.error, "environments": list(self.environments), "trials": trials}
+
+
+@dataclass(frozen=True)
+class Series:
+    """The looks at one study: at the same claims, by a digest of them, and at trials of the same configurations.
+
+    Those from a `results.csv` have no digest: they are about the study whose file it is.
+    """
+
+    claims: str
+    looks: tuple[Look, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds that were looked at, in their order."""
+        return tuple(seed for look in self.looks for seed in look.trials)
+
+    def is_about(self, claims: str, trials: Mapping[int, Collection[str]], environments: Collection[str]) -> bool:
+        """Whether these are looks at the same claims, environment class and trials.
+
+        An arm may have come or gone with a seed, but trials of one seed that differ on both sides are of another study.
+        """
+        known = {environment for look in self.looks for environment in look.environments}
+        if (self.claims and claims != self.claims) or (known and environments and known.isdisjoint(environments)):
+            return False
+        shared = [(set(ids), set(trials[s])) for look in self.looks for s, ids in look.trials.items() if trials.get(s)]
+        return all(before <= now or now <= before for before, now in shared)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All looks of a study folder; `unknown` says why there may have been others, and is empty where there were none.
+
+    A change of claims begins another series.
+    """
+
+    series: tuple[Series, ...] = ()
+    unknown: str = ""
+
+    def add(self, looks: Sequence[Look], claims: str, after: Series | None) -> Ledger:
+        """The ledger with more looks: at the study of the series `after`, or at another one."""
+        if after is None:
+            return replace(self, series=(*self.series, Series(claims, tuple(looks))))
+        longer = replace(after, looks=(*after.looks, *looks))
+        return replace(self, series=tuple(longer if each is after else each for each in self.series))
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        series = [{"claims": each.claims, "looks": [look.to_json() for look in each.looks]} for each in self.series]
+        return {"series": series, "unknown": self.unknown, "check": _check(series, self.unknown)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
+        """The ledger of a manifest; what is left of one that was cut is kept, and said to be all that is known."""
+        try:
+            found = tuple(Series(str(e["claims"]), tuple(map(Look.from_json, e["looks"]))) for e in raw["series"])
+            unknown = str(raw["unknown"])
+            intact = raw["check"] == _check(raw["series"], raw["unknown"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            found, unknown, intact = (), "", False
+        return cls(found, unknown if intact else "the ledger in manifest.json was cut or edited")
+
+
+def look_rows(looks: Sequence[Look], unknown: str) -> list[dict[str, str]]:
+    """The rows of `results.csv` that hold these looks: one for each seed, at the look that added it."""
+    rows = [{"metric": UNKNOWN, "status": "judged"}] if unknown else []
+    seeds = 0
+    for look in looks:
+        seeds += len(look.trials)
+        rows += [
+            {
+                "seed": str(seed), "metric": f"{LOOK}{seeds}", "value": repr(look.error), "status": "judged",
+                "environment": "; ".join(look.environments),
+            }
+            for seed in look.trials
+        ]  # fmt: skip
+    return rows
+
+
+def looks_in_rows(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[Look, ...], str]:
+    """The looks that rows of `results.csv` hold, and why others are unknown; trials have no ids in them."""
+    unknown = any(row["metric"] == UNKNOWN for row in rows)
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for row in rows:
+        if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN:
+            found.setdefault(row["metric"], []).append(row)
+    looks = tuple(
+        Look(
+            float(added[0]["value"]),
+            {int(row["seed"]): () for row in added},
+            tuple(filter(None, added[0]["environment"].split("; "))),
+        )
+        for added in found.values()
+    )
+    return looks, "results.csv says so" if unknown else ""
+
+
+def digest(value: object) -> str:
+    """A short hash of plain data; whole numbers and their floats are the same."""
+    plain = json.loads(json.dumps(value), parse_int=float)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _check(series: object, unknown: object) -> str:
+    return digest([series, unknown])

@@ -1,0 +1,115 @@
+"""The simulation of verdicts: it decides as the report does, and the cells that must hold do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.statistics import Simulated
+from benchmarks.statistics.committed import committed_studies, decided_share
+from benchmarks.statistics.laws import ARMS, Law, committed_laws, committed_values, synthetic_laws
+from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
+from report.statistics.test_verdicts import evidence
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.verdicts import judge
+
+STUDIES = 4000
+NOISE = 3 * math.sqrt(0.05 * 0.95 / STUDIES)
+"""Three standard errors of a share of 5 %."""
+LAWS = {law.name: law for law in (*synthetic_laws(), *committed_laws())}
+NAMES = [f"a{index}" for index in range(ARMS)]
+
+
+def written(claim: ArrayClaim) -> Claim:
+    """The claim as a study file would have it."""
+    below, above = claim.region
+    kind = "within" if math.isfinite(below) and math.isfinite(above) else "higher" if below > -math.inf else "lower"
+    others = [NAMES[arm] for arm in claim.than]
+    than = {"of": others[0]} if kind == "within" else {"than": others}
+    body = {"arm": NAMES[claim.arm], "metric": "probe/x", "margin": abs(below if kind == "higher" else above), **than}
+    return parse([{"text": "simulated", kind: body}], NAMES, ["probe/x"])[0]
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_simulation_decides_as_the_report_does(name: str) -> None:
+    law, words = LAWS[name], {1: "supported", -1: "refuted", 0: "undecided"}
+    claims = claims_at(law.means)
+    for n in (3, 8):
+        values = law.draw(np.random.default_rng(n), 12, n)
+        wide = values + np.linspace(0, 8, ARMS)[:, None] * values.std()
+        for each in (values, wide):
+            low, high = limits(each, 1, 0, 0.025)
+            for study, found in enumerate(outcomes(claims, each)):
+                seen = evidence(dict(zip(NAMES, each[study], strict=True)), "probe/x")
+                verdicts = judge([written(claim) for claim in claims], seen)
+                assert [verdict.outcome for verdict in verdicts] == [words[int(side)] for side in found]
+                estimate = seen.mean_difference("a1", "a0", "probe/x")
+                assert (estimate.lower(0.025), estimate.upper(0.025)) == pytest.approx((low[study], high[study]))
+
+
+@pytest.mark.parametrize("name", ["normal", "normal, correlation .65", "normal, standard deviations 15 : 1"])
+def test_wrong_verdicts_are_at_most_5_percent_where_seeds_are_normal(name: str) -> None:
+    for n in (3, 5, 8, 16):
+        shares = law_shares(LAWS[name], n, STUDIES, 1)
+        assert max(shares["false supported"], shares["false refuted"]) <= 0.05 + NOISE
+        assert 0.95 - NOISE <= shares["95 % covers"] <= 0.975, "Welch's intervals are wide at n = 3"
+
+
+@pytest.mark.parametrize("size", [2, 8, 30])
+def test_families_that_share_a_baseline_err_with_5_percent_at_most(size: int) -> None:
+    for far in (False, True):
+        for correlation in (0.0, 0.65):
+            shares = family_shares(size, far, correlation, 5, STUDIES, 2)
+            assert max(shares.values()) <= 0.05 + NOISE
+
+
+def test_what_is_known_to_fail_fails_in_the_simulation_too() -> None:
+    """The laws for which docs/statistics.md warns: without them the table would be no warning."""
+    assert law_shares(LAWS["lognormal, standard deviations 15 : 1"], 8, STUDIES, 1)["false supported"] > 0.1
+    assert law_shares(LAWS["one arm fails in a fifth of its seeds"], 8, STUDIES, 1)["false supported"] > 0.1
+
+
+def test_an_engine_that_forgets_holm_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.statistics import shares
+
+    monkeypatch.setattr(shares, "ALPHA", 0.05 * 8)
+    assert law_shares(LAWS["normal"], 5, STUDIES, 1)["false supported"] > 0.1
+
+
+def test_a_population_has_the_means_of_the_committed_seeds(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    rows = [f"s,a{arm},{seed},m,{arm + seed / 10}" for arm in range(8) for seed in range(4)]
+    path.write_text("\n".join(["study,arm,seed,metric,value", *rows, "s,,0,look@4,0.05", "s,short,0,m,1"]) + "\n")
+    values = committed_values(path, "m")
+    assert values[:, 0].tolist() == [0, 3, 4, 5, 6, 7], "the lowest arm, and the five highest that have every seed"
+    assert values.shape == (ARMS, 4)
+
+
+def test_a_table_is_markdown() -> None:
+    table = Simulated("law", (3, 5), {"normal": {"wrong": (0.05, 1.0)}}, 10)
+    assert table.line().splitlines() == [
+        "| law | wrong |", "|---|---|", "| normal | .050 1.000 |", "", "n = 3, 5; 10 studies a cell."
+    ]  # fmt: skip
+
+
+def test_a_law_that_is_moved_moves_no_share() -> None:
+    """Shares do not depend on where the values lie, as long as they are no shares themselves."""
+    law = LAWS["normal"]
+    moved = Law("moved", law.means + 7, lambda g, s, n: law.draw(g, s, n) + 7)
+    assert law_shares(law, 5, 300, 1) == pytest.approx(law_shares(replace(moved), 5, 300, 1))
+
+
+@pytest.mark.parametrize(
+    ("study", "seeds", "share"), [("07_position_encodings", 8, 5 / 8), ("04_head_count", 8, 2 / 6)]
+)
+def test_with_all_of_its_seeds_a_committed_study_decides_what_its_readme_says(
+    study: str, seeds: int, share: float
+) -> None:
+    folders = {folder.name: folder for folder in committed_studies()}
+    assert decided_share(folders[study], seeds) == pytest.approx(share)
+    assert decided_share(folders[study], seeds - 1) > 0, "over eight choices of seven seeds"

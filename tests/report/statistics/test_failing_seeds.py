@@ -1,0 +1,53 @@
+"""Seeds that may fail: the gap statistic with its power, and the sentences beside a verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from report.statistics.test_verdicts import METRICS, evidence
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.failing_seeds import Groups, excluded_share, two_groups
+from swapformer.report.statistics.verdicts import judge
+
+
+def found(make: object, n: int) -> float:
+    generator = np.random.default_rng(4)
+    return float(np.mean([two_groups(make(generator, n)) is not None for _ in range(1000)]))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("n", "power"), [(5, 0.80), (8, 0.95), (16, 0.99)])
+def test_two_groups_are_recognised_and_normal_values_are_not(n: int, power: float) -> None:
+    """Halves of the seeds that lie 50 standard deviations apart; the powers are those of docs/statistics.md."""
+    assert found(lambda g, n: g.normal(0, 1, n), n) <= 0.02
+    both = found(lambda g, n: g.choice([0.0, 1.0], n) + g.normal(0, 0.02, n), n)
+    assert both >= power
+
+
+def test_groups_say_where_the_gap_is() -> None:
+    values = np.array([0.9, 0.02, 0.91, 0.03, 0.92, 0.9, 0.89, 0.01])
+    assert two_groups(values) == Groups(3, 5, (0.03, 0.89))
+    assert two_groups(np.ones(8)) is None and two_groups(values[:3]) is None
+
+
+def test_a_share_of_failing_seeds_is_excluded_only_above_what_the_seeds_could_show() -> None:
+    """1 − .05^(1/8) = .312: with that share, eight seeds show no failure in 5 % of studies."""
+    assert excluded_share(8) == pytest.approx(0.312, abs=5e-4)
+    assert (1 - excluded_share(8)) ** 8 == pytest.approx(0.05)
+
+
+def test_a_verdict_on_means_says_what_it_cannot_know() -> None:
+    body = {"arm": "a", "than": "b", "metric": "val/accuracy", "margin": 0.1}
+    apart, even = [0.9, 0.02, 0.91, 0.03, 0.92, 0.9, 0.89, 0.01], np.linspace(0.4, 0.5, 8)
+    split = evidence({"a": apart, "b": even}, "val/accuracy")
+    (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), split)
+    assert verdict.notes == (
+        "seeds of a fall into two groups in val/accuracy: 3 up to 0.03, 5 from 0.89 on; a mean describes neither",
+        "8 seeds exclude a share of failing seeds only above 31 %; claim `reaches` where some fail",
+    )
+    saturated = evidence({"a": [1.0] * 8, "b": even}, "val/accuracy")
+    (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), saturated)
+    assert [note.partition(" only")[0] for note in verdict.notes] == ["8 seeds exclude a share of failing seeds"]
+    plain = evidence({"a": 0.2 + even, "b": even}, "val/accuracy")
+    (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), plain)
+    assert verdict.notes == ()

@@ -1,0 +1,71 @@
+"""Every committed study, judged again from its folder alone, gives the table and the verdicts that stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from swapformer.cli import main
+from swapformer.errors import UsageError
+from swapformer.report.build import rebuild
+from swapformer.report.page import wording
+from swapformer.study.published_results import published_results
+from swapformer.study.spec import shipped
+
+STUDIES = {name: path.parent for name, path in shipped().items() if (path.parent / "results" / "results.csv").is_file()}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_committed_table_is_the_one_of_today(name: str, tmp_path: Path) -> None:
+    records, place = published_results(STUDIES[name])
+    rebuild(records, tmp_path, publish=True)
+    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_readme_gives_the_verdicts_and_limits_of_today(name: str) -> None:
+    """In the order of the claims, each `| claim | verdict | difference |`."""
+    report = rebuild(*published_results(STUDIES[name]))
+    text = (STUDIES[name] / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\|[^|]+\| \W*(supported|refuted|undecided)\W* \| (.*) \|$", text, flags=re.MULTILINE)
+    assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
+    for (_, difference), verdict in zip(said, report.verdicts, strict=True):
+        if "[" in difference:
+            shown = re.findall(r"[-+−]?[\d.]+ \[[^]]+\]", difference)
+            assert shown == [wording.difference_text(contrast) for contrast in verdict.contrasts]
+
+
+def test_the_verdicts_of_the_engine_before_it_used_all_of_its_error_are_kept() -> None:
+    """What 04 and 07 decided at their margins then; one claim is decided since."""
+    before = {"04_head_count": "uuusus", "07_position_encodings": "uuruusss"}
+    since = {"04_head_count": "uuusus", "07_position_encodings": "uurrusss"}
+    for name, outcomes in before.items():
+        found = "".join(verdict.outcome[0] for verdict in rebuild(*published_results(STUDIES[name])).verdicts)
+        assert found == since[name]
+        assert all(old in ("u", new) for old, new in zip(outcomes, found, strict=True))
+
+
+def test_a_study_that_was_judged_from_its_folder_left_nothing_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "04_head_count"
+    shutil.copytree(STUDIES["04_head_count"], folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    main(["report", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["files"] == []
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    (folder / "results" / "table.md").write_text("old")
+    main(["report", str(folder), "--publish"])
+    assert (folder / "results" / "table.md").read_bytes() == before[folder / "results" / "table.md"]
+    assert (folder / "results" / "results.csv").read_bytes() == before[folder / "results" / "results.csv"]
+    assert str(folder / "results" / "table.md") in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_study_without_published_results_says_what_writes_them(tmp_path: Path) -> None:
+    shutil.copy(STUDIES["04_head_count"] / "study.yaml", tmp_path)
+    with pytest.raises(UsageError, match=r"does not exist; `swapformer study .* --publish` writes it"):
+        published_results(tmp_path)
