@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention import blocked, kernels, linear, memory
+from benchmarks.decode import decode
 from benchmarks.decoder import bf16, decoder
 from benchmarks.measurement import Ratio, Slope, alternating, compare
 from swapformer.errors import UsageError
@@ -55,9 +56,9 @@ Group = Callable[[int, str], Iterator[Ratio] | Iterator[Slope]]
 """(rounds, device) → measurements."""
 
 MEASURED: Mapping[str, Group] = {
-    group.__name__: group for group in (kernels, blocked, memory, linear, decoder, norms, bf16)
+    group.__name__: group for group in (kernels, blocked, memory, linear, decoder, decode, norms, bf16)
 }
-ON_CUDA = ("kernels", "decoder", "norms")
+ON_CUDA = ("kernels", "decoder", "decode", "norms")
 """Groups that are measured on a CUDA device too; the others are about a CPU."""
 
 

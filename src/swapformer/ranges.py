@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -90,15 +91,21 @@ def complaint(hint: Any, value: object, name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def hints_of(made: Callable[..., Any]) -> dict[str, Any]:
-    """Name → type of what a class or function takes; a class that passes settings on takes those of its bases too."""
+    """Name → type of what a class or function takes; a class that passes settings on takes those of its bases too.
+
+    A dataclass inherits fields, whose types are names in the module of the base that declares them.
+    """
     found: dict[str, Any] = {}
-    owners = [base.__dict__.get("__init__") for base in made.__mro__] if inspect.isclass(made) else [made]
-    for function in owners:
+    for base in made.__mro__ if inspect.isclass(made) else [made]:
+        function = base.__dict__.get("__init__") if inspect.isclass(base) else base
         if not inspect.isfunction(function):
             continue
-        for name, parameter in inspect.signature(function).parameters.items():
-            found.setdefault(name, _evaluated(parameter.annotation, function.__globals__))
-        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
+        names = function.__globals__ if not is_dataclass(base) else vars(sys.modules[base.__module__])
+        parameters = inspect.signature(function).parameters
+        for name, parameter in parameters.items():
+            if found.get(name, Any) is Any:
+                found[name] = _evaluated(parameter.annotation, names)
+        if not is_dataclass(base) and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break
     return found
 

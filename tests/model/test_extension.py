@@ -199,11 +199,17 @@ def test_layers_have_extensions_of_their_own() -> None:
 
 SHARED, GUIDED = "model/attention=value_residual", "model/attention=guided_heads"
 REFUSED = [
-    (["model/extension=orthogonality", "model.extension.orthogonality.weight=-0.1"], "weight` must be a number of at least 0"),
+    (
+        ["model/extension=orthogonality", "model.extension.orthogonality.weight=-0.1"],
+        "must be a number of at least 0",
+    ),
     (["model/extension=orthogonality", "model.num_heads=1"], "0 for a single head, but it is 0.1 for `num_heads`"),
     ([SHARED, "model.extension.value_residual.share=1.0"], r"share` must be a number in \[0, 1\), but it is 1.0"),
     ([GUIDED, "model.extension.guidance.local_loss=[0,0,0,0,1]"], "for each head from head 0, at most 4, but it is"),
-    ([GUIDED, "model.extension.guidance.previous_loss=[-0.1]"], r"guidance.previous_loss` must be a list.* but it is \[-0.1\]"),
+    (
+        [GUIDED, "model.extension.guidance.previous_loss=[-0.1]"],
+        r"previous_loss` must be a list.* but it is \[-0.1\]",
+    ),
     (
         [GUIDED, "model/pattern=window", "model.pattern.before=0"],
         "the pattern Window shows each position itself alone; use model/pattern=causal",

@@ -16,7 +16,7 @@ from report.store import Store
 from swapformer.console import printable_output, terminal
 from swapformer.errors import printable
 from swapformer.report.build import Report, build
-from swapformer.report.page.tables import from_cell, to_cell
+from swapformer.report.records import from_cell, read_results, to_cell
 
 RED = "\x1b[31mred\x07"
 TURNED = "ab\u202edc\u2066"
@@ -78,8 +78,15 @@ def test_a_table_of_data_holds_no_formula_and_gives_the_names_back(report: Repor
     text = (report.directory / "results.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {row["arm"] for row in rows if row["arm"].startswith(("=", "+", "@"))} == set()
-    assert {from_cell(row["arm"]) for row in rows} == set(report.records.manifest.arms)
+    assert {from_cell(row["arm"]) for row in rows if row["arm"]} == set(report.records.manifest.arms), "looks have none"
     assert "-1" in {row["arm"] for row in rows}, "a number stays one"
+
+
+def test_a_study_with_such_names_is_judged_again_from_its_table(report: Report) -> None:
+    manifest = report.records.manifest
+    again = read_results(report.directory / "results.csv", manifest)
+    assert {cell.arm for cell in again.manifest.cells} == set(manifest.arms)
+    assert again.manifest.impossible_at == {}
 
 
 @pytest.mark.parametrize("name", [FORMULA, "+x", "-x", "@x", "\tx", "\rx", "'=x", "''=x", "'x", "x", "", "-1", "=1"])

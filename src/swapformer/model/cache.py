@@ -12,6 +12,9 @@ from swapformer.model.tokens import Tokens
 
 Entry = tuple[Tensor, ...]
 
+BLOCK = 256
+"""Tokens that an entry has room for beyond those it holds, whenever it is copied to grow."""
+
 
 class Cache:
     """Tensors that parts store for the tokens read so far, for the sequences of one batch.
@@ -27,6 +30,7 @@ class Cache:
     def __init__(self) -> None:
         self.tokens: Tokens | None = None
         self._entries: dict[object, Entry] = {}
+        self._rooms: dict[object, _Room] = {}
 
     def extend(self, tokens: Tokens) -> Tokens:
         """Append new tokens to those read so far; returns all of them."""
@@ -44,7 +48,16 @@ class Cache:
     def append(self, key: object, *new: Tensor, last: int | None = None) -> Entry:
         """The entry with `new` appended along the last axis but one, of which the `last` tokens stay stored."""
         before = self._entries.get(key)
-        values = new if before is None else tuple(torch.cat(pair, -2) for pair in zip(before, new, strict=True))
+        if before is None:
+            values = new
+        elif torch.is_grad_enabled() and any(value.requires_grad for value in (*before, *new)):
+            self._rooms.pop(key, None)  # a tensor that is written to again has no gradient
+            values = tuple(torch.cat(pair, -2) for pair in zip(before, new, strict=True))
+        else:
+            room = self._rooms.get(key)
+            if room is None or not room.fits(new):
+                room = self._rooms[key] = _Room(before, new)
+            values = room.extend(before, new)
         self._entries[key] = values if last is None else tuple(value[..., -last:, :] for value in values)
         return values
 
@@ -57,8 +70,34 @@ class Cache:
     def select(self, rows: Tensor) -> None:
         """Keep these sequences of the batch, in this order; one may be taken more than once."""
         self._entries = {key: tuple(value[rows] for value in values) for key, values in self._entries.items()}
+        self._rooms.clear()
         if self.tokens is not None:
             self.tokens = _rows_of(self.tokens, rows)
+
+
+class _Room:
+    """Memory for an entry that grows along its last axis but one, in blocks: most tokens are written, none is copied.
+
+    What was returned before stays as it was, since tokens are only written behind it.
+    """
+
+    def __init__(self, before: Entry, new: Entry) -> None:
+        self.end = before[0].shape[-2]
+        self.size = self.end + new[0].shape[-2] + BLOCK
+        self.tensors = tuple(old.new_empty(*old.shape[:-2], self.size, old.shape[-1]) for old in before)
+        for tensor, old in zip(self.tensors, before, strict=True):
+            tensor[..., : self.end, :] = old
+
+    def fits(self, new: Entry) -> bool:
+        return self.end + new[0].shape[-2] <= self.size
+
+    def extend(self, before: Entry, new: Entry) -> Entry:
+        """`before`, which ends where this room's tokens end, with `new` behind it."""
+        start, written = self.end - before[0].shape[-2], self.end
+        self.end += new[0].shape[-2]
+        for tensor, value in zip(self.tensors, new, strict=True):
+            tensor[..., written : self.end, :] = value
+        return tuple(tensor[..., start : self.end, :] for tensor in self.tensors)
 
 
 def _joined(first: Tokens, second: Tokens) -> Tokens:

@@ -1,4 +1,4 @@
-"""Operations on tensors that parts of several slots share: precision, chunks, sums, and causal convolution."""
+"""Operations on tensors that parts of several slots share: precision, chunks, sums, shared heads, convolution."""
 
 from __future__ import annotations
 
@@ -28,6 +28,27 @@ def total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     if first is None or second is None:
         return second if first is None else first
     return first + second
+
+
+def head_products(q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+    """q_hi · k_gj for every query head h and its group g of keys, [B, H, Q, K]; G divides H, and no key is copied."""
+    groups = k_BGKE.shape[1]
+    if groups == q_BHQE.shape[1]:
+        return q_BHQE @ k_BGKE.mT
+    return (_by_group(q_BHQE, groups) @ k_BGKE.mT).view(*q_BHQE.shape[:3], k_BGKE.shape[2])
+
+
+def head_sums(weights_BHQK: Tensor, v_BGKE: Tensor) -> Tensor:
+    """Σ_j weights_hij · v_gj for every query head h and its group g of values, [B, H, Q, E]; no value is copied."""
+    groups = v_BGKE.shape[1]
+    if groups == weights_BHQK.shape[1]:
+        return weights_BHQK @ v_BGKE
+    return (_by_group(weights_BHQK, groups) @ v_BGKE).view(*weights_BHQK.shape[:3], v_BGKE.shape[3])
+
+
+def _by_group(x_BHQX: Tensor, groups: int) -> Tensor:
+    """The rows of all heads of a group one below the other, [B, G, H/G · Q, X]."""
+    return x_BHQX.reshape(x_BHQX.shape[0], groups, -1, x_BHQX.shape[3])
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

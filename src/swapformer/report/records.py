@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,9 @@ from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import FINISHED, MISSING
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
 CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
@@ -141,6 +145,23 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     )
 
 
+def to_cell(name: str) -> str:
+    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
+    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
+
+
+def from_cell(cell: str) -> str:
+    """The name that `to_cell` has written."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def read_results(path: Path, manifest: Manifest) -> Records:
     """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
 
@@ -148,7 +169,7 @@ def read_results(path: Path, manifest: Manifest) -> Records:
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
         looks, unknown = looks_in_rows(rows)
         measured = [row for row in rows if row["arm"]]
         cells: dict[CellKey, tuple[Any, ...]] = {}

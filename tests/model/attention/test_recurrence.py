@@ -243,7 +243,10 @@ REFUSED = [
     (["model/attention=mamba2", "model.attention.num_groups=3"], "`num_groups` of mamba2 must divide `num_heads`"),
     (["model/attention=mamba2", "model.attention.state_dim=0"], "state_dim` must be a whole number of at least 1"),
     (["model/attention=gated_delta", "model.attention.expand=1.5"], "expand` must be a whole number of at least 1"),
-    (["model/attention=gated_delta", "model.attention.convolution=0"], "convolution` must be a whole number of at least 1, but it is 0"),
+    (
+        ["model/attention=gated_delta", "model.attention.convolution=0"],
+        "convolution` must be a whole number of at least 1",
+    ),
     (["model/attention=gated_delta", "model.attention.step_min=0.5"], "`step_max` not below it, but they are 0.5 and"),
     (["model/attention=gated_delta", "model/qk_norm=l2"], "does not use a qk_norm"),
 ]

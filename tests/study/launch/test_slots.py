@@ -63,7 +63,7 @@ def test_slots_are_cores_over_threads_unless_given(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("setting", ["slots", "slots_per_gpu"])
 def test_less_than_one_slot_is_refused(tmp_path: Path, setting: str) -> None:
-    with pytest.raises(UsageError, match=f"{setting} must be at least 1, but 0"):
+    with pytest.raises(UsageError, match=f"launcher.{setting}` must be a whole number of at least 1"):
         LocalLauncher(Store(tmp_path), fakes.PROVENANCE, **{setting: 0})
 
 

@@ -60,7 +60,7 @@ class MultiHead(Attention):
             )
         width, shared = dims.num_heads * dims.head_dim, groups * dims.head_dim
         self.cache_width = 2 * shared
-        self.head_dim, self.repeats, self.dropout_p = dims.head_dim, dims.num_heads // groups, dims.dropout
+        self.head_dim, self.dropout_p = dims.head_dim, dims.dropout
         self.query, self.key, self.value, self.out = projections(dims, shared)
         self.extensions = list(extension.values())
         for name, part in extension.items():
@@ -106,7 +106,7 @@ class MultiHead(Attention):
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Context]:
-        """q [B, H, Q, E] and k, v [B, H, K, E], normed and rotated, keys and values repeated for their group.
+        """q [B, H, Q, E] and k, v [B, G, K, E], normed and rotated.
 
         The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
         """
@@ -119,8 +119,6 @@ class MultiHead(Attention):
             v = part.values(v, context)
         k, v, context = with_cached(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
-        if self.repeats > 1:
-            k, v = k.repeat_interleave(self.repeats, dim=1), v.repeat_interleave(self.repeats, dim=1)
         return q, k, v, context
 
     def _loss(

@@ -41,7 +41,10 @@ class Kernel(ABC):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
-        """The output [B, H, Q, E] for q [B, H, Q, E] and k, v [B, H, K, E], which are rotated already."""
+        """The output [B, H, Q, E] for q [B, H, Q, E] and k, v [B, G, K, E], which are rotated already.
+
+        G divides H: H/G neighbouring query heads share a group of keys and values, which are never copied for each.
+        """
 
 
 def beyond_fused(name: str, plan: AttentionPlan, position: Position) -> str | None:

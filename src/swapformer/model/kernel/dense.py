@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
+from swapformer.model.ops import head_sums
 from swapformer.model.position import Position, shared_bias
 
 
@@ -27,7 +29,7 @@ class Reference(Kernel):
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         weights = self.weights(q, k, plan, position, context)
-        return functional.dropout(weights, dropout, training=dropout > 0) @ v
+        return head_sums(functional.dropout(weights, dropout, training=dropout > 0), v)
 
     @staticmethod
     def weights(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
@@ -78,10 +80,25 @@ class SDPA(Kernel):
         causal = plan.pattern.plain_causal and context.plain and not position.has_bias
         key = ("sdpa", plan.pattern, position, q.dtype)
         mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
+        attend = partial(
+            functional.scaled_dot_product_attention, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
+        )
+        groups, shared = k.shape[1], k.shape[1] != q.shape[1]
         with nullcontext() if self.backend is None else sdpa_kernel(self.backend):
-            return functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
-            )
+            if shared and q.shape[2] == 1:  # the heads of a group are as many queries of one head
+                rows = q.reshape(len(q), groups, -1, q.shape[3])
+                return attend(rows, k, v, attn_mask=_by_group(mask, groups, rows.shape[2])).reshape(q.shape)
+            if shared and q.is_cuda and mask is not None:  # torch's fused kernels there take groups or a mask
+                k, v = (x.repeat_interleave(q.shape[1] // groups, dim=1) for x in (k, v))
+                shared = False
+            return attend(q, k, v, attn_mask=mask, enable_gqa=shared)
+
+
+def _by_group(mask: Tensor | None, groups: int, rows: int) -> Tensor | None:
+    """The mask [B|1, H|1, 1, K] of one query, for `rows` heads of each group as queries: [B|1, G|1, rows, K]."""
+    if mask is None:
+        return None
+    return mask.expand(-1, -1, rows, -1) if mask.shape[1] == 1 else mask.reshape(len(mask), groups, rows, -1)
 
 
 def _mask(plan: AttentionPlan, position: Position, context: Context, dtype: torch.dtype) -> Tensor | None:

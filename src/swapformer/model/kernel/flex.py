@@ -50,7 +50,8 @@ class Flex(Kernel):
         mask = context.once(("flex", plan.pattern), lambda: _block_mask(plan.pattern, context))
         bias = context.once(("flex", position, q.dtype), lambda: _bias(position, context, q.dtype))
         modify = None if bias is None else lambda score, b, h, i, j: score + bias(b, h, i, j)
-        return attend(q, k, v, score_mod=modify, block_mask=mask, scale=float(plan.score.scale))
+        shared = k.shape[1] != q.shape[1]
+        return attend(q, k, v, score_mod=modify, block_mask=mask, scale=float(plan.score.scale), enable_gqa=shared)
 
     @cached_property
     def _fused(self) -> Callable[..., Any]:

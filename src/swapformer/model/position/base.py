@@ -65,7 +65,7 @@ class Position(nn.Module):
         return q, k
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor | None:
-        """A term [B, H, Q, K] that depends on content, added before the scaling; None for none."""
+        """A term [B, H, Q, K] of q [B, H, Q, E] and k [B, G, K, E], added before the scaling; None for none."""
         return None
 
     def bias(self, context: Context) -> Tensor | None:

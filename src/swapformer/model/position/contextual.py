@@ -8,6 +8,7 @@ from torch import Tensor
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.ops import head_products
 from swapformer.model.pattern import Causal
 from swapformer.model.position.base import Position, wide
 from swapformer.model.position.relative import query_table
@@ -40,8 +41,8 @@ class TransformerXL(Position):
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         table_HNE, row = context.once(("rows", self), lambda: self._rows(context))
-        by_content = k @ self.content_bias.weight[:, :, None]
-        return by_content.mT + query_table(q + self.distance_bias.weight[:, None], table_HNE, row)
+        by_content = head_products(self.content_bias.weight[:, None].expand(len(k), -1, -1, -1), k)
+        return by_content + query_table(q + self.distance_bias.weight[:, None], table_HNE, row)
 
     def _rows(self, context: Context) -> tuple[Tensor, Tensor]:
         """The rows of the table for these tokens, and the row of each pair among them."""
@@ -93,7 +94,7 @@ class CoPE(Position):
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         counted = context.mask(self.past)
         assert counted is not None, "a causal pattern always forbids something"
-        gate = (self.gate_scale * (q @ k.mT)).sigmoid() * counted
+        gate = (self.gate_scale * head_products(q, k)).sigmoid() * counted
         last = self.table.weight.shape[0] - 1
         count = gate.flip(-1).cumsum(-1).flip(-1).clamp(max=last)
         below = count.detach().long().clamp(max=last - 1)

@@ -22,6 +22,11 @@ def query_table(x_BHTE: Tensor, table_RE: Tensor, row_BTS: Tensor) -> Tensor:
     return product_BHTR.gather(-1, row_BTS[:, None].expand(*product_BHTR.shape[:3], -1))
 
 
+def _for_heads(scores_BGQK: Tensor, num_heads: int) -> Tensor:
+    """[B, G, Q, K] → [B, H, Q, K], where H/G neighbouring query heads share a group's term."""
+    return scores_BGQK.repeat_interleave(num_heads // scores_BGQK.shape[1], dim=1)
+
+
 class RelativeBias(Position):
     """bias_h(i, j) = b[clip(p_i − p_j, ±max_distance), h] after the scaling: one learned number per distance and head.
 
@@ -95,4 +100,6 @@ class RelativeKeyQuery(Position):
 
     def scores(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         row = context.once(("row", self), lambda: _row(context, self.max_distance))
-        return query_table(q, self.table.weight, row) + query_table(k, self.table.weight, row.mT).mT
+        return query_table(q, self.table.weight, row) + _for_heads(
+            query_table(k, self.table.weight, row.mT).mT, q.shape[1]
+        )

@@ -27,5 +27,5 @@ class Score(nn.Module, ABC):
         super().__init__()
 
     @abstractmethod
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        """Unscaled match of every query with every key, [B, H, Q, K]."""
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        """Unscaled match of every query with every key of its head's group, [B, H, Q, K]; G divides H."""

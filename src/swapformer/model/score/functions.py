@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.layers import Role, StackedLinear, gain
+from swapformer.model.ops import head_products
 from swapformer.model.score.base import Score
 from swapformer.ranges import Positive
 
@@ -24,8 +25,8 @@ class Dot(Score):
         super().__init__(dims)
         self.scale = float(dims.head_dim**exponent)
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        return q_BHQE @ k_BHKE.transpose(-1, -2)
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        return head_products(q_BHQE, k_BGKE)
 
 
 class Gaussian(Score):
@@ -39,9 +40,11 @@ class Gaussian(Score):
         super().__init__(dims)
         self.scale = float(dims.head_dim**exponent)
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        lengths = q_BHQE.square().sum(-1)[..., :, None] + k_BHKE.square().sum(-1)[..., None, :]
-        return q_BHQE @ k_BHKE.transpose(-1, -2) - lengths / 2
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        repeats = q_BHQE.shape[1] // k_BGKE.shape[1]
+        squares_BHK = k_BGKE.square().sum(-1).repeat_interleave(repeats, dim=1)
+        lengths = q_BHQE.square().sum(-1)[..., :, None] + squares_BHK[..., None, :]
+        return head_products(q_BHQE, k_BGKE) - lengths / 2
 
 
 class Softcap(Score):
@@ -63,8 +66,8 @@ class Softcap(Score):
         self.scale = self.factor = float(dims.head_dim**exponent)
         self.cap = cap
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        bounded = (q_BHQE @ k_BHKE.transpose(-1, -2) * (self.factor / self.cap)).tanh()
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        bounded = (head_products(q_BHQE, k_BGKE) * (self.factor / self.cap)).tanh()
         return bounded * (self.cap / self.factor)
 
 
@@ -81,8 +84,8 @@ class LearnedDot(Score):
         super().__init__(dims)
         self.scale = gain(dims.num_heads, 1, 1, start=float(dims.head_dim**exponent))
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        return q_BHQE @ k_BHKE.transpose(-1, -2)
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        return head_products(q_BHQE, k_BGKE)
 
 
 class Cosine(Score):
@@ -98,9 +101,9 @@ class Cosine(Score):
         self.eps = eps
         self.scale = gain(dims.num_heads, 1, 1, start=start)
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        q, k = (functional.normalize(x, dim=-1, eps=self.eps) for x in (q_BHQE, k_BHKE))
-        return q @ k.transpose(-1, -2)
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        q, k = (functional.normalize(x, dim=-1, eps=self.eps) for x in (q_BHQE, k_BGKE))
+        return head_products(q, k)
 
 
 class Additive(Score):
@@ -120,8 +123,9 @@ class Additive(Score):
         self.scale = float(dims.head_dim**exponent)
         self.weigh = StackedLinear(dims.num_heads, dims.head_dim, 1, Role.SCORE, bias=False)
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        mixed = (q_BHQE[..., :, None, :] + k_BHKE[..., None, :, :]).tanh()
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        q_BGRQE = q_BHQE.reshape(len(q_BHQE), k_BGKE.shape[1], -1, *q_BHQE.shape[2:])
+        mixed = (q_BGRQE[..., :, None, :] + k_BGKE[:, :, None, None]).tanh().flatten(1, 2)
         return (mixed @ self.weigh.weight[:, None, 0, :, None]).squeeze(-1)
 
 
@@ -139,5 +143,5 @@ class Bilinear(Score):
         self.scale = float(dims.head_dim**exponent)
         self.mix = StackedLinear(dims.num_heads, dims.head_dim, dims.head_dim, Role.SCORE, bias=False)
 
-    def raw(self, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        return q_BHQE @ self.mix.weight @ k_BHKE.transpose(-1, -2)
+    def raw(self, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        return head_products(q_BHQE @ self.mix.weight, k_BGKE)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from swapformer.report.page import wording
-from swapformer.report.records import Records
+from swapformer.report.records import Records, to_cell
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.results.ledger import Look, look_rows
 from swapformer.results.manifest import Manifest
@@ -28,10 +27,6 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
     "environment": "device, torch version, threads, determinism; only equal ones are paired",
 }
-
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
 
 def result_columns(manifest: Manifest) -> dict[str, str]:
@@ -61,25 +56,8 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
             ])  # fmt: skip
     columns = list(result_columns(records.manifest))
     for row in look_rows(looks, records.manifest.ledger.unknown if looks else ""):
-        writer.writerow([records.manifest.name, *(row.get(column, "") for column in columns[1:])])
+        writer.writerow([to_cell(records.manifest.name), *(row.get(column, "") for column in columns[1:])])
     return out.getvalue()
-
-
-def to_cell(name: str) -> str:
-    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
-    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
-
-
-def from_cell(cell: str) -> str:
-    """The name that `to_cell` has written."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def table_md(

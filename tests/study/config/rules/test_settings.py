@@ -23,7 +23,7 @@ from hydra_plugins.swapformer.sweeper import StudySweeper
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
-from swapformer.ranges import Count, Natural, Positive, check, check_settings, fits
+from swapformer.ranges import Count, Natural, Positive, check, check_settings, fits, hints_of
 from swapformer.study.config.rules.settings import types_of
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.ray import RayLauncher
@@ -71,6 +71,7 @@ MEANINGFUL = [
     ("preset/*", "budget.steps task.eval_batch_size", "null"),
     ("preset/*", "model.dropout optim.weight_decay optim.betas.? schedule.final task.split.?", "0"),
     ("preset/nanogpt_cpu", "schedule.warmup_steps trainer.gradient_clip_val", "0"),
+    ("preset/grokking", "schedule.warmup_steps", "0"),
     # names among names, which begin at 0
     ("*", "seed data_seed", "0"),
     ("model/*", "heads.? exits.? places.? *.places.?", "0"),
@@ -225,3 +226,12 @@ def test_what_a_number_is_and_what_a_class_says_of_it_are_told_apart() -> None:
     for hint, wrong in [(tuple[float, float], [1]), (tuple[float, float], 0.9), (Sequence[Count], "12"), (bool, 1)]:
         assert not fits(hint, wrong)
     assert fits(Any, math.nan) and fits(str | None, "4") and not fits(int, 2**53 + 1)
+
+
+@pytest.mark.parametrize("launcher", [LocalLauncher, RayLauncher, SlurmLauncher])
+def test_a_field_that_a_launcher_inherits_has_the_type_that_its_base_declares(launcher: type) -> None:
+    """Its name need not be known in the module of the launcher itself."""
+    hints = hints_of(launcher)
+    assert (hints["slots"], hints["time_limit"]) == (Count | None, Positive | None)
+    with pytest.raises(UsageError, match=r"`hydra.launcher.time_limit` must be a number above 0 or null, but it is 0"):
+        check_settings(launcher, {"time_limit": 0}, "hydra.launcher")
