@@ -550,6 +550,7 @@ ACROSS_MODULES = {
     "model/test_position_parts.py": "position encodings within a model",
     "report/test_hostile_names.py": "names from a study file, in all that is written and printed",
     "report/statistics/test_simulation.py": "error rates of all the statistics, by simulation",
+    "model/kernel/test_shared_heads.py": "keys and values that heads share, in every kernel and in the cache",
     "study/test_looks_and_grids.py": "a study from question to answer",
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
     "study/config/test_presets.py": "every preset of conf/",
