@@ -139,8 +139,9 @@ def test_a_plain_sweep_reuses_them_too_and_is_a_study_of_its_own(
 def test_a_study_under_another_launcher_ends_in_the_same_records(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["study", "positions.yaml", "seeds=3"]) == 0
     before = set(records(place))
-    assert main(["study", "positions.yaml", "seeds=[0]", "hydra/launcher=basic"]) == 0
+    assert main(["study", "positions.yaml", "seeds=3", "hydra/launcher=basic"]) == 0
     assert set(records(place)) == before
     assert "without it is worse" in capsys.readouterr().out
 
@@ -159,23 +160,23 @@ def test_a_plain_sweep_compares_what_is_asked_for(place: Path, capsys: pytest.Ca
 def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    endless = ["seeds=[5]", "budget.steps=1000000"]
-    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.001", "--slots", "1", *endless, status=1)
+    endless = ["seeds=[0]", "budget.steps=1000000"]
+    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.05", "--slots", "1", *endless, status=1)
     assert set(found["failed"].values()) == {"interrupted"} and len(found["failed"]) == 2
     for record in printed(capsys, "trials", *found["failed"]):
-        assert record["reason"] == "it ran into the time limit of 0.001 minutes"
+        assert record["reason"] == "it ran into the time limit of 0.05 minutes"
     assert main(["trials", "prune", "--status", "interrupted", "--whole", "--remove", "--yes"]) == 0
-    known = printed(capsys, "study", "positions.yaml", "seeds=[0]")
-    assert printed(capsys, "study", "positions.yaml", "hydra.launcher.retries=0", "seeds=[0]") == known
+    known = printed(capsys, "study", "positions.yaml", "seeds=3")
+    assert printed(capsys, "study", "positions.yaml", "hydra.launcher.retries=0", "seeds=3") == known
 
 
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("--slots=0", "slots must be at least 1"),
+        ("--slots=0", "launcher.slots` must be a whole number of at least 1"),
         ("--slots-per-gpu=2", "settings of GPUs (slots_per_gpu) need trials"),
-        ("--retries=-1", "retries must be at least 0"),
-        ("--time-limit=0", "time_limit must be more than 0"),
+        ("--retries=-1", "launcher.retries` must be a whole number of at least 0"),
+        ("--time-limit=0", "launcher.time_limit` must be a number above 0"),
         ("hydra.launcher.gpus=[0]", "settings of GPUs (gpus) need trials"),
         ("hydra.launcher.slot=2", "slot"),
     ],
@@ -183,7 +184,7 @@ def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides
 def test_a_setting_of_the_launcher_that_makes_no_sense_is_refused(
     capsys: pytest.CaptureFixture[str], option: str, why: str
 ) -> None:
-    assert why in complaint(capsys, "study", "positions.yaml", "seeds=[6]", option, "--json")
+    assert why in complaint(capsys, "study", "positions.yaml", "seeds=[0,1,2,6]", option, "--json")
 
 
 @pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
@@ -191,7 +192,7 @@ def test_a_launcher_whose_package_is_missing_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, launcher: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # what Python takes for a package that is not there
-    said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", f"hydra/launcher={launcher}")
+    said = complaint(capsys, "study", "positions.yaml", "seeds=[0,1,2,6]", f"hydra/launcher={launcher}")
     assert f"needs the package {package}, which is not installed; pip install 'swapformer[{launcher}]'" in said
 
 
@@ -205,7 +206,7 @@ def test_a_plugin_with_a_launcher_of_the_same_name_is_named_as_what_is_in_the_wa
     store.store("ray", OmegaConf.structured(OfAnotherPlugin), group="hydra/launcher", provider="another")
     try:
         with pytest.warns(UserWarning, match="validated against ConfigStore schema"):
-            said = complaint(capsys, "study", "positions.yaml", "seeds=[6]", "hydra/launcher=ray")
+            said = complaint(capsys, "study", "positions.yaml", "seeds=[0,1,2,6]", "hydra/launcher=ray")
     finally:
         hydra_cache.install()
     assert "uninstall that one (hydra-ray-launcher)" in said
@@ -221,8 +222,8 @@ def test_a_probe_that_fails_is_status_one_and_costs_no_training(
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "failing")
     broken = "+probes.broken._target_=failing.Failing"
-    found = printed(capsys, "study", "positions.yaml", "seeds=[0]", broken, status=1)
-    assert set(found["failed"].values()) == {"failed"} and len(found["failed"]) == 2
+    found = printed(capsys, "study", "positions.yaml", "seeds=3", broken, status=1)
+    assert set(found["failed"].values()) == {"failed"} and len(found["failed"]) == 6
     (record,) = printed(capsys, "trials", next(iter(found["failed"])))
     assert record["status"] == "finished" and "nowhere" in record["notes"][0]
 
@@ -331,7 +332,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("study positions.yaml seeds=none", "`seeds` must be"),
         ("study positions.yaml model.num_head=2", "arm 'rope': unknown key 'num_head'"),
         ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),
-        ("study positions.yaml budget.steps=3 --slots 0", "slots must be at least 1"),
+        ("study positions.yaml budget.steps=3 --slots 0", "launcher.slots` must be a whole number of at least 1"),
         ("study positions.yaml runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
         *(
             (f"{verb} runs_dir=positions.yaml", "runs_dir must be a directory that can be written, but")
