@@ -118,5 +118,7 @@ def test_a_word_that_is_no_benchmark_is_answered_with_those_there_are(capsys: py
 
 
 def test_a_group_that_is_about_a_cpu_alone_is_not_measured_elsewhere_in_silence() -> None:
-    with pytest.raises(UsageError, match="kernels, decoder, decode, norms alone, not for blocked, which are about a CPU"):
+    with pytest.raises(
+        UsageError, match="kernels, decoder, decode, norms alone, not for blocked, which are about a CPU"
+    ):
         list(measure(["blocked", "norms"], "cuda", 1))
