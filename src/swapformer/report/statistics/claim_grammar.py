@@ -159,7 +159,7 @@ class _Parser:
             raise self.fail(f"`weights` must map arms to numbers, such as {{h16: 1, h8: -1}}, not {quote(weights)}")
         found = []
         for name, weight in weights.items():
-            arm, condition = self.place(name)
+            arm, condition = self.arm_condition(name)
             of = weight if isinstance(weight, Mapping) else {raw.get("metric"): weight}
             if isinstance(weight, Mapping) and "metric" in raw:
                 raise self.fail(f"`weights` of {quote(name)} name metrics, so `metric` must be left out")
@@ -172,7 +172,7 @@ class _Parser:
             raise self.fail("`weights` must name a condition for every arm, or for none")
         return found
 
-    def place(self, name: Any) -> tuple[str, str]:
+    def arm_condition(self, name: Any) -> tuple[str, str]:
         """An arm, or `ARM with CONDITION`."""
         if isinstance(name, str) and name not in self.arms and WITH in name:
             arm, _, condition = name.partition(WITH)
