@@ -24,10 +24,12 @@ class Finding:
     Attributes:
         metrics: numbers that studies can compare, by name.
         data: whatever a figure needs, as plain lists and numbers.
+        exact: the metrics that are the same with every seed, such as counts and bytes.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
 
 class Probe(ABC):

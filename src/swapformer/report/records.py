@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 
 from swapformer.errors import UsageError
-from swapformer.report.derive import derive, directions_of, ways_of
+from swapformer.report.derive import TrialNumbers, derive, directions_of, losses_of_diverged, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import FINISHED, MISSING
+from swapformer.results.record import DIVERGED, FINISHED, MISSING, Record
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -40,15 +40,16 @@ HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "valu
 class Records:
     """Everything that the store holds of a study.
 
-    `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
-    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
-    values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
-    study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
-    could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe. `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only
-    where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
-    and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
-    of finished trials say besides, by condition, arm and seed.
+    `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study
+    those of seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only
+    finished trials have values, but for what a diverged one counts with. `infinite`: metrics of finished trials
+    that came to no finite number, by condition and arm. `histories`: the study's metrics during training, long
+    (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that could not be read, in words.
+    `probes`: what the probes of finished trials hold for figures, by condition, arm and seed, then by probe.
+    `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only where they are
+    the same. `evaluations`: what finished trials were evaluated on, by condition, arm and seed: evaluation set →
+    its items in short; none of trials from before that was kept. `remarks`: what the records of finished trials say
+    besides, by condition, arm and seed.
     """
 
     manifest: Manifest
@@ -91,7 +92,9 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
-    directions: dict[str, str] = directions_of(ways)
+    directions: dict[str, str] = {}
+    operations = {(each.arm, each.condition): each.flops for each in manifest.fairness}
+    exact: dict[str, bool] = {}
     probes: dict[CellKey, Mapping[str, Any]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -111,31 +114,38 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
+        for name in trial.metrics:
+            exact[name] = exact.get(name, True) and name in trial.exact
         if trial.status != MISSING:
             history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status == "finished" and trial.record is not None:
-                own = trial.record.directions
-                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
-                metrics += [
-                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
-                    for name, value in found.items()
-                    if math.isfinite(value)
-                ]
+                flops = operations.get((cell.arm, cell.condition), math.nan)
+                found = derive(ways, _numbers_of_trial(trial, trial.record, history, flops), problems)
                 infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
+            elif trial.status == DIVERGED and trial.record is not None:
+                found = losses_of_diverged(ways, trial.record.baselines)
+            else:
+                found = {}
+            metrics += [
+                (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+                for name, value in found.items()
+                if math.isfinite(value)
+            ]
             history = history[history["metric"].isin(manifest.metrics)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
+    declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
     return Records(
-        manifest,
+        replace(manifest, exact=(*manifest.exact, *declared)),
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
         pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
         long[list(HISTORY_COLUMNS)],
-        directions,
+        directions | directions_of(ways, directions),
         tuple(problems),
         probes,
         frozenset(infinite),
@@ -143,6 +153,19 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         evaluations,
         remarks,
     )
+
+
+def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
+    """What numbers of a finished trial are derived from."""
+    steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
+    return TrialNumbers(
+        trial.metrics, history, record.directions, steps, tokens, flops, seconds, record.baselines,
+        {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in _shapes(shapes)},
+    )  # fmt: skip
+
+
+def _shapes(found: Any) -> list[tuple[str, Any]]:
+    return list(found.items()) if isinstance(found, Mapping) else []
 
 
 def to_cell(name: str) -> str:
@@ -197,6 +220,7 @@ def read_results(path: Path, manifest: Manifest) -> Records:
         cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
         impossible_at=impossible,
         ledger=Ledger((Series("", looks),) if looks else (), unknown),
+        exact=tuple(dict.fromkeys([*manifest.exact, *(row["metric"] for row in measured if row.get("exact"))])),
     )
     return Records(
         filled,

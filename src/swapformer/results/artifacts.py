@@ -27,12 +27,13 @@ class Artifact:
     """What one probe measured of one trial.
 
     `settings`: what the probe was asked with; None where nobody knows. `metrics`: numbers by name, such as
-    `probe/head_similarity`. `data`: whatever figures are drawn from.
+    `probe/head_similarity`. `data`: whatever figures are drawn from. `exact`: the metrics that no seed changes.
     """
 
     settings: Any = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     data: Any = None
+    exact: tuple[str, ...] = ()
 
 
 def settings_key(settings: object) -> str:
@@ -52,6 +53,7 @@ def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:
     path.parent.mkdir(exist_ok=True)
     clear_temporaries(path.parent)
     content = {"settings": artifact.settings, "metrics": artifact.metrics, "data": artifact.data}
+    content |= {"exact": list(artifact.exact)} if artifact.exact else {}
     write_atomic(path, json.dumps({"schema_version": SCHEMA_VERSION, **content}))
     older = path.with_name(f"{probe}.json")
     if older.exists() and not _is_sound(older):

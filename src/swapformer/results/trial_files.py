@@ -70,7 +70,9 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan) or `exact`, and
+    `probes`.
+    """
 
     status: str
     reason: str = ""
@@ -78,6 +80,7 @@ class TrialFiles:
     metrics: dict[str, float] = field(default_factory=dict)
     probes: dict[str, Any] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
+    exact: frozenset[str] = frozenset()
 
 
 def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
@@ -101,7 +104,8 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         problems.append(f"{path}: the metric {name!r} is not a finite number")
     probes = {name: each.data for name, each in artifacts.items()}
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, probes, infinite)
+    exact = frozenset(record.exact).union(*(artifact.exact for artifact in artifacts.values()))
+    return TrialFiles(status, record.reason or "", record, values, probes, infinite, exact)
 
 
 def number_of(value: Any) -> float:

@@ -32,7 +32,8 @@ RESULT_COLUMNS: Mapping[str, str] = {
 def result_columns(manifest: Manifest) -> dict[str, str]:
     """The columns of `results.csv` with their meaning; a study with a grid has one more for each of its factors."""
     factors = {key: "the grid's value of this key" for values in manifest.conditions.values() for key in values}
-    return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS}
+    exact = {"exact": "yes: no seed changes this metric"} if manifest.exact else {}
+    return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS, **exact}
 
 
 def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] = ()) -> str:
@@ -42,6 +43,7 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
     """
     columns = ["condition", "arm", "seed", "metric", "value", "standard_error"]
     values = {tuple(row[:4]): row[4:] for row in records.metrics[columns].itertuples(index=False, name=None)}
+    exact = records.manifest.exact
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([to_cell(name) for name in result_columns(records.manifest)])
@@ -52,7 +54,7 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
             writer.writerow([
                 *(to_cell(str(name)) for name in (records.manifest.name, *factors, cell.arm)), cell.seed,
                 to_cell(metric), _plain(value), _plain(error), records.directions.get(metric, ""), cell.status,
-                cell.trial, cell.environment,
+                cell.trial, cell.environment, *(["yes" if metric in exact else ""] if exact else []),
             ])  # fmt: skip
     columns = list(result_columns(records.manifest))
     for row in look_rows(looks, records.manifest.ledger.unknown if looks else ""):
