@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
+from swapformer.results.moments import without_moments
+from swapformer.targets import make
 from swapformer.task.base import Task
+
+GradientBatch = Literal["train", "val"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,18 @@ class Finding:
 
 
 class Probe(ABC):
-    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad."""
+    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad.
+
+    Every probe has the setting `at`, which is not its own: the moments at which it looks, `[end]` unless said.
+
+    Attributes:
+        gradients: whether, when `measure` is called, each trained weight has in `.grad` the gradient of the training
+            loss on one fixed batch (see `probes.gradients`).
+        gradient_batch: that batch: `train`, the first that the training sees, or `val`, the first validation batch.
+    """
+
+    gradients: bool = False
+    gradient_batch: GradientBatch = "train"
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         """Why nothing could be measured, in words that say what would work; asked before anything is trained.
@@ -43,6 +58,12 @@ class Probe(ABC):
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
         """What is found on the task's validation data."""
+
+
+def make_probe(node: Mapping[str, Any]) -> Probe:
+    """The probe of a configuration's node, which says beside its settings at which moments it looks."""
+    probe: Probe = make(without_moments(node), Probe)
+    return probe
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.arms import Cell
-from swapformer.results.artifacts import read_artifacts
+from swapformer.results.artifacts import Artifact, read_artifacts
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger
 from swapformer.results.lock import is_locked
+from swapformer.results.moments import INIT, moment_text, split_moment
 from swapformer.results.record import CORRUPT, Record, read_record, record_path
 
 LARGEST = 1e150
@@ -70,7 +71,10 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`.
+
+    Of a diverged one `metrics` and `probes` are what was measured before it was trained, which is as good as any.
+    """
 
     status: str
     reason: str = ""
@@ -91,17 +95,29 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     except (CorruptFile, UsageError) as error:
         problems.append(f"{path}: {error}")
         return TrialFiles(CORRUPT, f"{path.name} cannot be read: {error}")
-    if record is None or status != records.FINISHED:
+    if record is None or status not in records.FINAL:
         return TrialFiles(status, "" if record is None else record.reason or "", record)
     artifacts = read_artifacts(folder, problems, cell.probes)
-    values = numbers_of(record.metrics)
+    for name in (cell.probes or {}).keys() - artifacts.keys():
+        probe, moment = split_moment(name)
+        if isinstance(moment, int) and (moment <= record.steps or status == records.FINISHED):
+            problems.append(f"{folder}: the probe {probe} has nothing {moment_text(moment)}, and the training is over")
+    if status == records.DIVERGED:
+        artifacts = {name: each for name, each in artifacts.items() if split_moment(name)[1] == INIT}
+    values = numbers_of(record.metrics) if status == records.FINISHED else {}
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)
+    if status == records.DIVERGED:
+        return TrialFiles(status, record.reason or "", record, values, _found(artifacts))
     for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    probes = {name: each.data for name, each in artifacts.items()}
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, probes, infinite)
+    return TrialFiles(status, record.reason or "", record, values, _found(artifacts), infinite)
+
+
+def _found(artifacts: Mapping[str, Artifact]) -> dict[str, Any]:
+    """What figures are drawn from, by probe."""
+    return {name: each.data for name, each in artifacts.items()}
 
 
 def number_of(value: Any) -> float:

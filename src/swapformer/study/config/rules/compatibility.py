@@ -17,9 +17,8 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Probe
 from swapformer.study.config import budget
-from swapformer.study.config.rules import settings, stack, trainer, whole_model
+from swapformer.study.config.rules import probes, settings, stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, factory
@@ -44,7 +43,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_keys, settings.of_types, trainer.settings):
+    for rules in (settings.of_keys, settings.of_types, trainer.settings, probes.moments):
         if found := list(rules(config)):
             return found
     try:
@@ -68,7 +67,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             found += [*whole_model.depth(plan), *_topology(config, plan, task), *unused]
             if not found:
                 _start(config, plan, task)
-                found += _probes(config, plan, task)
+                if config["probes"]:
+                    found += probes.unsuited(config, factory(config["model"]["topology"])(plan), task)
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -121,17 +121,6 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
         match_weights(model, summarise_weights(Path(config["init_from"]["path"])), task, config)
     elif config["init_fresh"]:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
-
-
-def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
-    """Probes that could measure nothing when the training is over."""
-    if not config["probes"]:
-        return
-    model: Topology = factory(config["model"]["topology"])(plan)
-    with torch.device("cpu"):
-        for node in config["probes"].values():
-            if problem := make(node, Probe).unsuited(model, task):
-                yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:
