@@ -18,6 +18,7 @@ from swapformer.probes.base import Finding, make_probe
 from swapformer.probes.gradients import training_gradients
 from swapformer.results.artifacts import Artifact, discard_later_moments, write_artifact
 from swapformer.results.moments import END, Moment, at_moment, moment_text, steps_of, without_moments
+from swapformer.results.shapes import Profile
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config, build_model
 from swapformer.training.callbacks import TrainingMonitor
@@ -35,17 +36,20 @@ def starting_model(config: Config, task: Task) -> Topology:
 
 
 def measure(node: Mapping[str, Any], model: Topology, task: Task, config: Config, moment: Moment = END) -> Finding:
-    """What a probe finds in a model of a trial, with the gradients that it asks for; its metrics bear the moment."""
+    """What a probe finds in a model of a trial, with the gradients that it asks for; what it finds bears the moment."""
     probe = make_probe(node)
     gradients = training_gradients(model, task, config, probe.gradient_batch) if probe.gradients else nullcontext()
     with gradients, torch.no_grad():
         found = probe.measure(model, task)
-    return replace(found, metrics={at_moment(name, moment): value for name, value in found.metrics.items()})
+    return Finding(
+        {at_moment(name, moment): value for name, value in found.metrics.items()},
+        {name: replace(s, moments=[str(moment)]) if isinstance(s, Profile) else s for name, s in found.shapes.items()},
+    )
 
 
 def store_finding(directory: Path, probe: str, node: Mapping[str, Any], moment: Moment, found: Finding) -> None:
     """Keep what a probe found at a moment as an artifact of the trial in `directory`."""
-    artifact = Artifact(without_moments(dict(node)), found.metrics, found.data)
+    artifact = Artifact(without_moments(dict(node)), found.metrics, found.shapes)
     write_artifact(directory, at_moment(probe, moment), artifact)
 
 

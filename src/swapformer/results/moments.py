@@ -6,11 +6,14 @@ at length 64 after ten steps, the finding `name:10` of a probe.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 Moment = str | int
+BY_LAYER = "_by_layer"
+"""The end of a family's name whose n is the number of a layer, from 1: `probe/gradient_ffn_by_layer@3`."""
 INIT = "init"
 END = "end"
 _AT = re.compile(r"(.+):(init|[1-9]\d*)")
@@ -53,6 +56,11 @@ def split_moment(name: str) -> tuple[str, Moment]:
     if (found := _AT.fullmatch(name)) is None:
         return name, END
     return found[1], INIT if found[2] == INIT else int(found[2])
+
+
+def place_of(moment: Moment) -> float:
+    """Where a moment lies among those of a training: before the first step, after some, after the last."""
+    return float(moment) if isinstance(moment, int) else {INIT: 0.0, END: math.inf}[moment]
 
 
 def moment_text(moment: Moment) -> str:

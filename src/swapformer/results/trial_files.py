@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from swapformer.results.arms import Cell
 from swapformer.results.artifacts import Artifact, read_artifacts
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger
 from swapformer.results.lock import is_locked
-from swapformer.results.moments import INIT, moment_text, split_moment
+from swapformer.results.moments import INIT, at_moment, moment_text, place_of, split_moment
 from swapformer.results.record import CORRUPT, Record, read_record, record_path
+from swapformer.results.shapes import Profile, Shape
 
 LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
@@ -74,14 +75,16 @@ class TrialFiles:
     """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`.
 
     Of a diverged one `metrics` and `probes` are what was measured before it was trained, which is as good as any.
+    `probes`: probe → the shapes that it found; `older`: the probes whose shapes an older version wrote in another form.
     """
 
     status: str
     reason: str = ""
     record: Record | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    probes: dict[str, Any] = field(default_factory=dict)
+    probes: dict[str, Mapping[str, Shape]] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
+    older: frozenset[str] = frozenset()
 
 
 def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
@@ -108,16 +111,28 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)
     if status == records.DIVERGED:
-        return TrialFiles(status, record.reason or "", record, values, _found(artifacts))
+        return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts))
     for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
+    older = frozenset(name for name, each in artifacts.items() if each.older)
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, _found(artifacts), infinite)
+    return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), infinite, older)
 
 
-def _found(artifacts: Mapping[str, Artifact]) -> dict[str, Any]:
-    """What figures are drawn from, by probe."""
-    return {name: each.data for name, each in artifacts.items()}
+def _shapes(artifacts: Mapping[str, Artifact]) -> dict[str, Mapping[str, Shape]]:
+    """Probe → the shapes that it found, by name: a profile has all moments, any other shape is of one and bears it."""
+    found: dict[str, dict[str, Shape]] = {}
+    moments = {name: split_moment(name) for name, each in artifacts.items() if each.shapes}
+    for name, (probe, moment) in sorted(moments.items(), key=lambda each: place_of(each[1][1])):
+        shapes = found.setdefault(probe, {})
+        for key, shape in artifacts[name].shapes.items():
+            before = shapes.get(key)
+            if isinstance(shape, Profile) and isinstance(before, Profile) and before.layers == shape.layers:
+                labels, values = (*before.moments, *shape.moments), (*before.values, *shape.values)
+                shapes[key] = replace(before, moments=labels, values=values)
+            else:
+                shapes[key if isinstance(shape, Profile) and before is None else at_moment(key, moment)] = shape
+    return dict(found)
 
 
 def number_of(value: Any) -> float:

@@ -11,7 +11,7 @@ import torch
 from swapformer.errors import cut, quote
 from swapformer.model.topology import Topology
 from swapformer.probes.base import make_probe
-from swapformer.results.moments import END, INIT
+from swapformer.results.moments import END, INIT, place_of
 from swapformer.task.base import Task
 
 _SHOWN = 60
@@ -53,9 +53,9 @@ def moments(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _place(moment: object) -> float | None:
     """Where a moment lies in a training; None for what is none."""
-    if isinstance(moment, str):
-        return {INIT: 0.0, END: float("inf")}.get(moment)
-    return float(moment) if isinstance(moment, int) and not isinstance(moment, bool) and moment >= 1 else None
+    if moment in (INIT, END):
+        return place_of(str(moment))
+    return place_of(moment) if isinstance(moment, int) and not isinstance(moment, bool) and moment >= 1 else None
 
 
 def unsuited(config: Mapping[str, Any], model: Topology, task: Task) -> Iterator[str]:
