@@ -25,4 +25,4 @@ def replay(config: Config, directory: Path) -> None:
     for name, node in wanted.items():
         with torch.no_grad():
             finding = make(node, Probe).measure(model, task)
-        write_artifact(directory, name, Artifact(dict(node), finding.metrics, finding.data))
+        write_artifact(directory, name, Artifact(dict(node), finding.metrics, finding.shapes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,20 +13,8 @@ from torch import Tensor, nn
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
+from swapformer.results.shapes import Finding as Finding
 from swapformer.task.base import Task
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a probe.
-
-    Attributes:
-        metrics: numbers that studies can compare, by name.
-        data: whatever a figure needs, as plain lists and numbers.
-    """
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
 
 
 class Probe(ABC):
