@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 from swapformer.model.topology import Topology
 from swapformer.results.shapes import Finding as Finding
