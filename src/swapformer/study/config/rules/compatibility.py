@@ -17,7 +17,9 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
+from swapformer.probes.base import make_probe
 from swapformer.study.config import budget
+from swapformer.study.config.cost import task_of
 from swapformer.study.config.rules import probes, settings, stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
@@ -67,8 +69,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             found += [*whole_model.depth(plan), *_topology(config, plan, task), *unused]
             if not found:
                 _start(config, plan, task)
-                if config["probes"]:
-                    found += probes.unsuited(config, factory(config["model"]["topology"])(plan), task)
+                found += _probes(config, plan, task)
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -121,6 +122,21 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
         match_weights(model, summarise_weights(Path(config["init_from"]["path"])), task, config)
     elif config["init_fresh"]:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
+
+
+def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+    """Probes that could measure nothing."""
+    if not config["probes"]:
+        return
+    model: Topology = factory(config["model"]["topology"])(plan)
+    with torch.device("cpu"):
+        for name, node in config["probes"].items():
+            probe = make_probe(node, config)
+            for change, changed in probe.variants().items():
+                found = problems(changed, task_of(changed))
+                yield from (f"with the change {change} of probes.{name}: {each}" for each in found)
+            if problem := probe.unsuited(model, task):
+                yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:

@@ -1,4 +1,4 @@
-"""Which probes can look at a trial, and at which moments."""
+"""At which moments probes can look at a trial."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-import torch
-
 from swapformer.errors import cut, quote
-from swapformer.model.topology import Topology
-from swapformer.probes.base import make_probe
 from swapformer.results.moments import END, INIT, place_of
-from swapformer.task.base import Task
 
 _SHOWN = 60
 """Characters that a message shows of a list of moments."""
@@ -56,11 +51,3 @@ def _place(moment: object) -> float | None:
     if moment in (INIT, END):
         return place_of(str(moment))
     return place_of(moment) if isinstance(moment, int) and not isinstance(moment, bool) and moment >= 1 else None
-
-
-def unsuited(config: Mapping[str, Any], model: Topology, task: Task) -> Iterator[str]:
-    """Probes that could measure nothing."""
-    with torch.device("cpu"):
-        for node in config["probes"].values():
-            if problem := make_probe(node).unsuited(model, task):
-                yield problem
