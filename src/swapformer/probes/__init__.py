@@ -23,6 +23,8 @@ def replay(config: Config, directory: Path) -> None:
         return
     task, model = restore(config, directory)
     for name, node in wanted.items():
+        probe: Probe = make(node, Probe)
+        probe.attach(config)
         with torch.no_grad():
-            finding = make(node, Probe).measure(model, task)
-        write_artifact(directory, name, Artifact(dict(node), finding.metrics, finding.data))
+            finding = probe.measure(model, task)
+        write_artifact(directory, name, Artifact(dict(node), finding.metrics, finding.shapes))

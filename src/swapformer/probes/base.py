@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
 
 from swapformer.model.topology import Topology
+from swapformer.results.shapes import Finding as Finding
 from swapformer.task.base import Task
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a probe.
-
-    Attributes:
-        metrics: numbers that studies can compare, by name.
-        data: whatever a figure needs, as plain lists and numbers.
-    """
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+from swapformer.training.assemble import Config
 
 
 class Probe(ABC):
     """Base of probes: `measure` looks at a model in evaluation mode, under no_grad."""
+
+    def attach(self, config: Config) -> None:  # noqa: B027 (most probes need nothing of it)
+        """Take what it needs of the trial's resolved configuration; called before anything else is asked."""
+
+    def variants(self) -> Mapping[str, Config]:
+        """Other configurations, by name, in which it evaluates the trial's weights: each must pass the rules."""
+        return {}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         """Why nothing could be measured, in words that say what would work; asked before anything is trained.

@@ -12,6 +12,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
+from swapformer.results.shapes import Matrix, Profile, Shape
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -23,8 +24,8 @@ WEIGHTS = "*.hook_pattern"
 class HeadSimilarity(Probe):
     """Mean cosine similarity between the attention maps of two heads of a layer, averaged over layers.
 
-    See `analysis.head_similarity`. The metric is `probe/head_similarity`; a model with one head in
-    every layer has none. The data holds the matrix of each layer.
+    See `analysis.head_similarity`. The metric is `probe/head_similarity`; a model with one head in every layer has
+    none. The shapes are the means by layer (`layers`) and the matrix of each layer (`heads/layer 1` and so on).
 
     Args:
         batches: validation batches at the training length.
@@ -59,4 +60,23 @@ class HeadSimilarity(Probe):
         means = [mean_over_pairs(matrix) for matrix in layers]
         present = [mean for mean in means if mean is not None]
         metrics = {"probe/head_similarity": fmean(present)} if present else {}
-        return Finding(metrics, {"layers": [matrix.tolist() for matrix in layers], "means": means})
+        shapes: dict[str, Shape] = {
+            f"heads/layer {index}": _matrix(matrix) for index, matrix in enumerate(layers, 1) if len(matrix) > 1
+        }
+        if present:
+            names = [str(index) for index in range(1, len(means) + 1)]
+            shapes["layers"] = Profile(
+                "How alike heads look",
+                "Mean cosine similarity between the attention maps of two heads of a layer: 1 where all look alike.",
+                "head similarity", "", names, ["end"], [means],
+            )  # fmt: skip
+        return Finding(metrics, shapes)
+
+
+def _matrix(similarity_HH: Tensor) -> Matrix:
+    heads = [f"head {head}" for head in range(1, len(similarity_HH) + 1)]
+    return Matrix(
+        "Which heads look alike",
+        "Cosine similarity between the attention maps of every two heads of a layer.",
+        heads, heads, similarity_HH.tolist(), 0.0, 1.0, per_seed=True,
+    )  # fmt: skip

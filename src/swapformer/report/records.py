@@ -20,6 +20,7 @@ from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.record import FINISHED, MISSING
+from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -44,9 +45,9 @@ class Records:
     seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
     values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
-    could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe. `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only
-    where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    could not be read, in words. `probes`: the shapes that the probes of finished trials found, by condition, arm and
+    seed, then by probe and name. `losses`: a hash of what a finished cell lost, which two trainings share to the last
+    digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
     of finished trials say besides, by condition, arm and seed.
     """
@@ -57,7 +58,7 @@ class Records:
     histories: pd.DataFrame
     directions: Mapping[str, str]
     problems: tuple[str, ...]
-    probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
+    probes: Mapping[CellKey, Mapping[str, Mapping[str, Shape]]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
@@ -92,7 +93,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
     directions: dict[str, str] = directions_of(ways)
-    probes: dict[CellKey, Mapping[str, Any]] = {}
+    probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}

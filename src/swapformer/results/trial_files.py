@@ -15,6 +15,7 @@ from swapformer.results.artifacts import read_artifacts
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger
 from swapformer.results.lock import is_locked
 from swapformer.results.record import CORRUPT, Record, read_record, record_path
+from swapformer.results.shapes import Shape
 
 LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
@@ -70,14 +71,18 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`.
+
+    `probes`: probe → the shapes that it found; `older`: the probes whose shapes an older version wrote in another form.
+    """
 
     status: str
     reason: str = ""
     record: Record | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    probes: dict[str, Any] = field(default_factory=dict)
+    probes: dict[str, Mapping[str, Shape]] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
+    older: frozenset[str] = frozenset()
 
 
 def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
@@ -99,9 +104,10 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         values |= numbers_of(artifact.metrics)
     for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    probes = {name: each.data for name, each in artifacts.items()}
+    probes = {name: each.shapes for name, each in artifacts.items() if each.shapes}
+    older = frozenset(name for name, each in artifacts.items() if each.older)
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, probes, infinite)
+    return TrialFiles(status, record.reason or "", record, values, probes, infinite, older)
 
 
 def number_of(value: Any) -> float:

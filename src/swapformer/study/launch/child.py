@@ -20,10 +20,11 @@ from swapformer.results.lock import host
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.signals import SigtermReceived, unblock_sigterm
+from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.study.launch.slots import Slot, threads_of
 from swapformer.study.launch.trial import Trial, Work, execute, missing_probes
 from swapformer.targets import VARIABLE
+from swapformer.training.signals import SigtermReceived
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import computing
 from swapformer.study.launch.provenance import Provenance, machine_info
-from swapformer.study.launch.signals import SigtermReceived, deferred_signals, sigterm_raises
+from swapformer.study.launch.signals import deferred_signals, sigterm_raises
+from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
@@ -217,7 +218,8 @@ def _discard_checkpoints(folder: Path, error: Exception) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    """Type, message and the last frames: enough to know where to look."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    """Type, message and the last frames: enough to know where to look. W&B's are left out: it wraps sys.exit."""
+    whole = traceback.extract_tb(error.__traceback__)
+    frames = ([frame for frame in whole if "wandb" not in Path(frame.filename).parts] or whole)[-3:]
     frames_text = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__}: {error} [{frames_text}]"

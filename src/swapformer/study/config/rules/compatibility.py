@@ -19,6 +19,7 @@ from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Probe
 from swapformer.study.config import budget
+from swapformer.study.config.cost import task_of
 from swapformer.study.config.rules import settings, stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
@@ -129,8 +130,13 @@ def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[
         return
     model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
-        for node in config["probes"].values():
-            if problem := make(node, Probe).unsuited(model, task):
+        for name, node in config["probes"].items():
+            probe: Probe = make(node, Probe)
+            probe.attach(config)
+            for change, changed in probe.variants().items():
+                found = problems(changed, task_of(changed))
+                yield from (f"with the change {change} of probes.{name}: {each}" for each in found)
+            if problem := probe.unsuited(model, task):
                 yield problem
 
 
