@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
 
-from torch import Tensor, nn
-
-from swapformer.model.attention import Attention
-from swapformer.model.context import Context
 from swapformer.model.topology import Topology
 from swapformer.results.shapes import Finding as Finding
 from swapformer.task.base import Task
@@ -38,27 +31,3 @@ class Probe(ABC):
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
         """What is found on the task's validation data."""
-
-
-@contextmanager
-def watch_attention(model: nn.Module, see: Callable[[int, Tensor, Context], None]) -> Iterator[None]:
-    """Call `see(layer, weights [B, H, Q, K], context)` for every attention of a forward, by the reference kernel.
-
-    An attention that never forms weights is passed over.
-    """
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
-
-    def show(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert isinstance(module, Attention)
-        if (weights := module.weights(*args, **kwargs)) is not None:
-            see(layer, weights, kwargs["context"])
-
-    hooks = [partial(show, layer) for layer in range(len(attentions))]
-    handles = [
-        module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in zip(attentions, hooks, strict=True)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -64,6 +64,11 @@ class Residual(nn.Module, ABC):
         """The input of a branch, [B, T, D]."""
         return state
 
+    @property
+    def reads_stream(self) -> bool:
+        """Whether a branch reads the state itself, so that what it reads can be replaced for all that follows."""
+        return type(self).read is Residual.read
+
     @abstractmethod
     def write(self, state: State, update: Tensor) -> State:
         """The stream after a branch's update [B, T, D]."""
