@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
-from functools import partial
 from math import ceil
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from swapformer.model.attention import Attention
+from swapformer.model import taps
 from swapformer.model.context import Context
-from swapformer.model.stack import Layer
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, Probe, watch_attention
+from swapformer.probes.base import Finding, Probe
 from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width
 from swapformer.ranges import Count
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Shape
@@ -23,6 +20,8 @@ from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, cut, drawn_position_range
 from swapformer.training.module import model_inputs
 
+WEIGHTS = "*.attn.hook_pattern"
+"""The places where self-attentions show their weights."""
 _AVERAGED = ("distance", "entropy", "first_key", "distance_rest", "entropy_rest", "future")
 _BY_LAYER = ("distance", "entropy", "distance_rest", "entropy_rest")
 _ELEMENTS = 1 << 22
@@ -56,9 +55,8 @@ class AttentionStatistics(Probe):
         self.batches, self.tokens = batches, tokens
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        if any(type(layer.attention).weights is not Attention.weights for layer in _layers(model)):
-            return None
-        return "no attention of this model forms weights; use model/attention=mha, or leave out attention_statistics."
+        problem = taps.missing(model, WEIGHTS)
+        return None if problem is None else f"attention_statistics looks at attention weights: {problem}"
 
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):
@@ -105,22 +103,18 @@ class AttentionStatistics(Probe):
         return AttentionMaps("Attention of one example", "Each row is a query, each column a key.", texts, None, maps)
 
 
-def _layers(model: Topology) -> list[Layer]:
-    return list(model.stack.layers)  # type: ignore[arg-type]
-
-
 def _watched(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:
     """Layer, weights [B, H, T, T] and allowed keys (None for all) of every self-attention that forms weights."""
+    ids, tokens, source, source_tokens = model_inputs(batch)
+    with taps.record(model, WEIGHTS) as seen:
+        model(ids, tokens, source, source_tokens)
+    context, layers = Context(tokens, tokens), list(model.stack.layers)
     found: list[tuple[int, Tensor, Tensor | None]] = []
-
-    def see(index: int, attention: Attention, _: int, weights: Tensor, context: Context) -> None:
-        pattern = getattr(attention, "pattern", None)
-        found.append((index, weights, None if pattern is None else context.mask(pattern)))
-
-    with ExitStack() as watching:
-        for index, layer in enumerate(_layers(model)):
-            watching.enter_context(watch_attention(layer.attention, partial(see, index, layer.attention)))
-        model(*model_inputs(batch))
+    for name, weights in seen.items():
+        if not name.startswith("encoder."):
+            index = int(name.split(".")[1])
+            pattern = getattr(layers[index].attention, "pattern", None)
+            found.append((index, weights, None if pattern is None else context.mask(pattern)))
     return found
 
 
