@@ -7,6 +7,7 @@ a claim would be wrong on either side of it; for power, the arms lie two standar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,11 +30,16 @@ class Simulated:
         columns = list(next(iter(self.rows.values())))
         lines = ["| " + " | ".join([self.title, *columns]) + " |", "|---" * (1 + len(columns)) + "|"]
         for name, row in self.rows.items():
-            cells = [" ".join(f"{share:.3f}".removeprefix("0") for share in row[column]) for column in columns]
+            cells = [" ".join(map(_text, row[column])) for column in columns]
             lines.append("| " + " | ".join([name, *cells]) + " |")
         said = [f"n = {', '.join(map(str, self.seeds))}"] if self.seeds else []
         said += [] if self.studies is None else [f"{self.studies} studies a cell"]
         return "\n".join([*lines, "", *([f"{'; '.join(said)}.", ""] if said else [])])
+
+
+def _text(share: float) -> str:
+    """A share to three digits; a dash where no study of a cell had it."""
+    return "–" if math.isnan(share) else f"{share:.3f}".removeprefix("0")
 
 
 TABLES = (
@@ -173,7 +179,9 @@ def _committed(studies: int, seed: int) -> Iterator[Simulated]:
     from benchmarks.statistics.committed import committed_studies, decided_share
 
     fewer = (3, 5, 6, 8)
-    cells = {study.name: [{"decided": decided_share(study, n)} for n in fewer] for study in committed_studies()}
+    cells = {
+        name: [{"decided": decided_share(folder, n)} for n in fewer] for name, folder in committed_studies().items()
+    }
     yield _table("claims of committed studies, all choices of their seeds", cells, None, fewer)
 
 

@@ -146,7 +146,8 @@ def range_chances(distance: float, error: float, n: int, studies: int, seed: int
         found = seeds_range(abs(float(mean)), float(deviation), n, error)
         low.append(1.0 if found.low is None else power(distance, 1.0, found.low, error))
         high.append(1.0 if found.high is None else power(distance, 1.0, found.high, error))
-    return {"low end decides": float(np.mean(low)), "high end decides": float(np.mean(high))}
+    ends = {"low end decides": low, "high end decides": high}
+    return {name: float(np.mean(found)) if found else math.nan for name, found in ends.items()}
 
 
 def group_shares(law: str, n: int, studies: int, seed: int) -> Row:

@@ -29,7 +29,8 @@ import numpy as np
 import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.report.families import Points, crossing, family_of, of_finding, of_lengths, over_points
+from swapformer.report.families import Points, crossing, of_finding, of_lengths, over_points
+from swapformer.results.moments import INIT, family_of, split_moment
 
 PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
@@ -156,6 +157,18 @@ def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = Non
         own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
         found[name] = way.get("direction", own)
     return {name: direction for name, direction in found.items() if direction}
+
+
+def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
+    """Those of the derived numbers that say nothing of training, so that a trial which diverged has them too."""
+    kinds = (*_FAMILIES, *_PAIRS, "log", "stuck")
+    inputs = {name: next((way[kind] for kind in kinds if kind in way), ()) for name, way in ways.items()}
+    named = {name: [given] if isinstance(given, str) else list(given) for name, given in inputs.items()}
+    return {
+        name: ways[name]
+        for name, metrics in named.items()
+        if metrics and all(split_moment(metric)[1] == INIT for metric in metrics)
+    }
 
 
 def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:

@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from swapformer.results.moments import family_of
+
 Points = list[tuple[float, float]]
-
-
-def family_of(metric: str) -> tuple[str, str]:
-    """The family of a metric and its length: `probe/x@64:init` → `probe/x:init` and `64`; no length, if it has none."""
-    base, at, rest = metric.partition("@")
-    length, colon, moment = rest.partition(":")
-    return (base + colon + moment, length) if at else (metric, "")
 
 
 def of_lengths(base: str, metrics: Mapping[str, float]) -> Points:

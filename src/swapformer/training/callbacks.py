@@ -74,7 +74,7 @@ class TrainingMonitor(Callback):
         self._require_sane(loss, step, step == trainer.max_steps)
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            self._write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
+            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
 
     def _require_sane(self, loss: float, step: int, last: bool) -> None:
         """Raise Diverged for a loss that is far above that of guessing."""
@@ -90,9 +90,10 @@ class TrainingMonitor(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            self._write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+            self.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
 
-    def _write(self, step: int, values: dict[str, float]) -> None:
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Add values that were measured after `step` steps to the history, where this process writes it."""
         if self.history is not None:
             self.history.write(step, values)
 

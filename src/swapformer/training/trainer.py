@@ -57,7 +57,8 @@ def make_trainer(
     accumulate = settings["accumulate_grad_batches"]
     folder, guessing = directory if ranks.first else None, guessing_loss(interface)
     watch = TrainingMonitor(folder, config["log_every"], config["divergence"], accumulate, guessing)
-    callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
+    # What watches a step has done so when the step is kept: a resumed trial does not see it again.
+    callbacks = [watch, *more, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks)]
     bar = ranks.first and sys.stderr.isatty()
     # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
     environment = TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()

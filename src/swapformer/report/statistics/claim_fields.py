@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.report.families import family_of
 from swapformer.report.statistics.claims import WITH, Kind, Term
 from swapformer.results.arms import Values
+from swapformer.results.moments import family_of
 
 RANGES = ("above", "below", "between")
 
