@@ -230,11 +230,11 @@ def _trend(claim: Claim, evidence: Evidence) -> Estimate:
     """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
     rows = np.array([evidence.seed_values(term.name, term.metric) for term in claim.terms])
     whole = rows[:, np.isfinite(rows).all(axis=0)].T
-    taus = [float(stats.kendalltau(range(len(rows)), values).statistic) for values in whole]
-    scores = [
-        float(np.sign(np.subtract.outer(values, values))[np.tril_indices(len(rows), -1)].sum()) for values in whole
-    ]
-    return trend_estimate(np.nan_to_num(np.array(taus, dtype=float)), np.array(scores), len(rows))
+    later, earlier = np.tril_indices(len(rows), -1)
+    signs = np.sign(whole[:, later] - whole[:, earlier])
+    scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
+    taus = scores / np.sqrt(np.maximum(untied, 1) * len(later))
+    return trend_estimate(taus, scores, len(rows))
 
 
 def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
