@@ -700,6 +700,16 @@ class CountsSilently(Residual):
         return state + self.weights.prod() * update
 
 
+class ReadsHalf(Residual):
+    """Gives a branch half of the stream, and does not say that this is not the stream itself."""
+
+    def read(self, state: Tensor) -> Tensor:
+        return state / 2
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + update
+
+
 class OnlyScales(Norm):
     """Multiplies by what it has learned, and passes for a norm that holds the stream's size."""
 

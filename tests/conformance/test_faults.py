@@ -78,6 +78,7 @@ FAULTS = [
     ("norm", "OnlyScales", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
     ("kernel", "DeadWord", {"backend": "math"}, "no_dead_knob"),
+    ("residual", "ReadsHalf", {}, "places_hold"),
     ("ffn", "Untapped", {}, "places_hold"),
     ("ffn", "GoesOnAsBefore", {}, "places_hold"),
     ("attention", "ShowsHeadsFirst", {}, "places_hold"),

@@ -46,6 +46,18 @@ def totals_by_position(values_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, T
     return values_BT.masked_fill(~counted_BT, 0.0).sum(dim=0), counted_BT.sum(dim=0)
 
 
+def sums_of_powers(values_BTD: Tensor, counted_BT: Tensor | None = None) -> Tensor:
+    """Σ 1, Σ x and Σ x² in float64, [3], over all entries of the places that count.
+
+    Args:
+        values_BTD: such as the stream.
+        counted_BT: which places count, bool; padding should not. None for all.
+    """
+    x = values_BTD.double()
+    x = x.flatten(0, 1) if counted_BT is None else x[counted_BT.expand(x.shape[:2])]
+    return torch.stack([torch.full((), float(x.numel()), dtype=x.dtype), x.sum(), x.square().sum()])
+
+
 class Totals(NamedTuple):
     """A sum over the queries that count, and their number, by head: float64 [H] each."""
 
