@@ -23,8 +23,9 @@ from swapformer.report.derive import (
     lr_sensitivity,
     parse_derive,
     ways_of,
-)  # fmt: skip
-from swapformer.report.records import read, read_results
+)
+from swapformer.report.records import read
+from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.sequential import judge_all
 
