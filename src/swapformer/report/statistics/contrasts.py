@@ -211,7 +211,8 @@ def _sensitivity(claim: Claim, evidence: Evidence) -> Estimate:
         for term in terms:
             kept = kept & evidence.same_class(claim.terms[0].name, term.name)
             ended = ended & evidence.ended(term.name)
-    found = mean_estimate(total[kept & np.isfinite(total)])
+    values = total[kept & np.isfinite(total)]
+    found = censored_estimate(values, mean_estimate(values))
     unknown = bool((ended & kept & ~np.isfinite(total)).any())
     return OpenEstimate(found, True, True) if unknown else found
 
