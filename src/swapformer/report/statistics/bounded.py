@@ -45,7 +45,7 @@ class SkewedEstimate(MeanEstimate):
 
 
 def censored_estimate(differences: FloatArray, estimate: Estimate) -> Estimate:
-    """The cautious one of an estimate of a mean of differences, as of censored times, and what their skewness allows."""
+    """The cautious one of an estimate of a mean of differences, as of censored times, and one for their skewness."""
     found = mean_estimate(differences)
     if not isinstance(found, MeanEstimate):
         return estimate
