@@ -161,10 +161,9 @@ def test_opposed_claims_err_with_the_bound_that_the_page_states() -> None:
     assert max(shares.values()) == pytest.approx(bounds[10], abs=3 * math.sqrt(0.05 / 20_000))
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_table_can_be_made_alone(table: str) -> None:
-    if table in ("laws", "kinds", "committed", "families"):
-        pytest.skip("its cells have tests of their own")
+@pytest.mark.parametrize("table", sorted({*TABLES} - {"laws", "kinds", "committed", "families"}))
+def test_a_table_can_be_made_alone(table: str) -> None:
+    """The four others have tests of their cells."""
     for made in measure([table], 40, 1):
         assert all(len(cell) == max(len(made.seeds), 1) for row in made.rows.values() for cell in row.values())
         assert made.line().startswith(f"| {made.title} |")

@@ -99,6 +99,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of `manifest.json`."""
+        settings = [{**arm_fields(*where), "id": found} for where, found in self.settings.items()]
         content = {
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
@@ -123,7 +124,7 @@ class Manifest:
             "ledger": self.ledger.to_json(),
             **({"derive": self.derive} if self.derive else {}),
             **({"exact": self.exact} if self.exact else {}),
-            "settings": [{**arm_fields(*where), "id": found} for where, found in self.settings.items()],
+            **({"settings": settings} if settings else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
