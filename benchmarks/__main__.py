@@ -68,6 +68,16 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         "benchmarks.step:step_overhead",
         {"overrides": _overrides("+preset=nanogpt_cpu", "task/source=python")},
     ),
+    "checkout": _Benchmark(
+        "a training step of this checkout against that of another one",
+        "benchmarks.checkout:step_against",
+        {
+            "checkout": {"help": "the other's folder, made by git worktree add FOLDER COMMIT"},
+            "overrides": _overrides("model/size=nano", "task=text"),
+            "--steps": _count(20, "optimiser steps of a turn"),
+        },
+        timed=False,
+    ),
     "parts": _Benchmark(
         "kernels, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
