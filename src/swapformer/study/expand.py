@@ -85,7 +85,8 @@ class _Expansion:
 
         None where nothing is matched, and where the arm is impossible, which is noted.
         """
-        matching, reasons = self.spec.match, list[str]()
+        matching = self.spec.match if target is None or self.spec.match is None else self.spec.match.of(arm)
+        reasons = list[str]()
         if matching is None:
             return None
         for template, reason in self._composed(arm, condition, own):
