@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any, Literal
 
 from swapformer.model.topology import Topology
+from swapformer.results.moments import without_moments
 from swapformer.results.shapes import Finding as Finding
+from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config
 
+GradientBatch = Literal["train", "val"]
+
 
 class Probe(ABC):
-    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad."""
+    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad.
+
+    Every probe has the setting `at`, which is not its own: the moments at which it looks, `[end]` unless said.
+
+    Attributes:
+        gradients: whether, when `measure` is called, each trained weight has in `.grad` the gradient of the training
+            loss on one fixed batch (see `probes.gradients`).
+        gradient_batch: that batch: `train`, the first that the training sees, or `val`, the first validation batch.
+    """
+
+    gradients: bool = False
+    gradient_batch: GradientBatch = "train"
 
     def attach(self, config: Config) -> None:  # noqa: B027 (most probes need nothing of it)
         """Take what it needs of the trial's resolved configuration; called before anything else is asked."""
@@ -31,3 +47,10 @@ class Probe(ABC):
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
         """What is found on the task's validation data."""
+
+
+def make_probe(node: Mapping[str, Any], config: Config) -> Probe:
+    """The probe of a node in a trial's configuration, which says beside its settings at which moments it looks."""
+    probe: Probe = make(without_moments(node), Probe)
+    probe.attach(config)
+    return probe

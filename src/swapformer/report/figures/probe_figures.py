@@ -5,6 +5,7 @@ from __future__ import annotations
 from swapformer.report.figures.curves import length_curve
 from swapformer.report.figures.figure_data import FigureData, ReportFigure, length_families
 from swapformer.report.statistics.arm_summary import Summary, plain_summary
+from swapformer.results.moments import BY_LAYER, family_of, split_moment
 
 
 def probe_plots(data: FigureData) -> list[ReportFigure | None]:
@@ -19,6 +20,7 @@ def probe_summaries(data: FigureData) -> dict[str, dict[str, Summary]]:
     return {
         name: {arm: plain_summary(data.evidence, arm, name) for arm in data.evidence.arms}
         for name in _probe_metrics(data)
+        if not split_moment(family_of(name)[0])[0].endswith(BY_LAYER)  # a profile shows them
     }
 
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
 from swapformer.ranges import LARGEST
+from swapformer.results.moments import END, moments_of
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
@@ -96,6 +97,9 @@ def finalise(composed: DictConfig) -> Config:
     require_one(model, "model")
     resolve_changes(resolved, _load_option)
     resolved["budget"] = budget.resolve(resolved, task)
+    for settings in resolved["probes"].values():
+        if moments_of(settings) == (END,):
+            settings.pop("at", None)  # said or not, it is the same question
     return resolved
 
 

@@ -139,7 +139,7 @@ class Child:
         """The record with what this process did not know, or did not live to write."""
         if record.status == records.INTERRUPTED and self.why is not None:
             return record.but(reason=self.why)
-        if record.final and self.why is not None and missing_probes(self.trial, store):
+        if record.final and self.why is not None and missing_probes(self.trial, store, record.status):
             return record.but(notes=(*record.notes, f"probes: {self.why}"))
         if record.status != records.RUNNING or not code:
             return record
