@@ -115,6 +115,15 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "--steps": _count(1000, "optimiser steps of each measurement"),
         },
     ),
+    "probes": _Benchmark(
+        "a trial with three probes at five moments against one without",
+        "benchmarks.launcher:probe_overhead",
+        {
+            "overrides": _overrides("model/size=nano", "task=text"),
+            "--steps": _count(1000, "optimiser steps of each measurement", least=30),
+        },
+        rounds=3,
+    ),
     "corpus": _Benchmark(
         "speed and memory of tokenising a generated text",
         "benchmarks.corpus:costs",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,19 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.errors import UsageError
 from swapformer.report.derive import before_training, derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
-from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
 from swapformer.results.record import FINAL, FINISHED, MISSING
 from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
 CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
@@ -164,77 +157,6 @@ def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str])
     ]
     ends = pd.DataFrame(rows, columns=["step", "metric", "value"]).astype({"step": "int64", "value": "float64"})
     return pd.concat([history, ends], ignore_index=True).sort_values(["metric", "step"]) if rows else history
-
-
-def to_cell(name: str) -> str:
-    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
-    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
-
-
-def from_cell(cell: str) -> str:
-    """The name that `to_cell` has written."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def read_results(path: Path, manifest: Manifest) -> Records:
-    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
-
-    Arms without a row were impossible. Histories and findings of probes are not in that file.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
-        looks, unknown = looks_in_rows(rows)
-        measured = [row for row in rows if row["arm"]]
-        cells: dict[CellKey, tuple[Any, ...]] = {}
-        metrics = []
-        for row in measured:
-            condition = _condition(row, manifest)
-            cell = (condition, row["arm"], int(row["seed"]))
-            known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
-            cells[cell] = (*cell, *known)
-            if row["value"]:
-                error = float(row["evaluation_se"] or "nan")
-                metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
-        directions = {row["metric"]: row["direction"] for row in measured if row["direction"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
-    impossible = {
-        (arm, condition): "no results"
-        for arm in manifest.arms
-        for condition in manifest.conditions
-        if not any(key[:2] == (condition, arm) for key in cells)
-    }
-    filled = replace(
-        manifest,
-        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
-        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
-        impossible_at=impossible,
-        ledger=Ledger((Series("", looks),) if looks else (), unknown),
-    )
-    return Records(
-        filled,
-        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
-        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
-        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
-        directions,
-        (),
-    )
-
-
-def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
-    """The condition of the grid that a row of `results.csv` belongs to."""
-    for name, values in manifest.conditions.items():
-        if all(row[key] == value for key, value in values.items()):
-            return name
-    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
 
 
 def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from swapformer.errors import cut, quote
 from swapformer.results.config import read_config
-from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
+from swapformer.results.files import CorruptFile, clear_temporaries, sync, write_atomic
 from swapformer.results.moments import asked_findings, split_moment
 from swapformer.results.schema import from_json, read_json
 from swapformer.results.shapes import Shape, to_json
@@ -75,6 +75,9 @@ def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:
     shapes = {name: to_json(shape) for name, shape in artifact.shapes.items()}
     content = {"settings": artifact.settings, "metrics": artifact.metrics, "shapes": shapes}
     write_atomic(path, json.dumps({"schema_version": SCHEMA_VERSION, **content}))
+    if isinstance(split_moment(probe)[1], int):  # it cannot be measured again once a checkpoint has gone past it
+        sync(path)
+        sync(path.parent)
     older = path.with_name(_names(probe, "")[1])
     if older.exists() and not _is_sound(older):
         older.unlink()  # damaged: what it held has just been measured again
