@@ -85,7 +85,8 @@ class _Expansion:
 
         None where nothing is matched, and where the arm is impossible, which is noted.
         """
-        matching, reasons = self.spec.match, list[str]()
+        matching = self.spec.match if target is None or self.spec.match is None else self.spec.match.of(arm)
+        reasons = list[str]()
         if matching is None:
             return None
         for template, reason in self._composed(arm, condition, own):
@@ -266,6 +267,7 @@ def _require_one_unit(plan: Plan) -> None:
 
 def _is_per_token(task: Any, metric: str) -> bool:
     """Whether a metric of a task is an average over tokens, whatever they are."""
+    metric = metric.removeprefix("log(").removeprefix("capped(").removesuffix(")")
     split, _, name = metric.partition("/")
     readouts = task.interface.readouts
     answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)

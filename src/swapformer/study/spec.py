@@ -85,7 +85,7 @@ class Spec:
         """Role → the keys that the study itself sets in it, beside what its arms set."""
         return {
             "tune": self.tune.values if self.tune else (),
-            "match": (self.match.key,) if self.match else (),
+            "match": self.match.keys if self.match else (),
             "grid": self.grid or (),
         }
 
@@ -197,10 +197,13 @@ def _check_roles(spec: Spec) -> None:
     comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():
         comparison.require_free(spec.roles, overrides, f"arm {quote(arm)}")
-        if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
-            raise UsageError(
-                f"arm {quote(arm)} must not set {spec.match.key}, which `match` solves; take it out of one"
-            )
+        solved = spec.match.of(arm) if spec.match and arm != spec.baseline else None
+        if solved and texts.value(overrides, solved.key) is not None:
+            raise UsageError(f"arm {quote(arm)} must not set {solved.key}, which `match` solves; take it out of one")
+    for arm in spec.match.arms or () if spec.match else ():
+        if arm not in spec.arms or arm == spec.baseline:
+            hint = suggest(arm, [each for each in spec.arms if each != spec.baseline])
+            raise UsageError(f"`match` solves a size of arms beside the baseline, but {quote(arm)} is none{hint}")
     if spec.match and len(spec.arms) == 1:
         raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
     if spec.tune and not spec.metrics[0].startswith("val/"):
@@ -278,10 +281,12 @@ def _claims(raw: object, spec: Spec) -> tuple[Mapping[str, Any], ...]:
 
 def claims_of(spec: Spec) -> list[Claim]:
     """The study's claims, parsed."""
+    from swapformer.report.derive import exact_of, ways_of
     from swapformer.report.statistics.claim_grammar import parse as parse_claims
 
     conditions = {name: texts.values(overrides) for name, overrides in spec.conditions.items()}
-    return parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics), conditions, spec.exact)
+    exact = exact_of(ways_of(spec), spec.exact)
+    return parse_claims(list(spec.claims), spec.arms, list(spec.metrics), conditions, exact)
 
 
 def _derive(raw: object, metrics: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:

@@ -65,7 +65,12 @@ def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Co
     """Every figure that a condition may get, in the order of the report; None where there is no data for one."""
     manifest = data.records.manifest
     flops = {each.arm: each.flops for each in manifest.fairness if each.condition == condition}
-    yield from pareto_plots(data, flops, costs.timed(condition))
+    pairs = {
+        each.arm: float(each.pairs)
+        for each in manifest.fairness
+        if each.condition == condition and each.pairs is not None
+    }
+    yield from pareto_plots(data, flops, costs.timed(condition), pairs)
     families = length_families(manifest.metrics, list(dict.fromkeys(data.records.metrics["metric"])))
     yield from (length_curve(data, base, lengths) for base, lengths in families.items())
     single = [metric for metric in manifest.metrics if not family_of(metric)[1]]
