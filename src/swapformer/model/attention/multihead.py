@@ -117,8 +117,8 @@ class MultiHead(Attention):
         q, k, v = self.qk_norm(*(split_heads(y, self.head_dim) for y in projected))
         for part in self.extensions:
             v = part.values(v, context)
+        q, k = position.rotate(q, k, context.among_queries if memory is None else context)
         k, v, context = with_cached(self, k, v, context, self.pattern, position, memory)
-        q, k = position.rotate(q, k, context)
         return q, k, v, context
 
     def _loss(
