@@ -21,7 +21,7 @@ from swapformer.training.weights import vocabulary_of
 Parts = Mapping[str, Any]
 """The changed parts of a configuration: settings of `model` and `task`, `data`, and `offset` and `stride`."""
 _HEAD = re.compile(r"l(\d+)h(\d+)")
-_SHOWN = 3
+_SHOWN = 2
 
 
 class Replay(Probe):

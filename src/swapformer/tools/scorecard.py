@@ -128,8 +128,8 @@ def _item(line: str, where: str, number: int, folder: Path, studies: Collection[
 def judged(study: Path) -> dict[str, Counter[str]]:
     """How many claims have each verdict, for each scale at which a study's results are published."""
     found = {}
-    for path in sorted(study.parent.glob("results/**/results.csv")):
-        scale = "" if path.parent.name == "results" else path.parent.name
+    paths = study.parent.glob("results/**/results.csv")
+    for scale in sorted("" if path.parent.name == "results" else path.parent.name for path in paths):
         records, _ = published_results(study, scale or None)
         claims = claims_of(records.manifest)
         found[scale] = Counter[str](each.outcome for each in grid_verdicts(claims, judge_all(claims, records)))

@@ -50,7 +50,7 @@ class MLA(Attention):
     caches = True
     places: ClassVar[Mapping[str, str]] = {
         **SCORED,
-        "hook_latent": "B K R",
+        "hook_latent": "B K L",
         "hook_k": "B K H E−R",
         "hook_v": "B K H W",
         "hook_rot_k": "B K H E",
