@@ -20,7 +20,7 @@ from swapformer.tools.cost.cost_pass import require_quiet_machine
 if TYPE_CHECKING:
     from benchmarks.statistics import Simulated
 
-GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
+GROUPS = ("kernels", "bias", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 """The tokenisers that `corpus` measures."""
@@ -80,7 +80,7 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         timed=False,
     ),
     "parts": _Benchmark(
-        "kernels, linear attention, the decoder, generation, norms, bfloat16",
+        "kernels, biases, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
         {
             "groups": _words("group", GROUPS),
