@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ class Records:
     seed, then by probe and name. `losses`: a hash of what a finished cell lost, which two trainings share to the last
     digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
-    of finished trials say besides, by condition, arm and seed.
+    of finished trials say besides, by condition, arm and seed. `older`: probe → how many
+    trials hold its figures' data in the form of an older version.
     """
 
     manifest: Manifest
@@ -63,6 +65,7 @@ class Records:
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
+    older: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -93,6 +96,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
     directions: dict[str, str] = directions_of(ways)
+    examples: set[tuple[str, str, str, str]] = set()
+    older: dict[str, int] = {}
     probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -104,8 +109,10 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
         infinite |= {(cell.condition, cell.arm, name) for name in trial.infinite}
-        if trial.probes:
-            probes[cell.condition, cell.arm, cell.seed] = trial.probes
+        if shapes := _first_examples(cell, trial, examples):
+            probes[cell.condition, cell.arm, cell.seed] = shapes
+        for probe in trial.older:
+            older[probe] = older.get(probe, 0) + 1
         if trial.record is not None:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
@@ -143,7 +150,22 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         losses,
         evaluations,
         remarks,
+        older,
     )
+
+
+def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str, str]]) -> dict[str, dict[str, Shape]]:
+    """The shapes of a trial without the examples of one seed that an earlier seed of its arm has: they may be large."""
+    found: dict[str, dict[str, Shape]] = {}
+    for probe, shapes in trial.probes.items():
+        for name, shape in shapes.items():
+            key = (cell.condition, cell.arm, probe, name)
+            if shape.per_seed and key in held:
+                continue
+            if shape.per_seed:
+                held.add(key)
+            found.setdefault(probe, {})[name] = shape
+    return found
 
 
 def to_cell(name: str) -> str:
@@ -154,6 +176,23 @@ def to_cell(name: str) -> str:
 def from_cell(cell: str) -> str:
     """The name that `to_cell` has written."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV: numbers to the last digit, nothing where there is no number, no cell that a sheet computes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([to_cell(name) for name in header])
+    writer.writerows([[_cell(value) for value in row] for row in rows])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return to_cell(value)
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else ""
+    return "" if value is None else value
 
 
 def _is_number(text: str) -> bool:

@@ -50,6 +50,7 @@ def asked(spec: Spec) -> Manifest:
         cells=(),
         derive=spec.derive,
         exact=spec.exact,
+        published=spec.literature,
     )
 
 
