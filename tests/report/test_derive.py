@@ -14,7 +14,8 @@ from report.store import Store
 from swapformer.errors import UsageError
 from swapformer.report.build import build
 from swapformer.report.derive import derive, parse_derive
-from swapformer.report.records import read, read_results
+from swapformer.report.records import read
+from swapformer.report.results_csv import read_results
 
 METRICS = ("val/loss", "val/loss@64", "val/loss@128", "val/accuracy")
 EMPTY = pd.DataFrame({"metric": [], "step": [], "value": []})

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from swapformer.errors import UsageError
-from swapformer.report.derive import derive, directions_of, ways_of
+from swapformer.report.derive import before_training, derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
-from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import FINISHED, MISSING
+from swapformer.results.moments import INIT, at_moment, split_moment
+from swapformer.results.record import FINAL, FINISHED, MISSING
 from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
 CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
@@ -43,8 +36,9 @@ class Records:
     """Everything that the store holds of a study.
 
     `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
-    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
-    values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
+    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); a diverged
+    trial has those that were measured before its training, and no other trial has any. `infinite`: metrics of finished
+    trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
     could not be read, in words. `probes`: the shapes that the probes of finished trials found, by condition, arm and
     seed, then by probe and name. `losses`: a hash of what a finished cell lost, which two trainings share to the last
@@ -95,6 +89,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
+    followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
     directions: dict[str, str] = directions_of(ways)
     examples: set[tuple[str, str, str, str]] = set()
     older: dict[str, int] = {}
@@ -120,19 +115,21 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
-            history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
+            history = read_history(directory, [*followed, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
-            if trial.status == "finished" and trial.record is not None:
-                own = trial.record.directions
-                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+            if trial.status in FINAL and trial.record is not None:
+                own, steps = trial.record.directions, number_of(trial.record.steps)
+                possible = ways if trial.status == FINISHED else before_training(ways)
+                found = derive(possible, trial.metrics, history, own, steps, problems)
+                history = _with_ends(history, trial, followed)
                 metrics += [
                     (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
                     for name, value in found.items()
                     if math.isfinite(value)
                 ]
                 infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
-            history = history[history["metric"].isin(manifest.metrics)]
+            history = history[history["metric"].isin(followed)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
@@ -168,92 +165,19 @@ def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str
     return found
 
 
-def to_cell(name: str) -> str:
-    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
-    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
-
-
-def from_cell(cell: str) -> str:
-    """The name that `to_cell` has written."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV: numbers to the last digit, nothing where there is no number, no cell that a sheet computes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([to_cell(name) for name in header])
-    writer.writerows([[_cell(value) for value in row] for row in rows])
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return to_cell(value)
-    if isinstance(value, float):
-        return repr(float(value)) if math.isfinite(value) else ""
-    return "" if value is None else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def read_results(path: Path, manifest: Manifest) -> Records:
-    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
-
-    Arms without a row were impossible. Histories and findings of probes are not in that file.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
-        looks, unknown = looks_in_rows(rows)
-        measured = [row for row in rows if row["arm"]]
-        cells: dict[CellKey, tuple[Any, ...]] = {}
-        metrics = []
-        for row in measured:
-            condition = _condition(row, manifest)
-            cell = (condition, row["arm"], int(row["seed"]))
-            known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
-            cells[cell] = (*cell, *known)
-            if row["value"]:
-                error = float(row["evaluation_se"] or "nan")
-                metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
-        directions = {row["metric"]: row["direction"] for row in measured if row["direction"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
-    impossible = {
-        (arm, condition): "no results"
-        for arm in manifest.arms
-        for condition in manifest.conditions
-        if not any(key[:2] == (condition, arm) for key in cells)
-    }
-    filled = replace(
-        manifest,
-        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
-        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
-        impossible_at=impossible,
-        ledger=Ledger((Series("", looks),) if looks else (), unknown),
-    )
-    return Records(
-        filled,
-        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
-        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
-        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
-        directions,
-        (),
-    )
-
-
-def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
-    """The condition of the grid that a row of `results.csv` belongs to."""
-    for name, values in manifest.conditions.items():
-        if all(row[key] == value for key, value in values.items()):
-            return name
-    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
+def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str]) -> pd.DataFrame:
+    """A trial's history with what its probes measured before and after training, at the first and the last step."""
+    probed = [metric for metric in metrics if metric.startswith("probe/") and split_moment(metric)[0] == metric]
+    assert trial.record is not None
+    watched = {*history["metric"], *(metric for metric in probed if at_moment(metric, INIT) in trial.metrics)}
+    rows = [
+        (step, metric, trial.metrics[name])
+        for metric in probed
+        for step, name in ((0, at_moment(metric, INIT)), (trial.record.steps, metric))
+        if metric in watched and name in trial.metrics
+    ]
+    ends = pd.DataFrame(rows, columns=["step", "metric", "value"]).astype({"step": "int64", "value": "float64"})
+    return pd.concat([history, ends], ignore_index=True).sort_values(["metric", "step"]) if rows else history
 
 
 def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """What probes leave of a trial: `artifacts/<probe>.<key>.json` for each probe and each settings that it was asked with.
 
+What a probe found at another moment than the end lies beside it, as `artifacts/<probe>@<moment>.<key>.json`.
+
 Studies that share a trial may ask one probe with other settings: each reads what was measured with its own.
 """
 
@@ -15,7 +17,8 @@ from typing import Any
 
 from swapformer.errors import cut, quote
 from swapformer.results.config import read_config
-from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
+from swapformer.results.files import CorruptFile, clear_temporaries, sync, write_atomic
+from swapformer.results.moments import asked_findings, split_moment
 from swapformer.results.schema import from_json, read_json
 from swapformer.results.shapes import Shape, to_json
 from swapformer.results.shapes import from_json as shape_from_json
@@ -57,19 +60,25 @@ def settings_key(settings: object) -> str:
 
 
 def probe_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Probe → the key of its settings, for the probes that a configuration asks for."""
-    return {str(probe): settings_key(settings) for probe, settings in (config.get("probes") or {}).items()}
+    """Probe, with its moment, → the key of its settings, for what a configuration asks of probes."""
+    return {name: settings_key(settings) for name, settings in asked_findings(config.get("probes") or {}).items()}
 
 
 def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:
-    """Store what a probe measured of the trial in `folder`, replaced whole; only the trial's holder may call this."""
-    path = _folder(folder) / f"{probe}.{settings_key(artifact.settings)}.json"
+    """Store what a probe measured of the trial in `folder`, replaced whole; only the trial's holder may call this.
+
+    `probe`: its name, with its moment where that is not the end.
+    """
+    path = _folder(folder) / _names(probe, settings_key(artifact.settings))[0]
     path.parent.mkdir(exist_ok=True)
     clear_temporaries(path.parent)
     shapes = {name: to_json(shape) for name, shape in artifact.shapes.items()}
     content = {"settings": artifact.settings, "metrics": artifact.metrics, "shapes": shapes}
     write_atomic(path, json.dumps({"schema_version": SCHEMA_VERSION, **content}))
-    older = path.with_name(f"{probe}.json")
+    if isinstance(split_moment(probe)[1], int):  # it cannot be measured again once a checkpoint has gone past it
+        sync(path)
+        sync(path.parent)
+    older = path.with_name(_names(probe, "")[1])
     if older.exists() and not _is_sound(older):
         older.unlink()  # damaged: what it held has just been measured again
 
@@ -83,7 +92,7 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
     """What probes left of the trial in `folder`, by name; what cannot be read is added to `problems`.
 
     A damaged or unknown shape leaves the artifact's metrics and other shapes as they are.
-    `asked`: probe → the key of its settings; None takes the newest of each probe, whatever its settings.
+    `asked`: probe, with its moment, → the key of its settings; None takes the newest of each, whatever its settings.
     """
     found: dict[str, Artifact] = {}
     for path in sorted(_paths(folder), key=_age):
@@ -98,6 +107,14 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
         if asked is None or settings_key(file.settings) == asked[probe]:
             found[probe] = Artifact(file.settings, file.metrics, _shapes(file, path, problems), bool(file.data))
     return dict(sorted(found.items()))
+
+
+def discard_later_moments(folder: Path, step: int) -> None:
+    """Forget what probes found after more than `step` steps: a resumed training measures it again."""
+    for path in _paths(folder):
+        moment = split_moment(_probe_of(path))[1]
+        if isinstance(moment, int) and moment > step:
+            path.unlink(missing_ok=True)
 
 
 def artifact_times(folder: Path) -> list[tuple[str, int]]:
@@ -119,11 +136,12 @@ def _paths(trial: Path) -> Iterator[Path]:
 
 def _names(probe: str, key: str) -> tuple[str, str]:
     """The files in which an artifact may lie: its own, and the one of version 1."""
-    return f"{probe}.{key}.json", f"{probe}.json"
+    name = probe.replace(":", "@")  # a colon in a file's name is refused by some systems
+    return f"{name}.{key}.json", f"{name}.json"
 
 
 def _probe_of(path: Path) -> str:
-    return path.name.partition(".")[0]
+    return path.name.partition(".")[0].replace("@", ":")
 
 
 def _age(path: Path) -> int:

@@ -19,7 +19,7 @@ from study import fakes
 from study.test_looks_and_grids import answered, plan, worse
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
-from swapformer.report.records import read_results
+from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.sequential import next_error
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 
 from swapformer.report.figures.style import Style
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 
 _POINTS = 72  # of an SVG to the inch
 _MOST = 400  # marks of a line that a page tells; all are drawn

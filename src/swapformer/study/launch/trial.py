@@ -17,11 +17,13 @@ from swapformer.results.artifacts import has_artifact
 from swapformer.results.config import write_config
 from swapformer.results.files import quarantine
 from swapformer.results.history import history_path
+from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import computing
 from swapformer.study.launch.provenance import Provenance, machine_info
-from swapformer.study.launch.signals import SigtermReceived, deferred_signals, sigterm_raises
+from swapformer.study.launch.signals import deferred_signals, sigterm_raises
+from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
@@ -57,29 +59,36 @@ class Work:
     """What a trial does: train, then replay probes. Picklable, so that a child process can be told."""
 
     fit: Callable[[Config, Path], Outcome]
-    replay: Callable[[Config, Path], None]
+    replay: Callable[[Config, Path], object]
     corrupt_checkpoint: type[Exception]
 
 
 def training_work() -> Work:
     """The real work: to train, and to replay probes. Imported only when a trial runs: it brings torch and Lightning."""
-    from swapformer.probes import replay
-    from swapformer.training.fit import CorruptCheckpoint, fit
+    from swapformer.probes import fit_watched, replay
+    from swapformer.training.fit import CorruptCheckpoint
 
-    return Work(fit, replay, CorruptCheckpoint)
+    return Work(fit_watched, replay, CorruptCheckpoint)
 
 
-def missing_probes(trial: Trial, store: Store) -> set[str]:
-    """The names of the asked probes that have not been replayed yet with these settings."""
+def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
+    """The names of the asked probes that have not been replayed yet with these settings, and can be.
+
+    Every trial that has ended has a beginning, one that finished has an end, and moments within a training are over.
+    """
     folder = store.directory(trial.id)
-    return {name for name, settings in trial.probes.items() if not has_artifact(folder, name, settings)}
+    moments = {records.FINISHED: (INIT, END), records.DIVERGED: (INIT,)}.get(status, ())
+    return {
+        name
+        for name, settings in trial.probes.items()
+        for moment in moments_of(settings)
+        if moment in moments and not has_artifact(folder, at_moment(name, moment), without_moments(settings))
+    }
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
-    """Whether nothing is left to do: diverged, or finished with every asked probe replayed."""
-    if record is None or not record.final:
-        return False
-    return record.status == records.DIVERGED or not missing_probes(trial, store)
+    """Whether nothing is left to do: finished or diverged, with every asked probe replayed that can be."""
+    return record is not None and record.final and not missing_probes(trial, store, record.status)
 
 
 def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
@@ -98,7 +107,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
             if record is None or not record.final:
                 with computing():
                     record = _train(trial, store, provenance, record, work or training_work())
-            if record.status == records.FINISHED and missing_probes(trial, store):
+            if missing_probes(trial, store, record.status):
                 with computing():
                     record = _replay(trial, store, record, work or training_work())
             return record
@@ -157,8 +166,8 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
 
 
 def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
-    """Replay what is missing; a probe that fails is noted, the training stays finished."""
-    wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store))}
+    """Replay what is missing; a probe that fails is noted, the training stays as it ended."""
+    wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store, record.status))}
     try:
         work.replay({**trial.config, "probes": wanted}, store.directory(trial.id))
     except (Exception, KeyboardInterrupt, SystemExit, SigtermReceived) as error:
@@ -217,7 +226,8 @@ def _discard_checkpoints(folder: Path, error: Exception) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    """Type, message and the last frames: enough to know where to look."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    """Type, message and the last frames: enough to know where to look. W&B's are left out: it wraps sys.exit."""
+    whole = traceback.extract_tb(error.__traceback__)
+    frames = ([frame for frame in whole if "wandb" not in Path(frame.filename).parts] or whole)[-3:]
     frames_text = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__}: {error} [{frames_text}]"

@@ -10,7 +10,7 @@ from swapformer.report.figures.shapes.attention_maps import draw_attention
 from swapformer.report.figures.shapes.curve import draw_curve
 from swapformer.report.figures.shapes.found import Found, found_shapes
 from swapformer.report.figures.shapes.histogram import draw_histogram
-from swapformer.report.figures.shapes.matrix import draw_matrices
+from swapformer.report.figures.shapes.matrix import draw_matrices, sheet_of
 from swapformer.report.figures.shapes.profile import draw_profile
 from swapformer.report.figures.shapes.table import draw_table
 from swapformer.results.shapes import AttentionMaps, Curve, Histogram, Matrix, Profile, Table
@@ -22,8 +22,8 @@ def draw_shapes(data: FigureData) -> Iterator[ReportFigure | None]:
     everything: list[Found[Any]] = [*found_shapes(data)]
     for found in everything:
         if isinstance(found.first, Matrix):
-            base, _, part = found.name.partition("/")
-            sheets.setdefault((found.probe, base), {})[part] = found
+            sheet, part = sheet_of(found.name)
+            sheets.setdefault((found.probe, sheet), {})[part] = found
     for found in everything:
         match found.first:
             case Profile():
@@ -39,6 +39,6 @@ def draw_shapes(data: FigureData) -> Iterator[ReportFigure | None]:
             case Matrix():
                 yield (
                     draw_matrices(parts, data)
-                    if (parts := sheets.pop((found.probe, found.name.partition("/")[0]), None))
+                    if (parts := sheets.pop((found.probe, sheet_of(found.name)[0]), None))
                     else None
                 )

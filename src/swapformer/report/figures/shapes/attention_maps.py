@@ -16,7 +16,7 @@ from swapformer.report.figures.figure_data import ReportFigure
 from swapformer.report.figures.shapes import cells
 from swapformer.report.figures.shapes.found import Found, array
 from swapformer.report.figures.style import ALARM, INK, SOFT
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 from swapformer.report.statistics.estimates import FloatArray
 from swapformer.results.shapes import AttentionMaps
 
@@ -37,7 +37,7 @@ def draw_attention(found: Found[AttentionMaps]) -> Iterator[ReportFigure]:
     left = f" Of {len(arms)} arms the first {_MAX_ARMS} are drawn." if len(arms) > _MAX_ARMS else ""
     for arm in arms[:_MAX_ARMS]:
         seed, shape = next(iter(found.shapes[arm].items()))
-        title = f"{shape.title}: {arm}" if len(arms) > 1 else shape.title
+        title = f"{found.title}: {arm}" if len(arms) > 1 else found.title
         name = f"{found.slug}_{svg.slug(arm)}" if len(arms) > 1 else found.slug
         caption = f"{shape.caption} An example, of seed {seed}: heads have no identity across seeds.{left}".strip()
         table = _table(arm, seed, shape)
@@ -77,13 +77,9 @@ def _places(names: Sequence[str]) -> tuple[list[str], list[str], dict[str, tuple
 
 def _grid(name: str, title: str, caption: str, shape: AttentionMaps, table: str) -> ReportFigure:
     maps = {head: array(rows) for head, rows in shape.maps.items()}
-    there = np.concatenate([each[np.isfinite(each)] for each in maps.values()])
-    top = float(np.quantile(there, 0.995)) if len(there) else 1.0
-    low = min(0.0, float(there.min())) if len(there) else 0.0
-    scale = cells.Scale(list(maps.values()), low, top if top > low else 1.0)
 
     def draw(most: int) -> tuple[Figure, str]:
-        figure = _draw_grid(maps, shape, scale, most)
+        figure = _draw_grid({head: cells.reduced(weights, most)[0] for head, weights in maps.items()}, shape)
         return figure, svg.to_svg(figure, title)
 
     start = max(8, int(max(map(len, (shape.tokens, shape.queries or ()))) * min(math.sqrt(_CELLS / _cells(shape)), 1)))
@@ -94,16 +90,23 @@ def _grid(name: str, title: str, caption: str, shape: AttentionMaps, table: str)
     return ReportFigure(name, title, caption, text, None, table)
 
 
-def _draw_grid(maps: Mapping[str, FloatArray], shape: AttentionMaps, scale: cells.Scale, most: int) -> Figure:
+def _scale(shown: Sequence[FloatArray]) -> cells.Scale:
+    """Colours from 0 to nearly the largest weight: a single one of them would leave the others dark."""
+    there = np.concatenate([each[np.isfinite(each)] for each in shown])
+    low, top = (min(0.0, float(there.min())), float(np.quantile(there, 0.995))) if len(there) else (0.0, 1.0)
+    return cells.Scale(shown, low, top if top > low else 1.0)
+
+
+def _draw_grid(shown: Mapping[str, FloatArray], shape: AttentionMaps) -> Figure:
     """All maps as one picture with gaps between them: a panel for each would take seconds to draw."""
-    layers, heads, places = _places(list(maps))
+    layers, heads, places = _places(list(shown))
     down, across = (1 + max(place[i] for place in places.values()) for i in (0, 1))
     queries, keys = shape.tokens if shape.queries is None else shape.queries, shape.tokens
     ratio = len(queries) / len(keys)
     row_text = 0.075 * max(map(len, layers), default=0) + (0.1 if layers else 0.0)
     whole, side_text, width, written = _sizes(queries, keys, across, row_text)
     height = min(max(width * ratio, 0.3), 3 * width)
-    shown = {head: cells.reduced(weights, most)[0] for head, weights in maps.items()}
+    scale = _scale(list(shown.values()))
     tall, broad = next(iter(shown.values())).shape
     above, own = (0.22, _GAP) if heads else (0.2, 0.2)  # without a grid's heads each map has a title
     beside = max(1, round(_GAP / width * broad))  # in cells

@@ -18,7 +18,7 @@ from swapformer.report.figures.shapes.lines import Line, Lines
 from swapformer.report.figures.style import SOFT
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import compact, decimals, number
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 from swapformer.report.statistics.estimates import FloatArray
 from swapformer.results.shapes import Curve
 
@@ -76,7 +76,7 @@ def draw_curve(found: Found[Curve], data: FigureData) -> ReportFigure | None:
         *((published_name(each.name), "", each.x, each.y, "", "", "") for each in shape.published),
     ]  # fmt: skip
     text = csv_text(("arm", "series", shape.x, shape.y, "low", "high", "seeds"), rows)
-    return ReportFigure.of(found.slug, shape.title, caption, figure.figure, tooltips, csv=text)
+    return ReportFigure.of(found.slug, found.title, caption, figure.figure, tooltips, csv=text)
 
 
 def _axes(shape: Curve) -> object:

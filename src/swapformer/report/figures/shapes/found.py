@@ -12,6 +12,7 @@ from scipy import special
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData
 from swapformer.report.statistics.estimates import FloatArray
+from swapformer.results.moments import END, moment_text, split_moment
 from swapformer.results.shapes import Shape
 
 S = TypeVar("S", bound=Shape)
@@ -29,6 +30,12 @@ class Found(Generic[S]):
     def first(self) -> S:
         """An example, whose title, caption and axes' names stand for all."""
         return next(iter(next(iter(self.shapes.values())).values()))
+
+    @property
+    def title(self) -> str:
+        """The figure's title: the shape's, with the moment that it is of where that is not the end."""
+        moment = split_moment(self.name)[1]
+        return self.first.title if moment == END else f"{self.first.title}, {moment_text(moment)}"
 
     @property
     def slug(self) -> str:

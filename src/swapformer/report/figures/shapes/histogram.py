@@ -10,7 +10,7 @@ from swapformer.report.figures.scales import logarithmic
 from swapformer.report.figures.shapes.found import Found, array
 from swapformer.report.figures.shapes.lines import Line, Lines
 from swapformer.report.figures.tooltips import Tooltips
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 from swapformer.results.shapes import Histogram
 
 
@@ -42,7 +42,7 @@ def draw_histogram(found: Found[Histogram], data: FigureData) -> ReportFigure | 
         for bin, numbers in enumerate(zip(mean.value, mean.low, mean.high, mean.seeds, strict=True))
     ]
     text = csv_text(("arm", "series", "from", "to", "count", "low", "high", "seeds"), rows)
-    return ReportFigure.of(found.slug, shape.title, found.caption(_axes), figure.figure, tooltips, csv=text)
+    return ReportFigure.of(found.slug, found.title, found.caption(_axes), figure.figure, tooltips, csv=text)
 
 
 def _axes(shape: Histogram) -> object:

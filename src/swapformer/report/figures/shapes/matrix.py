@@ -16,7 +16,8 @@ from swapformer.report.figures.shapes.found import Found, Mean, array, mean_over
 from swapformer.report.figures.style import INK
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import interval_text
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
+from swapformer.results.moments import at_moment, split_moment
 from swapformer.results.shapes import Matrix
 
 _MAX_ARMS, _MAX_PARTS, _MAX_TOOLTIPS = 12, 12, 600
@@ -57,7 +58,7 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
         nonlocal tooltips
         tooltips = Tooltips("", "point")
         figure = _Sheet(drawn, scale, first.first.unit, tooltips, data, most).figure
-        return figure, svg.to_svg(figure, first.first.title)
+        return figure, svg.to_svg(figure, first.title)
 
     text, side = cells.within_size(draw, 128)
     caption = first.caption(_axes, band="")
@@ -69,7 +70,7 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
         caption += f" Not drawn, but in the CSV: {' and '.join(filter(None, left_out))}."
     if (factor := math.ceil(max(max(each.mean.value.shape) for each in drawn) / side)) > 1:
         caption += f" Each cell is the mean over up to {factor} neighbours a side; the CSV has all."
-    slug = svg.slug(f"probe_{first.probe}_{first.name.partition('/')[0]}")
+    slug = svg.slug(f"probe_{first.probe}_{sheet_of(first.name)[0]}")
     rows = (
         (
             each.arm,
@@ -84,11 +85,18 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
         for j, column in enumerate(each.columns)
     )
     table = csv_text(("arm", "matrix", "row", "column", "mean", "low", "high", "seeds"), rows)
-    return ReportFigure(slug, first.first.title, caption, text, tooltips.to_json(), table)
+    return ReportFigure(slug, first.title, caption, text, tooltips.to_json(), table)
 
 
 def _axes(shape: Matrix) -> object:
     return shape.rows, shape.columns
+
+
+def sheet_of(name: str) -> tuple[str, str]:
+    """The figure that a matrix shares with others of its finding and moment, and what it is called there."""
+    plain, moment = split_moment(name)
+    sheet, _, part = plain.partition("/")
+    return at_moment(sheet, moment), part
 
 
 def _evenly(names: Sequence[str], most: int) -> list[str]:

@@ -15,7 +15,7 @@ from swapformer.report.figures.scales import logarithmic
 from swapformer.report.figures.shapes.found import Found, array
 from swapformer.report.figures.shapes.lines import Line, Lines
 from swapformer.report.figures.tooltips import Tooltips
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 from swapformer.results.shapes import Profile
 
 _LONGEST_LABEL = 20
@@ -55,7 +55,7 @@ def draw_profile(found: Found[Profile], data: FigureData) -> ReportFigure | None
     caption = found.caption(_axes)
     rows = ((arm, at, moment, *numbers) for arm, moment, at, *numbers in figure.rows())
     text = csv_text(("arm", "layer", "moment", "mean", "low", "high", "seeds"), rows)
-    return ReportFigure.of(found.slug, shape.title, caption, figure.figure, tooltips, csv=text)
+    return ReportFigure.of(found.slug, found.title, caption, figure.figure, tooltips, csv=text)
 
 
 def _axes(shape: Profile) -> object:

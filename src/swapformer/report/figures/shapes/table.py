@@ -13,7 +13,7 @@ from swapformer.report.figures.shapes.cells import WIDE
 from swapformer.report.figures.shapes.found import Found, Mean, mean_over_seeds
 from swapformer.report.figures.style import GRID, INK, SOFT
 from swapformer.report.number_format import DASH, compact, interval_text
-from swapformer.report.records import csv_text
+from swapformer.report.results_csv import csv_text
 from swapformer.results.shapes import Table
 
 _MOST, _DRAWN = 500, 60
@@ -44,7 +44,7 @@ def draw_table(found: Found[Table], data: FigureData) -> ReportFigure | None:
         caption += f" The first {_MOST} of {len(rows)} rows; all are in the CSV."
     text = csv_text(("arm", *shape.columns), numbers)
     return ReportFigure(
-        found.slug, shape.title, caption, _picture(header, rows, shape.title), None, text, (header, tuple(rows[:_MOST]))
+        found.slug, found.title, caption, _picture(header, rows, found.title), None, text, (header, tuple(rows[:_MOST]))
     )
 
 
