@@ -214,7 +214,7 @@ def test_published_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) ->
         ([{**PAPER, "source": " "}], "`source` must name where the numbers stand, not ' '"),
         ([{**PAPER, "points": []}], "`points` must be a list"),
         ([{**PAPER, "points": [{"arm": "h1", "x": 1, "value": 2}]}], "`value` and either `arm` or `x`"),
-        ([{**PAPER, "points": [{"arm": "h2", "value": 2}]}], "no arm 'h2'; did you mean"),
+        ([{**PAPER, "points": [{"arm": "h2", "value": 2}]}], "no arm 'h2'; known: h1, h8"),
         ([{**PAPER, "points": [{"x": 1, "value": float("nan")}]}], "`value` of a point must be a number, not nan"),
     ],
 )
