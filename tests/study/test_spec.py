@@ -9,8 +9,11 @@ import pytest
 
 from swapformer.errors import UsageError
 from swapformer.exercises import shipped
+from swapformer.results.arms import PublishedNumber
+from swapformer.results.manifest import read_manifest, write_manifest
 from swapformer.study import spec
 from swapformer.study.config import overrides
+from swapformer.study.manifest import asked
 
 
 def study(**changes: Any) -> dict[str, Any]:
@@ -187,3 +190,34 @@ def test_looks_are_seeds_that_come_in_steps_and_a_number_takes_them_off() -> Non
     assert (found.seeds, found.looks) == (tuple(range(20)), (8, 14, 20))
     assert spec.with_seeds(found, "4").looks == ()
     assert spec.with_seeds(found, "{looks: [2, 3]}").looks == (2, 3)
+
+
+PAPER = {"metric": "val/loss", "source": "A 2017", "points": [{"arm": "h1", "value": 1.7}, {"x": 4, "value": 1}]}
+
+
+def test_published_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) -> None:
+    found = asked(spec.parse(study(published=[PAPER]), "s"))
+    write_manifest(tmp_path, found)
+    assert read_manifest(tmp_path).published == found.published
+    assert found.published == (
+        PublishedNumber("val/loss", "A 2017", 1.7, "h1"), PublishedNumber("val/loss", "A 2017", 1.0, None, 4),
+    )  # fmt: skip
+    assert "published" not in asked(spec.parse(study(), "s")).to_json()
+
+
+@pytest.mark.parametrize(
+    ("published", "message"),
+    [
+        (PAPER, "`published` must be a list of"),
+        ([{**PAPER, "sauce": 1}], "must have metric, source and points, and no other key"),
+        ([{**PAPER, "metric": "val/los"}], "does not measure 'val/los'; did you mean 'val/loss'"),
+        ([{**PAPER, "source": " "}], "`source` must name where the numbers stand, not ' '"),
+        ([{**PAPER, "points": []}], "`points` must be a list"),
+        ([{**PAPER, "points": [{"arm": "h1", "x": 1, "value": 2}]}], "`value` and either `arm` or `x`"),
+        ([{**PAPER, "points": [{"arm": "h2", "value": 2}]}], "no arm 'h2'; known: h1, h8"),
+        ([{**PAPER, "points": [{"x": 1, "value": float("nan")}]}], "`value` of a point must be a number, not nan"),
+    ],
+)
+def test_wrong_published_numbers_are_named(published: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        spec.parse(study(published=published), "s")

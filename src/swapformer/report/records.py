@@ -44,7 +44,8 @@ class Records:
     seed, then by probe and name. `losses`: a hash of what a finished cell lost, which two trainings share to the last
     digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
-    of finished trials say besides, by condition, arm and seed.
+    of finished trials say besides, by condition, arm and seed. `older`: probe → how many
+    trials hold its figures' data in the form of an older version.
     """
 
     manifest: Manifest
@@ -58,6 +59,7 @@ class Records:
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
+    older: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -91,6 +93,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     directions: dict[str, str] = {}
     operations = {(each.arm, each.condition): each.flops for each in manifest.fairness}
     exact: dict[str, bool] = {}
+    examples: set[tuple[str, str, str, str]] = set()
+    older: dict[str, int] = {}
     probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -102,8 +106,10 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         cells.append(_cell_row(cell, trial))
         metrics += _metric_rows(cell, trial)
         infinite |= {(cell.condition, cell.arm, name) for name in trial.infinite}
-        if trial.probes:
-            probes[cell.condition, cell.arm, cell.seed] = trial.probes
+        if shapes := _first_examples(cell, trial, examples):
+            probes[cell.condition, cell.arm, cell.seed] = shapes
+        for probe in trial.older:
+            older[probe] = older.get(probe, 0) + 1
         if trial.record is not None:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
@@ -148,6 +154,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         losses,
         evaluations,
         remarks,
+        older,
     )
 
 
@@ -157,6 +164,20 @@ def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, 
     findings = {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in shapes.items()}
     own = record.directions
     return TrialNumbers(trial.metrics, history, own, steps, tokens, flops, seconds, record.baselines, findings)
+
+
+def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str, str]]) -> dict[str, dict[str, Shape]]:
+    """The shapes of a trial without the examples of one seed that an earlier seed of its arm has: they may be large."""
+    found: dict[str, dict[str, Shape]] = {}
+    for probe, shapes in trial.probes.items():
+        for name, shape in shapes.items():
+            key = (cell.condition, cell.arm, probe, name)
+            if shape.per_seed and key in held:
+                continue
+            if shape.per_seed:
+                held.add(key)
+            found.setdefault(probe, {})[name] = shape
+    return found
 
 
 def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str]) -> pd.DataFrame:

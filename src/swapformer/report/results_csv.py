@@ -21,7 +21,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,23 @@ LARGEST_HISTORY = 200_000
 _HASH = 16
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV: numbers to the last digit, nothing where there is no number, no cell that a sheet computes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([to_cell(name) for name in header])
+    writer.writerows([[_cell(value) for value in row] for row in rows])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return to_cell(value)
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else ""
+    return "" if value is None else value
 
 
 def to_cell(name: str) -> str:

@@ -54,6 +54,20 @@ def arm_fields(arm: str, condition: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class PublishedNumber:
+    """A number from a paper that stands in figures of a metric: of an arm, or at an `x` of the metric's own axis.
+
+    That axis is the swept one, or the evaluation length where the arms have no number each.
+    """
+
+    metric: str
+    source: str
+    value: float
+    arm: str | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True)
 class Cell:
     """One arm with one seed in a condition of the grid, and the id of the trial that answers it.
 

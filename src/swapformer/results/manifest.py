@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swapformer.errors import UsageError, cut, quote
-from swapformer.results.arms import ArmCondition, ArmDifference, Cell, Values, arm_fields, parse_values
+from swapformer.results.arms import ArmCondition, ArmDifference, Cell, PublishedNumber, Values, arm_fields, parse_values
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger, write_atomic
 from swapformer.results.ledger import Ledger
 from swapformer.results.lock import wait_for_lock
-from swapformer.results.schema import read_json
+from swapformer.results.schema import from_json, read_json
 from swapformer.results.tuning import Tuning
 
 SCHEMA_VERSION = 1
@@ -46,6 +46,7 @@ class Manifest:
         ledger: the looks that were taken.
         derive: name → how one number per trial is derived, as in the study file; `metrics` has these names too.
         exact: the metrics that are the same with every seed.
+        published: numbers from papers, shown beside the study's own.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
         settings: the id of what an arm trains in a condition, whatever the seed; none of manifests from before.
@@ -76,6 +77,7 @@ class Manifest:
     derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: tuple[str, ...] = ()
     settings: Mapping[ArmCondition, str] = field(default_factory=dict)
+    published: tuple[PublishedNumber, ...] = ()
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -125,6 +127,7 @@ class Manifest:
             **({"derive": self.derive} if self.derive else {}),
             **({"exact": self.exact} if self.exact else {}),
             **({"settings": settings} if settings else {}),
+            **({"published": [vars(each) for each in self.published]} if self.published else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -256,6 +259,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         settings={
             (str(each["arm"]), str(each.get("condition", ""))): str(each["id"]) for each in raw.get("settings") or ()
         },
+        published=_each(raw.get("published") or (), partial(from_json, PublishedNumber)),
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only

@@ -51,6 +51,7 @@ def asked(spec: Spec) -> Manifest:
         cells=(),
         derive=spec.derive,
         exact=spec.exact,
+        published=spec.literature,
     )
 
 

@@ -12,8 +12,10 @@ import yaml
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.exercises import find, shipped, study_name
+from swapformer.results.arms import PublishedNumber
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
+from swapformer.study.published_numbers import parse_published
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -26,7 +28,19 @@ OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
 """What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
-KEYS = ("question", "baseline", "arms", "metrics", "derive", "exact", "claims", "scales", "axis", *OWN_KEYS)
+KEYS = (
+    "question",
+    "baseline",
+    "arms",
+    "metrics",
+    "derive",
+    "exact",
+    "claims",
+    "scales",
+    "axis",
+    "published",
+    *OWN_KEYS,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,7 @@ class Spec:
         tune, match, grid: see `swapformer.study.comparison`.
         derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
         exact: the metrics that are the same with every seed.
+        literature: numbers from papers, the key `published` of the file.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Spec:
     grid: comparison.Values | None = None
     derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: tuple[str, ...] = ()
+    literature: tuple[PublishedNumber, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that is none of a folder in `runs_dir/studies`, or in an exercise's there."""
@@ -165,6 +181,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         claims=(),
         derive=derive,
         exact=_exact(raw.get("exact", []), metrics),
+        literature=parse_published(raw.get("published", []), arms, metrics),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,

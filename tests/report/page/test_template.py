@@ -226,3 +226,28 @@ def test_without_script_the_page_is_a_plain_one(browser: Browser, page: Path, tm
     assert browser.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
     assert browser.run("document.querySelectorAll('button').length") == 0
     assert browser.run("document.querySelectorAll('.legend .key').length") == 4
+
+
+@needed
+def test_a_figure_is_saved_as_svg_in_light_colours_and_its_data_as_csv(
+    report: Report, page: Path, browser: Browser
+) -> None:
+    """What the links of a dark page hand out: the SVG has no variable of the page left, the CSV is the figure's own."""
+    browser.open(page, scheme="dark")
+    saved = browser.run("""(async () => {
+        const found = {}, blobs = [], make = URL.createObjectURL;
+        URL.createObjectURL = (blob) => (blobs.push(blob), make(blob));
+        for (const link of document.querySelectorAll(".save a")) {
+            link.click();
+            while (!blobs.length) await new Promise((done) => setTimeout(done, 10));
+            found[link.download] = await blobs.pop().text();
+        }
+        return found;
+    })()""")
+    figures = {figure.name: figure for figure in report.views[0].figures}
+    assert saved.keys() == {f"{name}.svg" for name in figures} | {f"{name}.csv" for name in figures}
+    assert all(saved[f"{name}.csv"] == figure.csv and figure.csv.count("\n") > 1 for name, figure in figures.items())
+    for name in figures:
+        root = ET.fromstring(saved[f"{name}.svg"])
+        assert root.tag == f"{SVG}svg" and "var(--" not in saved[f"{name}.svg"]
+        assert "#1f2328" in saved[f"{name}.svg"], "ink, as on light pages"

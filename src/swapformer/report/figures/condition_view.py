@@ -13,16 +13,16 @@ from swapformer.report.figures.curves import gap_curve, learning_curve, length_c
 from swapformer.report.figures.figure_data import FigureData, ReportFigure, figure_data, length_families
 from swapformer.report.figures.forest import forest_plot
 from swapformer.report.figures.pareto import pareto_plots
-from swapformer.report.figures.probe_figures import probe_plots, probe_summaries
+from swapformer.report.figures.shapes import draw_shapes
 from swapformer.report.figures.strip_plot import arm_plot, axis_plot
 from swapformer.report.figures.tuning_curve import tuning_curves
 from swapformer.report.records import Records
-from swapformer.report.statistics.arm_summary import ArmRow, Summary
+from swapformer.report.statistics.arm_summary import ArmRow, Summary, plain_summary
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import Tuned
 from swapformer.results.costs import Costs
-from swapformer.results.moments import family_of, split_moment
+from swapformer.results.moments import BY_LAYER, family_of, split_moment
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def condition_views(
         with svg.settings():
             figures = _unique([figure for figure in _figures(condition, data, here, costs) if figure is not None])
         named = tuple(replace(figure, name=prefix + figure.name) for figure in figures)
-        found.append(View(condition, data, tuple(verdicts[condition]), named, here, probe_summaries(data)))
+        found.append(View(condition, data, tuple(verdicts[condition]), named, here, _summaries(data)))
     return found
 
 
@@ -80,8 +80,25 @@ def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Co
     for metric in dict.fromkeys(split_moment(metric)[0] for metric in single):
         yield learning_curve(data, metric)
         yield gap_curve(data, metric)
-    yield from probe_plots(data)
+    probed = _probe_metrics(data)
+    yield from draw_shapes(data)
+    yield from (length_curve(data, base, lengths) for base, lengths in length_families(probed, probed).items())
     yield from tuning_curves(data, tuned)
+
+
+def _probe_metrics(data: FigureData) -> list[str]:
+    """The numbers that probes measured beside the study's metrics."""
+    names = {str(name) for name in data.records.metrics["metric"] if str(name).startswith("probe/")}
+    return sorted(names - set(data.records.manifest.metrics))
+
+
+def _summaries(data: FigureData) -> dict[str, dict[str, Summary]]:
+    """Means over finished seeds of what probes measured beside the study's metrics: name → arm → summary."""
+    return {
+        name: {arm: plain_summary(data.evidence, arm, name) for arm in data.evidence.arms}
+        for name in _probe_metrics(data)
+        if not split_moment(family_of(name)[0])[0].endswith(BY_LAYER)  # a profile shows them
+    }
 
 
 def _unique(figures: Sequence[ReportFigure]) -> list[ReportFigure]:

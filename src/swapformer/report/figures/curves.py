@@ -12,7 +12,14 @@ from matplotlib.figure import Figure
 
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
-from swapformer.report.figures.panels import draw_bands, is_separate, line_panels, mark_trained_length
+from swapformer.report.figures.panels import (
+    draw_bands,
+    draw_published,
+    is_separate,
+    line_panels,
+    mark_trained_length,
+    published_styles,
+)
 from swapformer.report.figures.style import ALARM, INK
 from swapformer.report.figures.tooltips import Tooltips
 
@@ -81,7 +88,9 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     tables = {arm: table for arm, table in tables.items() if len(table)}
     if len(names) < 2 or not tables:
         return None
-    figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base))
+    marks = data.published(base, {}) if data.axis is None else []
+    others = published_styles(marks)
+    figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base), others=others)
     logarithmic = max(names) >= 4 * min(names)
     for axes in dict.fromkeys(panels.values()):
         if logarithmic:
@@ -95,6 +104,8 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     caption = "Mean over finished seeds with its 95 % t band."
     if trained:
         caption += f" The dashed vertical line marks the longest trained length, {trained}."
+    said = [draw_published(axes, marks, tooltips) for axes in dict.fromkeys(panels.values())]
+    caption += said[0]
     name = f"length_{svg.slug(base)}"
     return _report_figure(figure, panels, data, tooltips, name, f"{base} against length", caption)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,21 +22,35 @@ from swapformer.results.moments import BY_LAYER, REPLAY, family_of, split_moment
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """One figure of a report: file name without suffix, title, caption, SVG, and the page's tooltips."""
+    """One figure of a report: file name without suffix, title, caption, SVG, the page's tooltips, its data as CSV.
+
+    `table`: head and rows of a figure that a page shows as a table.
+    """
 
     name: str
     title: str
     caption: str
     svg: str
     tooltips: Mapping[str, Any] | None = None
+    csv: str = ""
+    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the whole width of a page."""
+        found = re.search(r'<svg [^>]*?\bwidth="([\d.]+)pt"', self.svg)
+        return found is not None and float(found[1]) > 1.1 * 72 * svg.WIDTH
 
     @classmethod
     def of(
-        cls, name: str, title: str, caption: str, figure: Figure, tooltips: Tooltips | None = None, described: str = ""
-    ) -> ReportFigure:
-        """The figure as drawn; `described` stands in the SVG in place of the title."""
+        cls, name: str, title: str, caption: str, figure: Figure, tooltips: Tooltips | None = None, described: str = "",
+        csv: str = "",
+    ) -> ReportFigure:  # fmt: skip
+        """The figure as drawn; `described` stands in the SVG in place of the title, `csv` in place of what is told."""
         text = svg.to_svg(figure, described or title)
-        return cls(name, title, caption, text, tooltips.to_json() if tooltips is not None else None)
+        if tooltips is None:
+            return cls(name, title, caption, text, csv=csv)
+        return cls(name, title, caption, text, tooltips.to_json(), csv or tooltips.to_csv())
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,15 @@ class FigureData:
         """Each arm's summary of a metric."""
         by_arm = {row.arm: row.summaries[metric] for row in self.rows}
         return {arm: by_arm[arm] for arm in self.arms}
+
+    def published(self, metric: str, places: Mapping[str, float]) -> list[tuple[str, float, float]]:
+        """Source, place and value of the published numbers of a metric; those of arms stand at the arms' `places`."""
+        found = []
+        for each in self.records.manifest.published:
+            at = each.x if each.arm is None else places.get(each.arm)
+            if each.metric == metric and at is not None:
+                found.append((each.source, at, each.value))
+        return found
 
     def diverged(self, arm: str) -> int:
         """How many of the arm's trials diverged."""

@@ -34,7 +34,8 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     _frame(axes, list(compared.values()), margins)
     tooltips = Tooltips("difference", "point")
     for row, (arm, comparison) in enumerate(compared.items()):
-        tooltips.add(axes, arm, data.styles[arm], [comparison.difference], [row], [comparison.full_text])
+        ends = [(comparison.lower, comparison.upper)]
+        tooltips.add(axes, arm, data.styles[arm], [comparison.difference], [row], [comparison.full_text], ends=ends)
         _draw_difference(axes, row, data.styles[arm], comparison)
     svg.label(axes, svg.wrap(f"difference to {data.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")

@@ -42,7 +42,8 @@ def grid_plot(metric: str, conditions: Mapping[str, Values], data: Mapping[str, 
             draw_bar(axes, [x, x], [lower, upper], style)
         means = [mean for mean, *_ in rows]
         draw_line(axes, xs, means, style, 6, 1.1, order=4)
-        tooltips.add(axes, arm, style, xs, means, [interval_text(*row, signed=True) for row in rows], list(data))
+        texts, ends = [interval_text(*row, signed=True) for row in rows], [row[1:] for row in rows]
+        tooltips.add(axes, arm, style, xs, means, texts, list(data), ends)
     return ReportFigure.of(
         f"grid_{svg.slug(metric)}",
         f"{metric}: differences to {first.baseline} by condition",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,35 +14,48 @@ from matplotlib.figure import Figure
 
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData
-from swapformer.report.figures.style import INK, SOFT, Style
+from swapformer.report.figures.style import INK, PAPER, SOFT, Style, series_styles
 from swapformer.report.figures.tooltips import Tooltips
-from swapformer.report.number_format import interval_text
+from swapformer.report.number_format import compact, interval_text
 from swapformer.report.statistics.estimates import FloatArray
 from swapformer.report.statistics.small_samples import t_interval
 
 MAX_TOGETHER = 6  # arms in one panel; beyond that each arm has its own
-_MAX_TOOLTIPS = 400  # points of a line that a page tells, more than a screen can part; all are drawn
 
 
-def line_panels(arms: Sequence[str], styles: Mapping[str, Style], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
-    """One panel with a legend for few arms; for many, one each with shared axes and the arm's name above."""
-    if len(arms) > MAX_TOGETHER:
-        return _small_panels(arms, x, y)
-    columns, below = svg.legend_shape(arms)
-    figure = svg.new_figure(2.75 + below)
-    axes = svg.add_panel(figure, 0.68, 0.52 + below, 0.12, 0.12)
+def line_panels(
+    arms: Sequence[str], styles: Mapping[str, Style], x: str, y: str, together: bool | None = None, foot: float = 0.0,
+    others: Mapping[str, Style] | None = None,
+) -> tuple[Figure, dict[str, Axes]]:  # fmt: skip
+    """One panel with a legend for few arms; for many, one each with shared axes and the arm's name above.
+
+    Args:
+        together: whether there is one panel; None by the number of arms.
+        foot: inches below the panels for long names of ticks.
+        others: what else the legend names.
+    """
+    others = others or {}
+    if not (len(arms) <= MAX_TOGETHER if together is None else together):
+        return _small_panels(arms, x, y, foot, others)
+    named = {arm: styles[arm] for arm in arms} | dict(others)
+    columns, below = svg.legend_shape(list(named))
+    figure = svg.new_figure(2.75 + below + foot)
+    axes = svg.add_panel(figure, 0.68, 0.52 + below + foot, 0.12, 0.12)
     svg.label(axes, x, y)
     svg.few_ticks(axes, "x", 6)
-    svg.legend(figure, {arm: styles[arm] for arm in arms}, below, columns)
+    svg.legend(figure, named, below, columns)
     return figure, dict.fromkeys(arms, axes)
 
 
-def _small_panels(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
+def _small_panels(
+    arms: Sequence[str], x: str, y: str, more: float, others: Mapping[str, Style]
+) -> tuple[Figure, dict[str, Axes]]:
     """Three panels a row; each row leaves as much room above it as its longest name needs."""
-    names = [svg.wrap(arm, 19) for arm in arms]
+    names = [arm if "\n" in arm else svg.wrap(arm, 19) for arm in arms]
     rows = [range(start, min(start + 3, len(arms))) for start in range(0, len(arms), 3)]
     heads = [0.14 + 0.145 * max(names[i].count("\n") + 1 for i in row) for row in rows]
-    plot, foot, left, gutter = 0.88, 0.56, 0.68, 0.14
+    columns, below = svg.legend_shape(list(others)) if others else (1, 0.0)
+    plot, foot, left, gutter = 1.3 if others and len(arms) <= 9 else 0.88, 0.56 + more + below, 0.68, 0.14
     cell = (svg.WIDTH - left - 0.08) / 3
     height = foot + sum(heads) + plot * len(rows)
     figure = svg.new_figure(height)
@@ -59,7 +73,9 @@ def _small_panels(arms: Sequence[str], x: str, y: str) -> tuple[Figure, dict[str
             svg.few_ticks(axes, "x", 3)
             svg.few_ticks(axes, "y", 4)
         above += plot
-    figure.supxlabel(x, fontsize=svg.FONT, color=INK, y=0.07 / height, va="bottom")
+    if others:
+        svg.legend(figure, others, below, columns)
+    figure.supxlabel(x, fontsize=svg.FONT, color=INK, y=(0.07 + below) / height, va="bottom")
     figure.supylabel(y, fontsize=svg.FONT, color=INK, x=0.05 / svg.WIDTH, ha="left")
     return figure, panels
 
@@ -95,11 +111,10 @@ def draw_bands(
 def _add_tooltips(
     tooltips: Tooltips, axes: Axes, data: FigureData, arm: str, table: pd.DataFrame, signed: bool
 ) -> None:
-    """Mean and band along a line; of very many points, evenly chosen ones."""
-    table = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), _MAX_TOOLTIPS)).round().astype(int))]
+    """Mean and band along a line."""
     (x, mean), (low, high) = _mean(table), _band(table)
     texts = [interval_text(*values, signed=signed) for values in zip(mean, low, high, strict=True)]
-    tooltips.add(axes, arm, data.styles[arm], x, mean, texts)
+    tooltips.add(axes, arm, data.styles[arm], x, mean, texts, ends=list(zip(low, high, strict=True)))
 
 
 def _mean(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
@@ -150,3 +165,48 @@ def draw_ring(axes: Axes, x: float, y: float, style: Style, size: float, edge: f
     """Draw a ring in an arm's colour around one of its marks."""
     axes.plot([x], [y], "o", markersize=size, markerfacecolor="none", markeredgecolor=style.color,
               markeredgewidth=edge, zorder=4, gid=style.key)  # fmt: skip
+
+
+def published_name(name: str) -> str:
+    """What a legend says of a published number."""
+    return f"{name} (published)"
+
+
+def hollow_styles(names: Sequence[str]) -> dict[str, Style]:
+    """The styles of published numbers, by name: hollow marks in ink, which no arm's key hides."""
+    styles = series_styles(list(dict.fromkeys(names)), ordered=False)
+    return {name: replace(style, color=INK, hollow=True) for name, style in styles.items()}
+
+
+def published_styles(marks: Sequence[tuple[str, float, float]]) -> dict[str, Style]:
+    """The styles of published numbers (source, x, y) by what a legend says of them."""
+    styles = hollow_styles([source for source, _, _ in marks])
+    return {published_name(source): style for source, style in styles.items()}
+
+
+def draw_published(
+    axes: Axes, marks: Sequence[tuple[str, float, float]], tooltips: Tooltips, across: bool = False
+) -> str:
+    """Draw published numbers (source, x, y), whose value is x where the figure runs `across`; a caption's words."""
+    styles = published_styles(marks)
+    for source, x, y in marks:
+        name = published_name(source)
+        draw_hollow(axes, x, y, styles[name])
+        tooltips.add(axes, name, styles[name], [x], [y], [compact(x if across else y)])
+    sources = ", ".join(dict.fromkeys(source for source, _, _ in marks))
+    return f" Hollow marks are published numbers, not ours: {sources}." if marks else ""
+
+
+def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
+    """Make room under the panels of a figure that has no legend, and draw one there."""
+    if not styles:
+        return
+    columns, below = svg.legend_shape(list(styles))
+    svg.extend_below(figure, below)
+    svg.legend(figure, styles, below, columns)
+
+
+def draw_hollow(axes: Axes, x: float, y: float, style: Style) -> None:
+    """Draw a published number as a hollow mark."""
+    axes.plot([x], [y], style.marker, markersize=7, markerfacecolor=PAPER, markeredgecolor=style.color,
+              markeredgewidth=1.3, linestyle="none", zorder=6)  # fmt: skip

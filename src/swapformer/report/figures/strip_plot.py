@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
-from swapformer.report.figures.panels import draw_bar, draw_mark
+from swapformer.report.figures.panels import add_legend, draw_bar, draw_mark, draw_published, published_styles
 from swapformer.report.figures.style import ALARM, INK, SOFT, Style
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Summary
@@ -37,7 +37,8 @@ def axis_plot(data: FigureData, metric: str, axis: dict[str, float]) -> ReportFi
     tooltips = Tooltips(key, "point")
     for arm, at, row in zip(data.arms, x, values, strict=True):
         style, summary = data.styles[arm], summaries[arm]
-        tooltips.add(axes, arm, style, [at], [summary.mean], [summary.full_text], [number_format.compact(at)])
+        tooltips.add(axes, arm, style, [at], [summary.mean], [summary.full_text], [number_format.compact(at)],
+                     [(summary.lower, summary.upper)])  # fmt: skip
         _draw_marks(axes, style, [at] * len(row), row.tolist(), summary, at)
         if data.diverged(arm):
             side = {min(x): "left", max(x): "right"}.get(at, "center")
@@ -52,6 +53,9 @@ def axis_plot(data: FigureData, metric: str, axis: dict[str, float]) -> ReportFi
         "Small dots are single seeds, thin lines join the same seed; large marks are means with 95 % t intervals, "
         "joined by a line."
     )
+    marks = data.published(metric, axis)
+    caption += draw_published(axes, marks, tooltips)
+    add_legend(figure, published_styles(marks))
     return ReportFigure.of(f"axis_{svg.slug(metric)}", f"{metric} against {key}", caption, figure, tooltips)
 
 
@@ -65,7 +69,9 @@ def arm_plot(data: FigureData, metric: str) -> ReportFigure | None:
     for row, arm in enumerate(data.arms):
         style, summary = data.styles[arm], summaries[arm]
         values = data.evidence.seed_values(arm, metric).tolist()
-        tooltips.add(axes, arm, style, [summary.mean], [row], [summary.full_text])
+        tooltips.add(
+            axes, arm, style, [summary.mean], [row], [summary.full_text], ends=[(summary.lower, summary.upper)]
+        )
         _draw_marks(axes, style, values, jitter(values, row), summary, row, horizontal=True)
         if data.diverged(arm):
             axes.annotate(
@@ -76,6 +82,11 @@ def arm_plot(data: FigureData, metric: str) -> ReportFigure | None:
     svg.label(axes, data.label(metric))
     axes.xaxis.label.set(x=1, ha="right")
     caption = "Small dots are single seeds; large marks are means with 95 % t intervals."
+    rows = {arm: float(row) for row, arm in enumerate(data.arms)}
+    known = [each for each in data.records.manifest.published if each.arm is not None]
+    marks = [(each.source, each.value, rows[each.arm]) for each in known if each.metric == metric and each.arm in rows]
+    caption += draw_published(axes, marks, tooltips, across=True)
+    add_legend(figure, published_styles(marks))
     return ReportFigure.of(f"arms_{svg.slug(metric)}", f"{metric} by arm", caption, figure, tooltips)
 
 

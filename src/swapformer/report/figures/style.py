@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from matplotlib.markers import MarkerStyle
@@ -41,13 +41,17 @@ _LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "
 
 @dataclass(frozen=True)
 class Style:
-    """The style of one arm; `dark`: its colour on dark pages; `key`: its name in figures, so that pages can hide it."""
+    """The style of one arm; `dark`: its colour on dark pages; `key`: its name in figures, so that pages can hide it.
+
+    `hollow`: it is a mark without a line, as of published numbers.
+    """
 
     color: str
     dark: str
     marker: str
     dash: Dash
     key: str
+    hollow: bool = False
 
 
 def arm_styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style]:
@@ -66,11 +70,27 @@ def arm_styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, S
     return styles
 
 
+def series_styles(names: Sequence[str], ordered: bool) -> dict[str, Style]:
+    """Styles of lines that are no arms, such as moments (`ordered`) and series; they have no key."""
+    if not names:
+        return {}
+    if not ordered:
+        return {name: replace(style, key="") for name, style in arm_styles(names, names[0], ordered=False).items()}
+    last, ends = max(len(names) - 1, 1), len(_RAMP_LIGHT) - 1
+    found = {}
+    for index, name in enumerate(names):
+        at = round(index / last * ends) if len(names) > 1 else 0
+        marker, dash = _MARKERS[index % len(_MARKERS)], _DASHES[index % len(_DASHES)]
+        found[name] = Style(_RAMP_LIGHT[at], _RAMP_DARK[at], marker, dash, "")
+    return found
+
+
 def css_variables(styles: Mapping[str, Style]) -> dict[str, tuple[str, str, str]]:
     """Colour in the file → (name of the CSS variable, light value, dark value)."""
     variables = {light: (name, light, dark) for light, name, dark in THEME}
-    for style in styles.values():
-        variables.setdefault(style.color, (f"s{len(variables)}", style.color, style.dark))
+    colors = [(style.color, style.dark) for style in styles.values()]
+    for light, dark in (*colors, *_PALETTE, *zip(_RAMP_LIGHT, _RAMP_DARK, strict=True)):
+        variables.setdefault(light, (f"s{len(variables)}", light, dark))
     return variables
 
 

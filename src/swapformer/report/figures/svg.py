@@ -23,6 +23,8 @@ from swapformer.report.figures.style import GRID, INK, PAPER, SOFT, Style
 
 WIDTH = 4.9  # inches: its text stays readable when a phone shows the figure at two thirds
 FONT = 9.5
+LARGEST = 190_000
+"""Bytes of a figure in a folder of results; it is drawn or written with less detail from there on."""
 #: Stands in every SVG that this package writes, so that stale ones can be told from other people's.
 MARK = "<!-- written by swapformer report -->"
 _SETTINGS: Any = {
@@ -85,7 +87,17 @@ def wrap(name: str, width: int) -> str:
 def legend(figure: Figure, styles: Mapping[str, Style], top: float, columns: int) -> None:
     """Draw a legend under the plots, its upper edge `top` inches from the bottom."""
     handles = [
-        Line2D([], [], color=s.color, ls=s.dash, marker=s.marker, markersize=4.5, linewidth=1.6, label=wrap(arm, 34))
+        Line2D(
+            [],
+            [],
+            color=s.color,
+            ls="none" if s.hollow else s.dash,
+            marker=s.marker,
+            linewidth=1.6,
+            label=wrap(arm, 34),
+            markersize=6 if s.hollow else 4.5,
+            markerfacecolor=PAPER if s.hollow else s.color,
+        )
         for arm, s in styles.items()
     ]
     drawn = figure.legend(
@@ -93,7 +105,7 @@ def legend(figure: Figure, styles: Mapping[str, Style], top: float, columns: int
         frameon=False, fontsize=FONT - 1, labelcolor=INK, handlelength=3.2, columnspacing=1.4, borderaxespad=0,
     )  # fmt: skip
     for style, *artists in zip(styles.values(), drawn.legend_handles, drawn.get_texts(), strict=True):
-        for artist in filter(None, artists):
+        for artist in filter(None, artists) if style.key else ():
             artist.set_gid(style.key)
 
 
@@ -104,6 +116,16 @@ def legend_shape(arms: Sequence[str], width: float = WIDTH) -> tuple[int, float]
     rows = -(-len(arms) // columns)
     lines = max(wrap(arm, 34).count("\n") + 1 for arm in arms)
     return columns, rows * (0.04 + 0.17 * lines) + 0.1
+
+
+def extend_below(figure: Figure, inches: float) -> None:
+    """Make room under all panels of a figure; they stay as large as they are."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + inches)
+    for axes in figure.axes:
+        left, bottom, across, tall = axes.get_position().bounds
+        scale = height / (height + inches)
+        axes.set_position((left, (bottom * height + inches) / (height + inches), across, tall * scale))
 
 
 def ticks_at(axes: Axes, values: Sequence[float], names: Sequence[str], rotate: bool = False) -> None:
@@ -136,7 +158,17 @@ def to_svg(figure: Figure, description: str) -> str:
     svg = re.sub(
         r'<g id="(arm\d+)">', r'<g class="\1">', printable(buffer.getvalue())
     )  # one arm's marks are many groups
-    return svg.replace("<svg ", f"{MARK}\n<svg ", 1)
+    return _compact(svg.replace("<svg ", f"{MARK}\n<svg ", 1))
+
+
+def _compact(svg: str) -> str:
+    """A figure that is too large for a folder of results with places to a tenth of a point, and without indentation."""
+    if len(svg.encode()) <= LARGEST:
+        return svg
+    head, pictures = svg[: svg.index("<svg ")], re.split(r'("data:image[^"]*")', svg[svg.index("<svg ") :])
+    for index in range(0, len(pictures), 2):
+        pictures[index] = re.sub(r"(\.\d)\d{2,}", r"\1", re.sub(r"\n\s*", "\n", pictures[index]))
+    return head + "".join(pictures)
 
 
 def inline(svg: str, prefix: str, variables: Mapping[str, tuple[str, str, str]], description: str) -> str:

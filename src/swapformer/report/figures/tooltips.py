@@ -10,8 +10,10 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 
 from swapformer.report.figures.style import Style
+from swapformer.report.results_csv import csv_text
 
 _POINTS = 72  # of an SVG to the inch
+_MOST = 400  # marks of a line that a page tells; all are drawn
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,12 @@ class _Marks:
     y: tuple[float, ...]
     text: tuple[str, ...]
     at: tuple[str, ...]
+    ends: tuple[tuple[float, float], ...]
+
+    def told(self) -> range | list[int]:
+        """Which marks a page tells: of very many, evenly chosen ones, which are more than a screen can part."""
+        count = len(self.x)
+        return range(count) if count <= _MOST else [round(i * (count - 1) / (_MOST - 1)) for i in range(_MOST)]
 
 
 @dataclass
@@ -40,15 +48,34 @@ class Tooltips:
 
     def add(
         self, axes: Axes, arm: str, style: Style, x: Iterable[float], y: Iterable[float], text: Iterable[str],
-        at: Sequence[str] = (),
+        at: Sequence[str] = (), ends: Sequence[tuple[float, float]] = (),
     ) -> None:  # fmt: skip
-        """Add an arm's marks that have finite coordinates; `at`: names to show in place of x values."""
+        """Add an arm's marks that have finite coordinates.
+
+        `at`: names to show in place of x values; `ends`: of each mark's interval, for the table of the data.
+        """
         rows = list(zip(map(float, x), map(float, y), text, strict=True))
-        names = at or [""] * len(rows)
-        kept = [(*row, name) for row, name in zip(rows, names, strict=True) if all(map(math.isfinite, row[:2]))]
+        names, limits = at or [""] * len(rows), ends or [(math.nan, math.nan)] * len(rows)
+        kept = [
+            (*row, name, limit)
+            for row, name, limit in zip(rows, names, limits, strict=True)
+            if all(map(math.isfinite, row[:2]))
+        ]
         if kept:
-            xs, ys, texts, ats = zip(*kept, strict=True)
-            self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else ()))
+            xs, ys, texts, ats, both = zip(*kept, strict=True)
+            self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else (), both))
+
+    def to_csv(self) -> str:
+        """What was plotted as a table: arm, coordinates, names, and the ends of intervals where they were given."""
+        header = ("arm", "at", "x", "y", "low", "high", "says")
+        rows = (
+            (marks.arm, name, x, y, *ends, text)
+            for marks in self._marks
+            for x, y, text, name, ends in zip(
+                marks.x, marks.y, marks.text, marks.at or [""] * len(marks.x), marks.ends, strict=True
+            )
+        )
+        return csv_text(header, rows) if self._marks else ""
 
     def to_json(self) -> dict[str, Any] | None:
         """Plain data for the page, when all is drawn: panels with frames and scales, and marks; None without marks."""
@@ -62,8 +89,9 @@ class Tooltips:
             "marks": [
                 {
                     "arm": marks.arm, "key": marks.key, "panel": panels.index(marks.axes),
-                    "x": [_short(x) for x in marks.x], "y": [_short(y) for y in marks.y], "text": list(marks.text),
-                    **({"at": list(marks.at)} if marks.at else {}),
+                    "x": [_short(marks.x[i]) for i in marks.told()], "y": [_short(marks.y[i]) for i in marks.told()],
+                    "text": [marks.text[i] for i in marks.told()],
+                    **({"at": [marks.at[i] for i in marks.told()]} if marks.at else {}),
                 }
                 for marks in self._marks
             ],

@@ -94,6 +94,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         + evaluation_caveats(views)
         + _fairness(records)
         + _remarks(records)
+        + _older(records)
         + _origins(records)
     )
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
@@ -223,6 +224,17 @@ def _fairness(records: Records) -> list[str]:
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")
     return found
+
+
+def _older(records: Records) -> list[str]:
+    """Findings of probes that stand in the store in the form of an older version."""
+    if not records.older:
+        return []
+    trials = ", ".join(f"{cut(probe, 40)} of {count} trials" for probe, count in sorted(records.older.items()))
+    return [
+        f"What probes found is stored in the form of an older version, and is not drawn: {trials}. Their numbers "
+        "count; to draw them, remove these trials' artifacts and run the study again."
+    ]
 
 
 def _remarks(records: Records) -> list[str]:

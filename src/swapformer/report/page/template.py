@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def render(
     variables = css_variables(styles)
     number = iter(range(sum(map(len, sets))))
     shown = [[(figure, *_inlined(figure, next(number), variables)) for figure in each] for each in sets]
+    saved = {str(n): packed(figure.csv) for each in shown for figure, _, n in each}
     said = {str(n): figure.tooltips for each in shown for figure, _, n in each if figure.tooltips is not None}
     script = (Path(__file__).parent / "templates" / "report.js").read_text(encoding="utf-8")
     environment = jinja2.Environment(
@@ -64,10 +66,19 @@ def render(
         words=words,
         keys=[(arm, style.key, Markup(swatch(style, variables))) for arm, style in styles.items()],
         colors={name: (light, dark) for name, light, dark in variables.values()},
+        saved=Markup(json.dumps({"csv": saved, "colors": {name: light for name, light, _ in variables.values()}})),
         said=Markup(json_text.replace("<", "\\u003c")),  # it cannot end the element that holds it
         script=Markup(script),
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
+
+
+def packed(text: str) -> str:
+    """A text for the page's script: deflated, in base64, since tables of maps are long and repeat themselves."""
+    if not text:
+        return ""
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return base64.b64encode(squeeze.compress(text.encode()) + squeeze.flush()).decode()
 
 
 def _printable(node: Any) -> Any:

@@ -189,6 +189,38 @@
   document.addEventListener("pointerdown", (event) => event.target.closest("figure[data-figure] svg") || hide());
   addEventListener("scroll", () => tip.hidden || hide(), { passive: true });
 
+  // Every figure as a file, in the colours of light pages, and what it shows as a table.
+  const saved = JSON.parse(document.getElementById("saved").textContent);
+  const drawing = (figure) => {
+    const copy = figure.querySelector("svg").cloneNode(true);
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    all(".cursor", copy).forEach((cursor) => cursor.remove());
+    const text = new XMLSerializer().serializeToString(copy);
+    return text.replace(/var\(--([a-z]+\d*)\)/g, (whole, name) => saved.colors[name] ?? whole);
+  };
+  const table = async (number) => {
+    const bytes = Uint8Array.from(atob(saved.csv[number]), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
+  };
+  for (const figure of all("figure[id]")) {
+    const number = figure.id.replace("figure", "");
+    const kinds = [["svg", "image/svg+xml", () => drawing(figure)], ["csv", "text/csv", () => table(number)]];
+    const made = kinds.filter(([kind]) => (kind === "svg" ? figure.querySelector("svg") : saved.csv[number]));
+    const links = made.map(([kind, type, text]) => {
+      const link = make("a", { href: "", download: `${figure.dataset.name}.${kind}` }, kind.toUpperCase());
+      link.addEventListener("click", async (event) => {
+        if (link.getAttribute("href")) return;
+        event.preventDefault();
+        link.href = URL.createObjectURL(new Blob([await text()], { type }));
+        link.click();
+        URL.revokeObjectURL(link.href);
+        link.setAttribute("href", "");
+      });
+      return link;
+    });
+    figure.append(make("div", { class: "save" }, ...links));
+  }
+
   // On paper nothing is folded away.
   let folded = [];
   addEventListener("beforeprint", () => {

@@ -48,3 +48,30 @@ def test_what_a_probe_measured_at_several_lengths_is_drawn_against_length(tmp_pa
     assert told(build(store.study, store.runs), "length_probe_generated_exact_match") == {
         "a": ([16, 32, 64], [0.5, 0.25, 0.0]), "b": ([16, 32, 64], [0.75, 0.375, 0.0]),
     }  # fmt: skip
+
+
+def test_published_numbers_are_hollow_marks_that_legend_and_caption_name(tmp_path: Path) -> None:
+    """Of an arm on its row or its place on the axis, of a length on the curve of lengths."""
+    numbers = [
+        {"metric": "val/loss", "source": "Vaswani <2017>", "value": 1.25, "arm": "b"},
+        {"metric": "val/loss", "source": "Press 2022", "value": 1.5, "x": 3.0},
+    ]
+    axis = {"key": "model.num_heads", "values": {"a": 1, "b": 2}}
+    shown = {}
+    for name, more in (("rows", {}), ("axis", {"axis": axis})):
+        store = Store(tmp_path / name, {"a": [], "b": []}, "a", ["val/loss", "val/loss@8", "val/loss@32"], range(2))
+        store.manifest = {"published": numbers, **more}
+        store.write(lambda arm, seed: {"val/loss": 1.0 + seed, "val/loss@8": 1.0, "val/loss@32": 2.0})
+        store.write_manifest()
+        shown[name] = {figure.name: figure for figure in build(store.study, store.runs).views[0].figures}
+    rows, along, lengths = (
+        shown["rows"]["arms_val_loss"],
+        shown["axis"]["axis_val_loss"],
+        shown["rows"]["length_val_loss"],
+    )
+    for figure, sources in ((rows, 1), (along, 2), (lengths, 1)):
+        assert figure.svg.count("(published)</text>") == sources and "published numbers, not ours" in figure.caption
+    assert "Vaswani <2017> (published),,1.25,1.0,,,1.25" in rows.csv.splitlines()
+    assert "Vaswani <2017> (published),,2.0,1.25,,,1.25" in along.csv.splitlines()
+    assert "Press 2022 (published),,3.0,1.5,,,1.5" in lengths.csv.splitlines()
+    assert "published" not in shown["axis"]["length_val_loss"].caption

@@ -1,0 +1,27 @@
+"""Logarithmic axes whose ticks are plain numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+
+def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
+    """Make an axis logarithmic, with few ticks: at 1, 2 and 5 times powers of ten, or at the powers alone."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    wide = math.log10(max(high, 1e-300) / max(low, 1e-300)) > 3
+    axis.set_major_locator(LogLocator(10, (1.0,) if wide else (1.0, 2.0, 5.0), numticks=ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+
+
+def finite_positive(values: object) -> np.ndarray:
+    """Which numbers a logarithmic axis can show."""
+    found = np.asarray(values, dtype=float)
+    return np.isfinite(found) & (found > 0)
