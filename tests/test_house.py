@@ -628,7 +628,9 @@ class TestStudies:
 
 PLACES = re.compile(r"(conf|src|tests|experiments|docs|\.ci)/|[\w.-]+/$|(Makefile|[A-Z]+\.md|[\w-]+\.(toml|txt))$")
 """What among the words in backticks is a path of this repository."""
-ELSEWHERE = re.compile(r"runs/|results/|my_|conf/model/position/clipped\.yaml|(?!constraints)[a-z_]+\.txt$")
+ELSEWHERE = re.compile(
+    r"runs/|results/|my_|conf/(model/position/clipped|probes/attention_share)\.yaml|(?!constraints)[a-z_]+\.txt$"
+)
 """What is made by commands, or where the user works."""
 
 
