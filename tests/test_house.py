@@ -45,11 +45,12 @@ ROOMS = {
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "interface", "ranges", "targets", "results"},
+    "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
     "report": {"errors", "ranges", "results"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
-        *("model", "task", "training", "probes", "report", "results"),
+        *("model", "task", "training", "probes", "measure", "report", "results"),
         *("interface", "errors", "paths", "console", "catalogue", "ranges", "targets", "yaml_reader"),
     },
     "interop": {

@@ -18,6 +18,8 @@ from swapformer.results.config import read_config
 from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
 from swapformer.results.schema import from_json, read_json
 
+MEASURED = "measure"
+"""The name under which a measurement leaves what it found, beside those of probes."""
 SCHEMA_VERSION = 2
 """Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked."""
 
@@ -42,8 +44,11 @@ def settings_key(settings: object) -> str:
 
 
 def probe_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Probe → the key of its settings, for the probes that a configuration asks for."""
-    return {str(probe): settings_key(settings) for probe, settings in (config.get("probes") or {}).items()}
+    """Probe → the key of its settings, for the probes and the measurement that a configuration asks for."""
+    asked = dict(config.get("probes") or {})
+    if measurement := config.get("measure"):
+        asked[MEASURED] = measurement
+    return {str(probe): settings_key(settings) for probe, settings in asked.items()}
 
 
 def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:

@@ -25,7 +25,7 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "direction": "lower or higher, whichever is better; empty if neither",
     "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt; of looks: judged",
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
-    "environment": "device, torch version, threads, determinism; only equal ones are paired",
+    "environment": "device, torch version, threads, determinism, hardware of what is timed; only equal ones are paired",
 }
 
 
