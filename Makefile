@@ -20,7 +20,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 demo: install
-	$(BIN)/swapformer study 07_position_encodings scale=demo
+	$(BIN)/swapformer study 07_position_encodings/copy scale=demo
 
 test: install-dev lint types pytest
 

@@ -68,6 +68,16 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         "benchmarks.step:step_overhead",
         {"overrides": _overrides("+preset=nanogpt_cpu", "task/source=python")},
     ),
+    "checkout": _Benchmark(
+        "a training step of this checkout against that of another one",
+        "benchmarks.checkout:step_against",
+        {
+            "checkout": {"help": "the other's folder, made by git worktree add FOLDER COMMIT"},
+            "overrides": _overrides("model/size=nano", "task=text"),
+            "--steps": _count(20, "optimiser steps of a turn"),
+        },
+        timed=False,
+    ),
     "parts": _Benchmark(
         "kernels, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
@@ -104,6 +114,15 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "overrides": _overrides("model/size=nano", "task=text", "probes=head_similarity"),
             "--steps": _count(1000, "optimiser steps of each measurement"),
         },
+    ),
+    "probes": _Benchmark(
+        "a trial with three probes at five moments against one without",
+        "benchmarks.launcher:probe_overhead",
+        {
+            "overrides": _overrides("model/size=nano", "task=text"),
+            "--steps": _count(1000, "optimiser steps of each measurement", least=30),
+        },
+        rounds=3,
     ),
     "corpus": _Benchmark(
         "speed and memory of tokenising a generated text",

@@ -128,6 +128,23 @@ def record_overhead(overrides: Sequence[str], steps: int, rounds: int) -> list[R
     return [compare(name, "ms", pairs, "≤ 1.02", lambda ratio: ratio <= 1.02)]
 
 
+PROBES = ("head_similarity", "gradient_norms", "activation_moments")
+"""The probes whose cost is measured."""
+
+
+def probe_overhead(overrides: Sequence[str], steps: int, rounds: int) -> list[Ratio]:
+    """The time of a trial with three probes at five moments, start and end included, over that of one without."""
+    places = [10, steps // 10, steps // 2]
+    moments = f"[init,{','.join(map(str, places))},end]"
+    asked = [f"probes=[{','.join(PROBES)}]", *(f"probes.{name}.at={moments}" for name in PROBES)]
+    budget = f"budget.steps={steps}"
+    watched, plain = compose([*overrides, budget, *asked]), compose([*overrides, budget])
+    check(watched)
+    pairs = in_turn(lambda: _recorded_trial(watched) / steps, lambda: _recorded_trial(plain) / steps, rounds)
+    name = f"step of a trial with {', '.join(PROBES)} at {moments} / without"
+    return [compare(name, "ms", pairs, "≤ 1.10", lambda ratio: ratio <= 1.10)]
+
+
 def _recorded_trial(config: Config) -> float:
     """Milliseconds of a trial in an empty store. Raises RuntimeError if it did not finish."""
     with tempfile.TemporaryDirectory() as folder:

@@ -118,6 +118,59 @@ def test_a_report_is_rebuilt_from_the_store(place: Path, capsys: pytest.CaptureF
     assert "is not in" in complaint(capsys, "report", "elsewhere")
 
 
+def test_an_exercise_runs_all_its_parts_which_share_trials(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is trained here: both parts ask for what the study at the top has trained, and so find it."""
+    before = {path: path.stat().st_mtime_ns for path in records(place)}
+    for part in ("all", "again"):
+        (place / "01_positions" / part).mkdir(parents=True)
+        (place / "01_positions" / part / "study.yaml").write_text(STUDY)
+    found = printed(capsys, "study", "01_positions", "--slots", "1")
+    assert [each["study"] for each in found] == ["01_positions/again", "01_positions/all"]
+    ids = [
+        {
+            cell["trial"]
+            for cell in json.loads((place / "runs/studies" / each["study"] / "manifest.json").read_text())["cells"]
+        }
+        for each in found
+    ]
+    assert ids[0] == ids[1] and len(ids[0]) == 4
+    assert {path: path.stat().st_mtime_ns for path in records(place)} == before
+    assert (place / "runs/studies/01_positions/all/report/report.html").is_file()
+    assert [state["study"] for state in printed(capsys, "status", "01_positions")] == [
+        "01_positions/again", "01_positions/all",
+    ]  # fmt: skip
+    assert printed(capsys, "status", "01_positions/al")["study"] == "01_positions/all"
+    assert printed(capsys, "report", "01_positions/all", "positions")["studies"][0]["name"] == "01_positions/all"
+    assert (place / "runs/studies/01_positions/all/report/against_positions.html").is_file()
+    said = complaint(capsys, "study", "01_positions", "seeds=3")
+    assert "'seeds=3' was given; name one of 01_positions/again, 01_positions/all" in said
+
+
+def test_a_part_that_fails_loses_no_other_and_the_worst_status_is_returned(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part, text in {"a": STUDY.replace("model.d_model=16", "model.d_modl=16"), "b": STUDY}.items():
+        (place / "02_failing" / part).mkdir(parents=True)
+        (place / "02_failing" / part / "study.yaml").write_text(text)
+    assert [each["study"] for each in printed(capsys, "study", "02_failing", status=2)] == ["02_failing/b"]
+    (place / "02_failing/b/study.yaml").write_text(STUDY.replace("baseline: rope", "baseline: rop"))
+    assert "the baseline must be one of the arms" in complaint(capsys, "study", "02_failing"), "before anything is run"
+
+
+def test_a_part_goes_on_with_the_looks_of_the_study_that_its_exercise_was(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was `03_was`, judged at two seeds; with three, as `03_was/all`, the look at two is paid for."""
+    (place / "03_was" / "all").mkdir(parents=True)
+    (place / "03_was" / "study.yaml").write_text(STUDY)
+    assert main(["study", "03_was"]) == 0
+    shutil.move(place / "03_was" / "study.yaml", place / "03_was" / "all")
+    assert main(["study", "03_was/all", "seeds=3"]) == 0
+    series = json.loads((place / "runs/studies/03_was/all/manifest.json").read_text())["ledger"]["series"]
+    assert [list(look["trials"]) for look in series[0]["looks"]] == [["0", "1"], ["2"]]
+    assert json.loads((place / "runs/studies/03_was/manifest.json").read_text())["seeds"] == [0, 1], "it is kept"
+
+
 def test_train_reuses_the_trial_that_the_study_has_run(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["train", "model/position=none", *SHARED, "seed=1"]) == 0

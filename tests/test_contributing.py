@@ -24,25 +24,25 @@ GUIDE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 PART = "my_parts/clipped.py"
 
 
-def walk() -> str:
-    """The section that a user follows."""
-    return GUIDE.read_text(encoding="utf-8").split("## Add a part in five minutes")[1].split("\n## ")[0]
+def walk(what: str = "part") -> str:
+    """The section that a user follows who adds a part or a probe."""
+    return GUIDE.read_text(encoding="utf-8").split(f"## Add a {what} in five minutes")[1].split("\n## ")[0]
 
 
-def files() -> dict[str, str]:
+def files(what: str = "part") -> dict[str, str]:
     """Name → content of the blocks that stand under a file's name."""
-    return dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", walk(), re.M | re.S))
+    return dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", walk(what), re.M | re.S))
 
 
-def commands() -> list[list[str]]:
+def commands(what: str = "part") -> list[list[str]]:
     """The words of each line of the walk's shell blocks."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", walk(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", walk(what), re.M | re.S)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
 
 
-def exported() -> dict[str, str]:
+def exported(what: str = "part") -> dict[str, str]:
     """The environment that the walk's first command makes."""
-    (_, setting) = commands()[0]
+    (_, setting) = commands(what)[0]
     name, _, value = setting.partition("=")
     return {name: value}
 
@@ -75,7 +75,7 @@ for number, words in enumerate(json.loads(sys.argv.pop())):
 """
 
 
-def run(typed: list[list[str]], place: Path) -> str:
+def run(typed: list[list[str]], place: Path, what: str = "part") -> str:
     """What `swapformer …` commands of the walk print when a user types them in `place`; the store after each is kept.
 
     In one process, since to start one takes longer than to do what it is asked.
@@ -88,7 +88,7 @@ def run(typed: list[list[str]], place: Path) -> str:
         text=True,
         check=False,
         timeout=200,
-        env={**os.environ, **exported()},
+        env={**os.environ, **exported(what)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -190,3 +190,30 @@ def test_a_spoiled_edit_is_caught(
     monkeypatch.setenv("SWAPFORMER_PACKAGES", module)
     with pytest.raises(BrokenLaw, match=re.escape(message)):
         LAWS[law](Subject(small_with(module), "position"))
+
+
+def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(tmp_path: Path) -> None:
+    """The walk of a probe: its files, its one command, and what the page says of moments, metrics and figures."""
+    assert list(files("probe")) == [
+        *("my_probes/attention_share.py", "conf/probes/attention_share.yaml", "my_probe_study.yaml")
+    ]
+    export, study = commands("probe")
+    assert export == ["export", "SWAPFORMER_PACKAGES=my_probes"]
+    assert study == ["swapformer", "study", "my_probe_study.yaml"]
+    write(tmp_path, files("probe"))
+    run([study], tmp_path, "probe")
+    found = records(tmp_path / "runs")
+    assert [record["status"] for record in found.values()] == ["finished"] * 4
+    for trial in found:
+        stored = {path.name.split(".")[0] for path in (tmp_path / "runs/trials" / trial / "artifacts").iterdir()}
+        moments = {"attention_share@init", "attention_share@5", "attention_share@10", "attention_share"}
+        assert stored == {*moments, "activation_moments@init"}
+        history = (tmp_path / "runs/trials" / trial / "metrics.csv").read_text()
+        assert re.findall(r"^(\d+),probe/attention_share,0\.", history, re.M) == ["5", "10"]
+    report = tmp_path / "runs/studies/my_probe_study/report"
+    results = (report / "results.csv").read_text()
+    for metric in ("probe/attention_share", "probe/attention_share:init", "probe/stream_rms_last:init"):
+        assert len(re.findall(rf",{re.escape(metric)},\d", results)) == 4
+    page = (report / "report.html").read_text()
+    assert "probe/attention_share during training" in page and "the stream of post starts larger" in page
+    assert "Gradient in the attention" in page

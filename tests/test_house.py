@@ -20,10 +20,12 @@ import yaml
 
 import swapformer
 from configs import every_part
+from swapformer.exercises import exercises, shipped
+from swapformer.model.taps import Tapped
 from swapformer.paths import conf_dir
 from swapformer.ranges import hints_of
 from swapformer.study.expand import expand
-from swapformer.study.spec import load, shipped
+from swapformer.study.spec import load
 from swapformer.training.assemble import SLOTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,13 +35,14 @@ STANDARD = frozenset(sys.stdlib_module_names)
 ROOMS = {
     "errors": set[str](),
     "paths": set[str](),
+    "exercises": {"errors", "paths"},
     "random": set[str](),
     "interface": set[str](),
     "console": {"errors"},
     "ranges": {"errors"},
     "yaml_reader": {"errors"},
     "targets": {"errors", "paths", "ranges"},
-    "catalogue": {"paths", "yaml_reader"},
+    "catalogue": {"errors", "exercises", "paths", "yaml_reader"},
     "results": {"errors", "yaml_reader"},
     "model": {"random", "interface", "ranges"},
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
@@ -51,22 +54,35 @@ ROOMS = {
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
         *("model", "task", "training", "probes", "measure", "report", "results"),
-        *("interface", "errors", "paths", "console", "catalogue", "ranges", "targets", "yaml_reader"),
+        *("interface", "errors", "paths", "console", "catalogue", "exercises", "ranges", "targets", "yaml_reader"),
     },
     "interop": {
         *("model", "task", "training", "study", "results"),
         *("errors", "interface", "paths", "targets", "yaml_reader"),
     },
     "tools": {
-        *("model", "task", "training", "study", "report", "results", "conformance", "interop", "mirror", "random"),
+        *(
+            "train",
+            "exercises",
+            "model",
+            "task",
+            "training",
+            "study",
+            "report",
+            "results",
+            "conformance",
+            "interop",
+            "mirror",
+            "random",
+        ),
         *("catalogue", "console", "errors", "interface", "paths", "targets", "yaml_reader", "__version__"),
     },
     "train": {"study", "results", "mirror", "catalogue", "console", "errors", "paths"},
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
-    "hydra_plugins": {"cli", "train", "study", "results", "mirror", "ranges"},
+    "hydra_plugins": {"tools", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
         *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),
-        *("catalogue", "console", "errors", "paths", "targets", "yaml_reader"),
+        *("catalogue", "console", "errors", "exercises", "paths", "targets", "yaml_reader"),
     },
 }
 """What each room may import of swapformer beside itself: from left to right, and never back.
@@ -404,7 +420,8 @@ class TestParts:
     def test_are_abstract_or_final(self, slot: str) -> None:
         """A part inherits from its slot's base and from nothing else of the slot."""
         base = base_of(slot)
-        assert {parent.__module__.split(".")[0] for parent in base.__bases__} <= {"torch", "abc", "builtins"}
+        above = {parent.__module__.split(".")[0] for parent in base.__bases__ if parent is not Tapped}
+        assert above <= {"torch", "abc", "builtins"}
         assert {part.__qualname__: part.__bases__ for part in classes(slot) if part.__bases__ != (base,)} == {}
 
     @pytest.mark.parametrize("slot", [slot for slot in SLOTS if slot != "topology"])
@@ -589,12 +606,12 @@ def test_a_file_of_tests_bears_the_name_of_the_module_that_it_tests() -> None:
 class TestStudies:
     @pytest.mark.parametrize("name", sorted(shipped()))
     def test_have_a_readme_and_three_scales(self, name: str) -> None:
-        folder = ROOT / "experiments" / name
-        content = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
+        content = yaml.safe_load(shipped()[name].read_text(encoding="utf-8"))
         assert {"smoke", "cpu", "gpu"} <= set(content["scales"])
         assert content["question"] and content["claims"]
-        text = (folder / "README.md").read_text(encoding="utf-8")
-        assert text.startswith("# ") and f"swapformer study {name}" in text
+        exercise = name.split("/")[0]
+        text = (ROOT / "experiments" / exercise / "README.md").read_text(encoding="utf-8")
+        assert text.startswith("# ") and f"swapformer study {exercise}" in text
 
     @pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
     @pytest.mark.parametrize("name", sorted(shipped()))
@@ -607,7 +624,7 @@ class TestStudies:
 
     def test_every_folder_of_experiments_is_one(self) -> None:
         folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
-        assert folders == set(shipped())
+        assert folders == set(exercises()) == {name.split("/")[0] for name in shipped()}
 
 
 PLACES = re.compile(r"(conf|src|tests|experiments|docs|\.ci)/|[\w.-]+/$|(Makefile|[A-Z]+\.md|[\w-]+\.(toml|txt))$")

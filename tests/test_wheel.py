@@ -26,7 +26,7 @@ def test_configuration_studies_plugins_and_templates_travel_in_the_wheel(built: 
     (wheel,) = built.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     wanted = {f"swapformer/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
-    wanted |= {f"swapformer/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").glob("*/study.yaml")}
+    wanted |= {f"swapformer/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").rglob("study.yaml")}
     sources = [path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file()]
     wanted |= {str(path) for path in sources if path.suffix in (".py", ".j2", ".html", ".css", ".js")}
     assert sorted(wanted - packed) == []

@@ -70,6 +70,6 @@ LINES: Mapping[str, Sequence[Sequence[str]]] = {
         ["trials", "x" * 5000], ["list", "x" * 5000],
     ],
     "overrides": [["train", *SMALL, override] for override in _OVERRIDES],
-    "studies": [["study", "04_head_count", "scale=smoke", override] for override in _STUDY],
+    "studies": [["study", "04_head_count/width", "scale=smoke", override] for override in _STUDY],
 }  # fmt: skip
 """What is refused, in words of a shell; run where there is no store."""

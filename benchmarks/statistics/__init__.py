@@ -62,5 +62,8 @@ def measure(studies: int, seed: int) -> Iterator[Simulated]:
     kinds = {case.name: [case_shares(case, n, alone, seed) for n in SEEDS] for case in cases()}
     yield replace(table("other kinds of claims, at their edges", kinds), studies=alone)
     fewer = (3, 5, 6, 8)
-    shares = {study.name: {"decided": tuple(decided_share(study, n) for n in fewer)} for study in committed_studies()}
+    shares = {
+        name: {"decided": tuple(decided_share(folder, n) for n in fewer)}
+        for name, folder in committed_studies().items()
+    }
     yield Simulated("claims of committed studies", fewer, shares, None)

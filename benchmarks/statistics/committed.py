@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
-from swapformer.paths import experiments_dir
+from swapformer.exercises import shipped
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.evidence import gather
 from swapformer.report.statistics.verdicts import judge
 from swapformer.study.published_results import published_results
 
 
-def committed_studies() -> Iterator[Path]:
-    """The folders of the studies whose results are committed."""
-    for study in sorted(experiments_dir().glob("*/study.yaml")):
-        if (study.parent / "results" / "results.csv").is_file():
-            yield study.parent
+def committed_studies() -> dict[str, Path]:
+    """The folders of the studies whose results are committed, by name."""
+    return {name: file.parent for name, file in shipped().items() if (file.parent / "results/results.csv").is_file()}
 
 
 def decided_share(folder: Path, seeds: int) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swapformer.paths import experiments_dir
+from benchmarks.statistics.committed import committed_studies
+from swapformer.exercises import STUDY_FILE
 from swapformer.yaml_reader import read_yaml
 
 FloatArray = NDArray[np.float64]
@@ -76,15 +77,13 @@ def _one_fails(generator: np.random.Generator, studies: int, n: int) -> FloatArr
 
 def committed_laws() -> Iterator[Law]:
     """Populations made of committed seeds: studies draw seeds with replacement, all arms of a seed together."""
-    for study in sorted(experiments_dir().glob("**/study.yaml")):
-        results = study.parent / "results" / "results.csv"
-        if not results.is_file():
-            continue
-        claims = read_yaml(study).get("claims", [])
+    for name, folder in committed_studies().items():
+        results = folder / "results" / "results.csv"
+        claims = read_yaml(folder / STUDY_FILE).get("claims", [])
         for metric in dict.fromkeys(_metrics(claims)):
             values = committed_values(results, metric)
             if len(values) == ARMS:
-                yield _population(f"seeds of {study.parent.name}, {metric}", values)
+                yield _population(f"seeds of {name}, {metric}", values)
 
 
 def _metrics(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,17 +15,21 @@ from typing import Any
 
 import yaml
 
-from swapformer.paths import conf_dir, experiments_dir
+from swapformer.errors import UsageError
+from swapformer.exercises import exercises, studies_of
+from swapformer.paths import conf_dir
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
 Node = dict[str, Any]
 
+EXPERIMENTS = "experiments"
+"""The group of the exercises and their studies."""
 NONE = "[]"
 """No option, for a slot that takes a list of them: `model/extension=[]`."""
 
 
 def catalogue(own: Path | None = None) -> dict[str, dict[str, str]]:
-    """Group → option → one line about it, for every group of the configuration, and `studies`.
+    """Group → option → one line about it, for every group of the configuration, and `experiments`.
 
     Args:
         own: a configuration directory of the user's own, whose options are listed too.
@@ -34,7 +38,7 @@ def catalogue(own: Path | None = None) -> dict[str, dict[str, str]]:
     for root in (conf_dir(), *([own] if own is not None else [])):
         for group, files in option_files(root).items():
             found.setdefault(group, {}).update({name: describe(path) for name, path in files.items()})
-    found["studies"] = {path.parent.name: _question(path) for path in sorted(experiments_dir().glob("*/study.yaml"))}
+    found[EXPERIMENTS] = {name: text for folder in exercises().values() for name, text in _exercise(folder).items()}
     return found
 
 
@@ -172,6 +176,23 @@ def _settings(content: object) -> str:
         return ""
     plain = {key: value for key, value in content.items() if not isinstance(value, dict | list) and str(key)[:1] != "_"}
     return ", ".join(f"{key} {value}" for key, value in plain.items())
+
+
+def _exercise(folder: Path) -> dict[str, str]:
+    """An exercise that has parts with the title of its README, and each study with its question."""
+    try:
+        studies = studies_of(folder)
+    except UsageError as error:
+        return {folder.name: f"({error})"}
+    title = {} if folder.name in studies else {folder.name: _title(folder / "README.md")}
+    return {**title, **{name: _question(path) for name, path in studies.items()}}
+
+
+def _title(readme: Path) -> str:
+    try:
+        return readme.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+    except (OSError, ValueError):
+        return "(its README.md cannot be read)"
 
 
 def _question(path: Path) -> str:

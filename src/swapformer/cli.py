@@ -7,16 +7,12 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from swapformer import __version__
-from swapformer.console import guarded, printable_output, terminal
+from swapformer.console import guarded, printable_output
 from swapformer.errors import UsageError, suggest
-
-if TYPE_CHECKING:
-    from swapformer.report.build import Report
 
 TOOLS = {
     "trials": ("swapformer.tools.trials", "list, show, compare and prune the trials in the store"),
@@ -39,8 +35,6 @@ LAUNCHING = (
     ("retries", int, "times that a killed trial is started once more"),
 )
 """Settings of the launcher that `swapformer study` takes as options: name, type, what it is for."""
-
-_PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("train", help="train one trial (or sweep with -m); see swapformer train --help")
 
     study = verbs.add_parser("study", parents=[common], help="run what a study lacks, and report")
-    study.add_argument("name", help="a shipped study, the beginning of its name, or the path of a study.yaml")
+    study.add_argument("name", help="a shipped study or exercise, the beginning of its name, or a path")
     study.add_argument(
         "overrides",
         nargs="*",
@@ -107,14 +101,15 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="STUDY | runs_dir=…",
         help="one study's name under runs_dir/studies, or the beginning of it; two are compared (a path names a study "
-        "of another store); a folder with study.yaml is judged again from its results/results.csv",
+        "of another store); the folder of a study or an exercise is judged again from its results/results.csv, of "
+        "another scale with scale=…",
     )
     report.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
     report.set_defaults(run=_report)
 
-    listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets and studies")
+    listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets, exercises and their studies")
     listing.add_argument("group", nargs="?", help="only this group, e.g. model/position")
     listing.add_argument("--config-dir", type=Path, help="a configuration directory of your own, listed too")
     listing.set_defaults(run=_list)
@@ -157,88 +152,18 @@ def _completion(options: argparse.Namespace) -> None:
     print(script(options.shell, command_lines()), end="")
 
 
-def _study(options: argparse.Namespace) -> None:
-    from swapformer.study.config import overrides as texts
+def _study(options: argparse.Namespace) -> int | None:
+    from swapformer.tools.studies import Output, study
 
-    own = {key: texts.value(options.overrides, key) for key in ("scale", "seeds")}
-    texts.check(options.overrides, "what follows the study's name")
-    extra = [override for override in options.overrides if texts.key(override) not in own]
-    given = {name: getattr(options, name) for name, *_ in LAUNCHING}
-    extra += [f"hydra.launcher.{name}={value}" for name, value in given.items() if value is not None]
-    if any(texts.key(override).replace("/", ".").startswith(_PLUGINS) for override in extra):
-        _through_hydra(options, own, extra)
-        return
-    from swapformer.mirror.process import mirror_trials, study_targets
-    from swapformer.results.store import Store
-    from swapformer.study.equal_arms import check_equal_arms
-    from swapformer.study.expand import expand
-    from swapformer.study.launch.local import LocalLauncher
-    from swapformer.study.launch.provenance import current_provenance
-    from swapformer.study.run_study import run_study
-    from swapformer.study.spec import load, with_seeds
-
-    plan = expand(with_seeds(load(options.name, own["scale"]), own["seeds"]), extra)
-    store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
-    check_equal_arms(plan, store)  # before a mirror leaves anything in the store
-    with mirror_trials(study_targets(plan), store):
-        found = run_study(
-            plan,
-            store,
-            provenance,
-            lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
-            options.publish,
-            quiet=options.json,
-        )
-    show(found.report, found.to_json(), options.json)
-    found.require_complete()
+    settings = {name: getattr(options, name) for name, *_ in LAUNCHING}
+    options.overrides += [f"hydra.launcher.{name}={value}" for name, value in settings.items() if value is not None]
+    return study(options.name, options.overrides, Output(options.publish, options.json, options.debug))
 
 
-def _through_hydra(options: argparse.Namespace, own: dict[str, str | None], extra: list[str]) -> None:
-    """Something about the launcher was asked for: the study as the Hydra sweep that it is."""
-    from swapformer.study.launch.provenance import remember_command
-    from swapformer.train import sweep
+def _report(options: argparse.Namespace) -> int | None:
+    from swapformer.tools.studies import Output, report
 
-    remember_command()
-    chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
-    flags = {"publish": options.publish, "as_json": options.json}
-    chosen += [f"hydra.sweeper.{key}=true" for key, given in flags.items() if given]
-    sweep([f"hydra.sweeper.study={json.dumps(options.name, ensure_ascii=False)}", *chosen, *extra])
-
-
-def _report(options: argparse.Namespace) -> None:
-    from swapformer.report.build import build
-    from swapformer.study.spec import published_folder
-    from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
-
-    names, overrides = names_and_overrides(options.names)
-    if len(names) == 2 and not options.publish:
-        from swapformer.tools.compare_studies import run
-
-        run(names, overrides, options.json)
-        return
-    if len(names) != 1:
-        what = "only one study at a time can be published" if options.publish else "one study is reported, two compared"
-        raise UsageError(f"{what}, but {len(names)} were named")
-    if (Path(names[0]) / "study.yaml").is_file():
-        from swapformer.report.build import rebuild
-        from swapformer.study.published_results import published_results
-
-        records, place = published_results(Path(names[0]))
-        judged = rebuild(records, place, options.publish)
-        show(judged, judged.as_dict(), options.json)
-        return
-    store = store_of(overrides)
-    folder = study_folder(store, names[0])
-    built = build(folder, store.runs_dir, published_folder(folder.name) if options.publish else None)
-    show(built, built.as_dict(), options.json)
-
-
-def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
-    """Print a report, for people or for scripts."""
-    if as_json:
-        print(json.dumps(plain, indent=1))
-        return
-    report.render(terminal())
+    return report(options.names, Output(options.publish, options.json, options.debug))
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -169,7 +169,11 @@ def _module(name: str) -> tuple[ModuleType, list[str]]:
     count = 1
     try:
         module = import_module(words[0])
-        while count < len(words) and hasattr(module, "__path__") and find_spec(".".join(words[: count + 1])):
+        while count < len(words) and hasattr(module, "__path__"):
+            # A class of a package is no module of it: to look for one on the disk would be slow.
+            last_is_class = count == len(words) - 1 and inspect.isclass(vars(module).get(words[count]))
+            if last_is_class or not find_spec(".".join(words[: count + 1])):
+                break
             count += 1
             module = import_module(".".join(words[:count]))
     except (Exception, SystemExit) as error:

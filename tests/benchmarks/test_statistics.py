@@ -148,11 +148,11 @@ def test_a_law_that_is_moved_moves_no_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "seeds", "share"), [("07_position_encodings", 8, 5 / 8), ("04_head_count", 8, 2 / 6)]
+    ("study", "seeds", "share"), [("07_position_encodings/copy", 8, 5 / 8), ("04_head_count/width", 8, 2 / 6)]
 )
 def test_with_all_of_its_seeds_a_committed_study_decides_what_its_readme_says(
     study: str, seeds: int, share: float
 ) -> None:
-    folders = {folder.name: folder for folder in committed_studies()}
+    folders = committed_studies()
     assert decided_share(folders[study], seeds) == pytest.approx(share)
     assert decided_share(folders[study], seeds - 1) > 0, "over eight choices of seven seeds"

@@ -601,32 +601,33 @@ class Boundless(Attention):
 class ShowsTheFuture(Attention):
     """Attends to nothing but itself, and shows weights for all places."""
 
+    places: ClassVar[Mapping[str, str]] = {"hook_pattern": "B H Q K"}
+
     def __init__(self, dims: Dims) -> None:
         super().__init__()
         self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
         self.num_heads = dims.num_heads
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        self.tap("hook_pattern", x.new_ones(len(x), self.num_heads, x.shape[1], x.shape[1]))
         return self.out(x)
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        return x.new_ones(len(x), self.num_heads, x.shape[1], x.shape[1])
 
 
 class HidesItsSign(Attention):
     """Attends to nothing but itself, with a weight below zero that it does not state."""
 
+    places: ClassVar[Mapping[str, str]] = {"hook_pattern": "B H Q K"}
+
     def __init__(self, dims: Dims) -> None:
         super().__init__()
         self.out = Linear(dims.d_model, dims.d_model, Role.ATTENTION_OUT, bias=False)
         self.num_heads = dims.num_heads
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        one = torch.eye(x.shape[1], dtype=x.dtype)
+        one = one if context.key.padding is None else one.masked_fill(context.key.padding, 0.0)
+        self.tap("hook_pattern", -one.expand(len(x), self.num_heads, -1, -1))
         return self.out(-x)
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        one = torch.eye(x.shape[1], dtype=x.dtype).masked_fill(context.key.padding, 0.0)
-        return -one.expand(len(x), self.num_heads, -1, -1)
 
 
 class ForgetsBorders(Kernel):
@@ -697,6 +698,16 @@ class CountsSilently(Residual):
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         return state + self.weights.prod() * update
+
+
+class ReadsHalf(Residual):
+    """Gives a branch half of the stream, and does not say that this is not the stream itself."""
+
+    def read(self, state: Tensor) -> Tensor:
+        return state / 2
+
+    def write(self, state: Tensor, update: Tensor) -> Tensor:
+        return state + update
 
 
 class OnlyScales(Norm):
@@ -786,3 +797,56 @@ class MasksTheFirst(Extension):
 
     def heads(self, heads: Tensor) -> Tensor:
         return torch.cat([torch.zeros_like(heads[:, :1]), heads[:, 1:]], dim=1)
+
+
+class Untapped(FFN):
+    """States a place that it never comes by."""
+
+    places: ClassVar[Mapping[str, str]] = {"hook_pre": "B T F", "hook_post": "B T F"}
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.up = Linear(dims.d_model, 2 * dims.d_model, Role.FFN_IN, bias=False)
+        self.down = Linear(2 * dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.down(self.activation(self.tap("hook_pre", self.up(x))))
+
+
+class GoesOnAsBefore(FFN):
+    """Shows its hidden activations, and goes on with them whatever is put in their place."""
+
+    places: ClassVar[Mapping[str, str]] = {"hook_post": "B T F"}
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.up = Linear(dims.d_model, 2 * dims.d_model, Role.FFN_IN, bias=False)
+        self.down = Linear(2 * dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        hidden = self.activation(self.up(x))
+        self.tap("hook_post", hidden)
+        return self.down(hidden)
+
+
+class ShowsHeadsFirst(Attention):
+    """A mean of the past whose heads come before its places, where TransformerLens has them behind."""
+
+    uses = ("pattern",)
+    places: ClassVar[Mapping[str, str]] = {"hook_v": "B K H E"}
+
+    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+        super().__init__()
+        self.value = Linear(dims.d_model, dims.num_heads * dims.head_dim, Role.VALUE, bias=False)
+        self.out = Linear(dims.num_heads * dims.head_dim, dims.d_model, Role.ATTENTION_OUT, bias=False)
+        self.pattern, self.num_heads = pattern, dims.num_heads
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        v = self.value(x if memory is None else memory)
+        v = self.tap("hook_v", v.view(*v.shape[:2], self.num_heads, -1).transpose(1, 2)).transpose(1, 2).flatten(2)
+        mask = context.mask(self.pattern)
+        seen = torch.ones(len(context.query), len(context.key)) if mask is None else mask[:, 0]
+        seen = seen.to(v.dtype)
+        return self.out(seen @ v / seen.sum(-1, keepdim=True).clamp(min=1))

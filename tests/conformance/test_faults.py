@@ -78,6 +78,10 @@ FAULTS = [
     ("norm", "OnlyScales", {}, "facts_hold"),
     ("activation", "DeadKnob", {"slope": 0.1}, "no_dead_knob"),
     ("kernel", "DeadWord", {"backend": "math"}, "no_dead_knob"),
+    ("residual", "ReadsHalf", {}, "places_hold"),
+    ("ffn", "Untapped", {}, "places_hold"),
+    ("ffn", "GoesOnAsBefore", {}, "places_hold"),
+    ("attention", "ShowsHeadsFirst", {}, "places_hold"),
     ("activation", "FallsThrough", {"kind": "soft"}, "choices_are_declared"),
     ("activation", "UndeclaredWords", {"kind": "soft"}, "choices_are_declared"),
 ]

@@ -15,6 +15,7 @@ from mirror.readback import curves_of
 from swapformer.mirror.follower import Follower, Target
 from swapformer.mirror.process import mirror_trials
 from swapformer.results.record import Record
+from swapformer.results.shapes import Matrix, Table, to_json
 from swapformer.results.store import Store
 
 ID = "0123456789abcdef"
@@ -47,14 +48,18 @@ def test_a_trial_is_shown_while_it_runs_and_closed_as_it_ended(store: Store) -> 
         assert place.curves == {(10, "train/loss"): 3.0} and place.endings == []
         path.write_text(HEAD + "".join(ROWS[:4]))
         (store.directory(ID) / "artifacts").mkdir()
-        found = {"metrics": {"probe/x": 0.5}, "data": {"layers": [[[1.0, 0.0], [0.5, 1.0]]], "means": [0.5]}}
+        heads = Matrix("t", "c", ["1", "2"], ["1", "2"], [[1.0, 0.0], [0.5, 1.0]])
+        found = {
+            "metrics": {"probe/x": 0.5},
+            "shapes": {"heads": to_json(heads), "one": to_json(Table("t", "c", [], []))},
+        }
         (store.directory(ID) / "artifacts" / "similarity.json").write_text(json.dumps(found))
         store.write(Record(ID, "finished", attempts=1, ended="2030"))
         watching.poll()
         assert place.endings == [], "its process may still write"
     watching.poll()
     watching.poll()
-    assert place.endings == [("finished", {"probe/x": 0.5}, ["probe/similarity/layers/0"])]
+    assert place.endings == [("finished", {"probe/x": 0.5}, ["probe/similarity/heads"])]
     assert place.curves == curves_of(path) and place.pieces == len(place.curves) and said == []
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from swapformer.model import taps
 from swapformer.model.attention import Attention, LinearAttention, Linformer, Nystrom, Performer, Reformer
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full
 from swapformer.model.position import Position, Rotary
 from swapformer.model.tokens import Tokens
-from swapformer.probes.base import watch_attention
 from swapformer.random import stream
 
 HEADS, HEAD_DIM, WIDTH, LENGTH = 2, 4, 6, 70
@@ -90,9 +90,14 @@ def test_weights_that_are_shares_sum_to_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_probes_see_them(name: str) -> None:
-    part, tokens, seen = widened(name), Tokens.of(LENGTH), []
-    context = Context(tokens, tokens, torch.float64)
-    with watch_attention(part, lambda layer, weights, _: seen.append(weights)):
-        part(X, context=context, position=Position(DIMS))
-    assert [weights.shape for weights in seen] == [(2, HEADS, LENGTH, LENGTH)]
+def test_what_replaces_them_makes_the_output(name: str) -> None:
+    """The mean of all values, by a loop, where every weight is 1/K; the output itself where they stay as they are."""
+    part, tokens = widened(name), Tokens.of(LENGTH)
+    context, none = Context(tokens, tokens, torch.float64), Position(DIMS)
+    plain = part(X, context, none)
+    with taps.replace(part, {"hook_pattern": lambda weights: weights}):
+        assert torch.allclose(part(X, context, none), plain, atol=1e-10)
+    with taps.replace(part, {"hook_pattern": lambda weights: torch.full_like(weights, 1 / LENGTH)}):
+        found = part(X, context, none)
+    mean = sum(part.value(X)[:, t] for t in range(LENGTH)) / LENGTH
+    assert torch.allclose(found, part.out(mean)[:, None].expand_as(found), atol=1e-12)

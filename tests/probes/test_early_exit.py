@@ -11,6 +11,7 @@ from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface
 from swapformer.probes.early_exit import EarlyExits
+from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
 
@@ -36,14 +37,16 @@ def test_layers_saved_are_those_above_the_exits_of_scored_places() -> None:
     model, task = Subject(config, "depth").perturbed(), Guess()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     found = EarlyExits(batches=2, thresholds=[0.0, 0.2, 1.0]).measure(model, task)  # type: ignore[arg-type]
-    curve: list[dict[str, float]] = found.data["curves"][""]
-    assert curve[0]["layers_saved"] == 3 / 4, "all leave behind the first of four layers"
+    curve = found.shapes["loss"]
+    assert isinstance(curve, Curve)
+    first, second, last = (share or 0.0 for share in curve.xs)
+    assert first == 3 / 4, "all leave behind the first of four layers"
     with torch.no_grad():
         model(task.batch.inputs)
     passed: Any = model.layers_passed
-    assert found.metrics == {"probe/layers_saved": curve[1]["layers_saved"]}
-    assert curve[1]["layers_saved"] == pytest.approx(1 - passed[:, 1::2].double().mean().item() / 4)
-    assert 3 / 4 > curve[1]["layers_saved"] > curve[2]["layers_saved"] >= 0
+    assert found.metrics == {"probe/layers_saved": second}
+    assert second == pytest.approx(1 - passed[:, 1::2].double().mean().item() / 4)
+    assert 3 / 4 > second > last >= 0
     assert model.depth.threshold == 0.2
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 

@@ -15,6 +15,7 @@ from swapformer.interface import Interface, Readout
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.loss_by_position import LossByPosition
+from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
 TRAINED, LONG = 4, 7
@@ -61,10 +62,12 @@ def test_every_place_has_the_mean_of_its_own_targets(model: Topology) -> None:
         finding = LossByPosition(batches=5).measure(model, task)
         for name, length in (("", TRAINED), (f"@{LONG}", LONG)):
             right = by_hand(model, task, length)
-            assert finding.data[name]["count"] == [len(losses) for losses in right]
-            assert finding.data[name]["loss"][0] is None, "nothing is asked there, which is not a loss of zero"
+            curve = finding.shapes[f"loss{name}"]
+            assert isinstance(curve, Curve) and curve.xs == tuple(range(1, length + 1))
+            assert curve.weights[""] == tuple(len(losses) for losses in right)
+            assert curve.series[""][0] is None, "nothing is asked there, which is not a loss of zero"
             means = [sum(losses) / len(losses) for losses in right[1:]]
-            assert finding.data[name]["loss"][1:] == pytest.approx(means, abs=1e-10)
+            assert curve.series[""][1:] == pytest.approx(means, abs=1e-10)
         within, beyond = (list(chain.from_iterable(parts)) for parts in (right[:TRAINED], right[TRAINED:]))
         assert finding.metrics == {
             "probe/loss_within@7": pytest.approx(sum(within) / len(within), abs=1e-10),

@@ -13,6 +13,8 @@ import pytest
 from report.store import ENVIRONMENT, Store
 from swapformer.errors import UsageError
 from swapformer.report.records import read
+from swapformer.results.artifacts import Artifact, probe_keys, write_artifact
+from swapformer.results.moments import Moment, at_moment
 
 ID = '{"schema_version": 1, "id": "0000000000000000"'
 """How a record of the first arm's first trial begins."""
@@ -202,3 +204,66 @@ def test_losses_are_known_to_the_last_digit_and_a_loss_of_0_by_those_before_it(s
     again = read(store.study, store.runs)
     assert again.losses["", "a", 2] == again.losses["", "b", 2], "one training, averaged over other steps"
     assert "train/loss" not in set(found.histories["metric"]), "only the study's metrics are drawn"
+
+
+def write_moments(store: Store, arm: str, seed: int, found: dict[str, float]) -> None:
+    """What a probe `p` with the setting 1 found at moments."""
+    for moment, value in found.items():
+        artifact = Artifact({"a": 1}, {at_moment("probe/x", parsed(moment)): value})
+        write_artifact(store.directory(arm, seed), at_moment("p", parsed(moment)), artifact)
+
+
+def parsed(moment: str) -> Moment:
+    return int(moment) if moment.isdecimal() else moment
+
+
+def test_a_trial_that_diverged_has_what_was_measured_before_it_trained_and_no_other_number(tmp_path: Path) -> None:
+    metrics = ["probe/x:init", "probe/x:10", "probe/x", "derived/growth", "derived/more"]
+    derive = {
+        "derived/growth": {"log": "probe/x:init"},
+        "derived/more": {"ratio": ["probe/x:10", "probe/x:init"]},
+    }
+    store = Store(tmp_path, {"a": []}, "a", metrics, seeds=range(2), manifest={"derive": derive})
+    probes = {"p": {"a": 1, "at": ["init", 10, "end"]}}
+    cells = [
+        {"arm": "a", "seed": seed, "trial": store.trial("a", seed), "probes": probe_keys({"probes": probes})}
+        for seed in range(2)
+    ]
+    store.manifest["cells"] = cells
+    history = {"probe/x": [(10, 3.0)]}
+    store.write_trial("a", 0, {"val/loss": 1.0}, history=history)
+    store.write_trial("a", 1, {}, "diverged", history=history, steps=50)
+    write_moments(store, "a", 0, {"init": 2.0, "10": 3.0, "end": 4.0})
+    write_moments(store, "a", 1, {"init": 2.5, "10": 3.0})
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    columns = records.metrics[["seed", "metric", "value"]]
+    values = {(seed, name): value for seed, name, value in columns.itertuples(index=False)}
+    assert {name for seed, name in values if seed == 0} == {"val/loss", *metrics}
+    assert {name: value for (seed, name), value in values.items() if seed == 1} == {
+        "probe/x:init": 2.5,
+        "derived/growth": pytest.approx(math.log(2.5)),
+    }
+    curves = records.histories[records.histories["metric"] == "probe/x"]
+    seen = {(row.seed, row.status, row.step): row.value for row in curves.itertuples(index=False)}
+    assert seen == {
+        (0, "finished", 0): 2.0, (0, "finished", 10): 3.0, (0, "finished", 2000): 4.0,
+        (1, "diverged", 0): 2.5, (1, "diverged", 10): 3.0,
+    }  # fmt: skip
+    assert not records.problems
+
+
+def test_a_moment_that_was_not_measured_while_the_training_lasted_is_named(tmp_path: Path) -> None:
+    """Of a training that ended before a moment nothing is missing."""
+    store = Store(tmp_path, {"a": []}, "a", ["probe/x:10"], seeds=range(2))
+    keys = probe_keys({"probes": {"p": {"a": 1, "at": [10, 100]}}})
+    store.manifest["cells"] = [
+        {"arm": "a", "seed": seed, "trial": store.trial("a", seed), "probes": keys} for seed in range(2)
+    ]
+    store.write_trial("a", 0, {"val/loss": 1.0})
+    store.write_trial("a", 1, {}, "diverged", steps=50)
+    write_moments(store, "a", 0, {"100": 1.0})
+    store.write_manifest()
+    problems = read(store.study, store.runs).problems
+    text = "the probe p has nothing after 10 steps, and the training is over"
+    assert sorted(problems) == [f"{store.directory('a', seed)}: {text}" for seed in range(2)]

@@ -17,6 +17,7 @@ from swapformer.results.artifacts import (
     write_artifact,
 )
 from swapformer.results.config import write_config
+from swapformer.results.shapes import Curve
 
 
 def asked(**settings: int) -> dict[str, str]:
@@ -30,7 +31,7 @@ def older(folder: Path, text: str) -> None:
 
 
 def test_an_artifact_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    artifact = Artifact({"batches": 2}, {"probe/x": 0.25}, {"curve": [1.0, 2.0]})
+    artifact = Artifact({"batches": 2}, {"probe/x": 0.25}, {"curve": Curve("t", "c", "x", "y", [1.0], {"": [2.0]})})
     write_artifact(tmp_path, "x", artifact)
     problems: list[str] = []
     assert read_artifacts(tmp_path, problems) == {"x": artifact} and problems == []
@@ -50,7 +51,7 @@ def test_each_settings_of_a_probe_have_an_artifact_of_their_own(tmp_path: Path) 
 class TestAnOlderArtifact:
     def test_that_says_its_settings_is_that_of_whoever_asks_with_them(self, tmp_path: Path) -> None:
         older(tmp_path, '{"settings": {"n": 1}, "metrics": {"probe/x": 1}, "data": [2]}')
-        held = {"x": Artifact({"n": 1}, {"probe/x": 1}, [2])}
+        held = {"x": Artifact({"n": 1}, {"probe/x": 1}, older=True)}
         assert has_artifact(tmp_path, "x", {"n": 1}) and not has_artifact(tmp_path, "x", {"n": 2})
         assert read_artifacts(tmp_path, []) == read_artifacts(tmp_path, [], asked(n=1)) == held
         assert read_artifacts(tmp_path, [], asked(n=2)) == {}
@@ -75,7 +76,7 @@ class TestAnOlderArtifact:
     [
         ("{", "Expecting property name"),
         ("[]", "it is not a mapping"),
-        ('{"schema_version": 3, "settings": {}}', "schema_version is 3, but this swapformer reads 1 to 2"),
+        ('{"schema_version": 4, "settings": {}}', "schema_version is 4, but this swapformer reads 1 to 3"),
         ('{"settings": {}, "metrics": 3}', "`metrics` must be a mapping, but is 3"),
     ],
 )
@@ -99,4 +100,4 @@ def test_what_a_killed_writer_left_goes_with_the_next_artifact(tmp_path: Path) -
     (tmp_path / "artifacts" / ".tmp-x.json.0123").write_text("{")
     write_artifact(tmp_path, "x", Artifact({}))
     (path,) = (tmp_path / "artifacts").iterdir()
-    assert json.loads(path.read_text())["schema_version"] == 2
+    assert json.loads(path.read_text())["schema_version"] == 3

@@ -113,9 +113,11 @@ def test_an_arm_that_stands_among_the_impossible_alone_is_an_arm(tmp_path: Path)
 
 
 def test_units_are_those_of_the_terminal_with_what_they_are_counted_of() -> None:
-    assert UNITS == {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
+    assert UNITS == {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache",
+                     "pairs": "attended pairs"}  # fmt: skip
     assert UNITS_IN_FULL == {
         "params": "parameters",
         "flops": "FLOP of a training sequence",
         "kv_bytes": "bytes of KV cache of a sequence",
+        "pairs": "attended pairs of a training sequence",
     }

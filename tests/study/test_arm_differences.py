@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from swapformer.exercises import shipped
 from swapformer.results.arms import ArmDifference
 from swapformer.study import arm_differences
 from swapformer.study.arm_differences import find_differences
@@ -16,7 +17,7 @@ from swapformer.study.expand import expand
 from swapformer.study.messages import composition_lines
 from swapformer.study.plan import Plan
 from swapformer.study.run_study import plain_sweep
-from swapformer.study.spec import load, parse, shipped
+from swapformer.study.spec import load, parse
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=2", "model.d_model=16"]
 

@@ -124,6 +124,20 @@ def test_layers_are_added_until_the_cache_is_as_large(baseline: dict[str, Any]) 
         real("kv_bytes", "model.num_layers", baseline, "model/attention=nystrom", "model/pattern=full")
 
 
+def test_a_window_is_as_wide_as_attends_equally_many_pairs(baseline: dict[str, Any]) -> None:
+    """Half of the pairs of a causal model, against every width that a window can have here."""
+    target = cost(baseline, "pairs") // 2
+    config = compose([*SMALL, "model/pattern=window"])
+    found = solve(Matching("pairs", "model.pattern.before", 0.1), config, target, cost)
+    node = config["model"]["pattern"]
+    costs = {
+        width: cost({**config, "model": {**config["model"], "pattern": {**node, "before": width}}}, "pairs")
+        for width in range(9)
+    }
+    assert found.value == min(costs, key=lambda width: abs(costs[width] - target))
+    assert found.cost == costs[int(found.value)] < costs[8] == cost(baseline, "pairs")
+
+
 def test_widths_that_heads_do_not_divide_are_passed_over(baseline: dict[str, Any]) -> None:
     found = real("params", "model.d_model", baseline, "model/norm=rmsnorm", "model.bias=false")
     assert found.value % 8 == 0, "four heads of an even width, for rope"

@@ -50,6 +50,19 @@ def test_arms_are_matched_in_each_condition_before_they_are_tuned(composer: fake
     assert "cannot bring parameters to within 1 %" in found.impossible["h99", "task.symbols=0"]
 
 
+def test_some_arms_alone_are_matched_each_by_its_own_key(composer: fakes.Composer) -> None:
+    """h14 costs 12 more; what h3 costs more stays, since nothing of it is solved."""
+    arms = {**ARMS, "h3": ["model.heads=3"]}
+    found = plan(composer, arms=arms, match={"params": {"h14": "model.width"}, "within": 0.01})
+    assert {place: each.override for place, each in found.matched.items()} == {("h14", ""): ("model.width=5",)}
+    assert [each.config["model"]["width"] for each in found.templates] == [6, 5, 6]
+    for wrong in ({"h2": "model.width"}, {"h41": "model.width"}):
+        with pytest.raises(UsageError, match="solves a size of arms beside the baseline, but 'h"):
+            plan(composer, arms=arms, match={"params": wrong})
+    with pytest.raises(UsageError, match="the key of the size"):
+        plan(composer, arms=arms, match={"params": {"h14": 3}})
+
+
 def test_a_tuned_key_that_changes_what_is_matched_is_refused(composer: fakes.Composer) -> None:
     with pytest.raises(UsageError) as error:
         plan(composer, tune={"lr": [1, 2], "task.symbols": [0, 3]})

@@ -11,10 +11,10 @@ import pytest
 
 from swapformer.cli import main
 from swapformer.errors import UsageError
+from swapformer.exercises import shipped
 from swapformer.report.build import rebuild
 from swapformer.report.page import wording
 from swapformer.study.published_results import published_results
-from swapformer.study.spec import shipped
 
 STUDIES = {name: path.parent for name, path in shipped().items() if (path.parent / "results" / "results.csv").is_file()}
 
@@ -30,7 +30,7 @@ def test_the_committed_table_is_the_one_of_today(name: str, tmp_path: Path) -> N
 def test_the_readme_gives_the_verdicts_and_limits_of_today(name: str) -> None:
     """In the order of the claims, each `| claim | verdict | difference |`."""
     report = rebuild(*published_results(STUDIES[name]))
-    text = (STUDIES[name] / "README.md").read_text(encoding="utf-8")
+    text = (STUDIES[name].parent / "README.md").read_text(encoding="utf-8")
     said = re.findall(r"^\|[^|]+\| \W*(supported|refuted|undecided)\W* \| (.*) \|$", text, flags=re.MULTILINE)
     assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
     for (_, difference), verdict in zip(said, report.verdicts, strict=True):
@@ -41,8 +41,8 @@ def test_the_readme_gives_the_verdicts_and_limits_of_today(name: str) -> None:
 
 def test_the_verdicts_of_the_engine_before_it_used_all_of_its_error_are_kept() -> None:
     """What 04 and 07 decided at their margins then; one claim is decided since."""
-    before = {"04_head_count": "uuusus", "07_position_encodings": "uuruusss"}
-    since = {"04_head_count": "uuusus", "07_position_encodings": "uurrusss"}
+    before = {"04_head_count/width": "uuusus", "07_position_encodings/copy": "uuruusss"}
+    since = {"04_head_count/width": "uuusus", "07_position_encodings/copy": "uurrusss"}
     for name, outcomes in before.items():
         found = "".join(verdict.outcome[0] for verdict in rebuild(*published_results(STUDIES[name])).verdicts)
         assert found == since[name]
@@ -53,7 +53,7 @@ def test_a_study_that_was_judged_from_its_folder_left_nothing_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "04_head_count"
-    shutil.copytree(STUDIES["04_head_count"], folder)
+    shutil.copytree(STUDIES["04_head_count/width"], folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     main(["report", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["files"] == []
@@ -66,6 +66,6 @@ def test_a_study_that_was_judged_from_its_folder_left_nothing_there(
 
 
 def test_a_study_without_published_results_says_what_writes_them(tmp_path: Path) -> None:
-    shutil.copy(STUDIES["04_head_count"] / "study.yaml", tmp_path)
+    shutil.copy(STUDIES["04_head_count/width"] / "study.yaml", tmp_path)
     with pytest.raises(UsageError, match=r"does not exist; `swapformer study .* --publish` writes it"):
         published_results(tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from swapformer.errors import UsageError
+from swapformer.exercises import shipped
 from swapformer.study import spec
 from swapformer.study.config import overrides
 
@@ -60,8 +61,8 @@ def test_a_scale_has_its_seeds_and_overrides_which_win_over_the_common_ones() ->
         ({"tune": {"model.num_heads": [1, 2]}}, "arm 'h1' must not set model.num_heads, which `tune` sets"),
         ({"tune": {"a.b": [1, 2]}, "overrides": ["a.b=3"]}, "`overrides` must not set a.b, which `tune` sets"),
         ({"tune": {"a.b": [1, 2]}, "grid": {"a.b": [1, 2]}}, "`tune` and `grid` both set it"),
-        ({"match": {}}, "exactly one of params, flops, kv_bytes"),
-        ({"match": {"params": "a.b", "flops": "a.b"}}, "exactly one of params, flops, kv_bytes"),
+        ({"match": {}}, "exactly one of params, flops, kv_bytes, pairs"),
+        ({"match": {"params": "a.b", "flops": "a.b"}}, "exactly one of params, flops, kv_bytes, pairs"),
         ({"match": {"params": "model/size"}}, "the key of the size"),
         ({"match": {"parms": "a.b"}}, "no cost 'parms'; did you mean 'params'"),
         ({"match": {"params": "a.b", "within": 0}}, "`within` of `match` must be a fraction above 0"),
@@ -125,18 +126,19 @@ def test_the_file_is_named_when_it_is_wrong_or_no_yaml(tmp_path: Path) -> None:
             spec.load(str(tmp_path))
 
 
-def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("04_head_count", "07_position", "07_patterns"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "study.yaml").write_text("baseline: a\narms: {a: []}")
-    monkeypatch.setattr(spec, "experiments_dir", lambda: tmp_path)
-    assert spec.load("04").name == "04_head_count"
-    with pytest.raises(UsageError, match="fits 07_patterns, 07_position"):
-        spec.load("07")
-    with pytest.raises(UsageError, match="no study '04_hed_count'; did you mean '04_head_count'"):
-        spec.load("04_hed_count")
+def test_a_study_of_an_exercise_is_named_with_its_part() -> None:
+    assert spec.load("04_head_count/width", "smoke").name == "04_head_count/width.smoke"
+    assert (
+        spec.published_folder("04_head_count/width.gpu") == shipped()["04_head_count/width"].parent / "results" / "gpu"
+    )
+    with pytest.raises(UsageError, match=r"one study has to be named, but '04' has parts: 04_head_count/width"):
+        spec.load("04")
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "../b", "a/..", "/b", "a/", " a", "a/ b", "x" * 201])
+def test_a_name_that_is_no_folder_of_a_store_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="a study's name"):
+        spec.parse(study(), name)
 
 
 def test_of_two_overrides_of_one_key_the_later_wins() -> None:

@@ -21,7 +21,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with the script, and a store that holds one study and one trial."""
     place = tmp_path_factory.mktemp("completion")
     (place / "script").write_text(script("bash", command_lines()))
-    (place / "elsewhere" / "studies" / "mine").mkdir(parents=True)
+    for study in ("mine", "04_theirs/width"):
+        (place / "elsewhere" / "studies" / study).mkdir(parents=True)
+        (place / "elsewhere" / "studies" / study / "manifest.json").touch()
     (place / "runs" / "trials" / "0123456789abcdef").mkdir(parents=True)
     return place
 
@@ -51,7 +53,8 @@ def test_groups_offer_their_options_and_keys_are_known(place: Path) -> None:
     assert offered(place, "swapformer train model/position=") == {f"model/position={name}" for name in options}
     assert offered(place, "swapformer train task=copy model/pos") == {"model/position="}
     assert "budget.steps=" in offered(place, "swapformer study 04 budget.")
-    assert "04_head_count" in offered(place, "swapformer study 04")
+    assert {"04_head_count", "04_head_count/width"} <= offered(place, "swapformer study 04")
+    assert offered(place, "swapformer study 04_head_count/wid") == {"04_head_count/width"}
 
 
 def test_where_bash_cuts_words_at_an_equals_sign_only_what_follows_is_offered(place: Path) -> None:
@@ -60,6 +63,7 @@ def test_where_bash_cuts_words_at_an_equals_sign_only_what_follows_is_offered(pl
 
 def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
     assert "mine" in offered(place, "swapformer status runs_dir=elsewhere ")
+    assert offered(place, "swapformer status runs_dir=elsewhere 04") == {"04_theirs/width"}
     assert "mine" not in offered(place, "swapformer status ")
     assert "mine" in offered(place, "swapformer report runs_dir=elsewhere mine ")
     assert {"mine", "model.head_dim="} <= offered(place, "swapformer cost runs_dir=elsewhere m")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+import swapformer
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.probes import replay
@@ -19,6 +24,8 @@ from swapformer.task.language import kept_language
 from swapformer.training import weights
 from swapformer.training.assemble import build_task, rebuild_task
 from swapformer.training.weights import restore, restore_writer
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "watching.md"
 
 TINY = [
     *("model.num_layers=1", "model.d_model=16", "model.num_heads=2", "eval.batches=1", "eval.final_batches=1"),
@@ -137,3 +144,32 @@ def test_a_language_is_what_its_task_was(trained: Path) -> None:
     for name in ("tokens", "vocab_size", "interface", "start_token", "end_token", "predicts_next", "separator"):
         assert getattr(language, name) == getattr(task, name), name
     assert language.decode(language.encode("hgfa")) == "hgfa" and language.encode("ah") == task.encode("ah")
+
+
+def test_the_guide_to_watching_a_trial_runs(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it stands there, with the trial's id in place of TRIAL, where the trial was trained."""
+    (trained / "x.txt").write_text(TEXT)
+    (folder,) = (path for path in (trained / "runs" / "trials").iterdir() if not path.name.startswith("."))
+    (code,) = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+    monkeypatch.chdir(trained)
+    capsys.readouterr()
+    exec(code.replace("TRIAL", folder.name[:6]), found := {})
+    shape, _, difference = capsys.readouterr().out.partition("\n")
+    assert shape == "torch.Size([4, 2, 8, 8])" and "grad_fn" in difference
+    restored = restore(read_config(folder), folder)[1].state_dict()
+    assert all(torch.equal(weight, restored[name]) for name, weight in found["model"].state_dict().items())
+
+
+def test_loading_a_trial_that_is_not_there_says_so(trained: Path) -> None:
+    with pytest.raises(UsageError, match="no trial 'ffffffffffffffff'"):
+        swapformer.load_trial("f" * 16, trained / "runs")
+
+
+def test_importing_swapformer_brings_no_torch() -> None:
+    code = (
+        "import sys, swapformer; swapformer.load_trial; print(sorted({'torch', 'hydra', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

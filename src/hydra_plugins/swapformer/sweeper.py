@@ -40,7 +40,6 @@ class StudySweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
-        from swapformer.cli import show
         from swapformer.mirror.process import mirror_trials, study_targets
         from swapformer.results.store import Store
         from swapformer.study.config.resolvers import require_references
@@ -48,6 +47,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
+        from swapformer.tools.studies import show
 
         check_settings(StudySweeper, vars(self), "hydra.sweeper")
         assert self.config is not None, "Hydra calls setup first"

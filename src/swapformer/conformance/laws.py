@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swapformer.conformance import causality, effects, facts, isolation, kernels, numerics, settings, signature
+from swapformer.conformance import (
+    causality,
+    effects,
+    facts,
+    isolation,
+    kernels,
+    numerics,
+    places,
+    settings,
+    signature,
+)
 from swapformer.conformance.subject import BrokenLaw, Subject
 
 Law = Callable[[Subject], str | None]
@@ -43,6 +53,7 @@ LAWS: Mapping[str, Law] = {
         effects.does_something,
         effects.used_parts_matter,
         facts.facts_hold,
+        places.places_hold,
         settings.no_dead_knob,
         settings.choices_are_declared,
     )

@@ -13,7 +13,6 @@ import torch
 from swapformer.measure.base import Measurement, Subject
 from swapformer.measure.clock import Clock, OtherWork
 from swapformer.results.artifacts import MEASURED, Artifact, write_artifact
-from swapformer.results.shapes import to_json
 from swapformer.targets import find, make
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.fit import Outcome, require_devices
@@ -51,7 +50,7 @@ def measure(config: Config, directory: Path) -> Outcome:
         finding = measurement.measure(subject)
     if measurement.timed:
         notes += [note for note in (subject.clock.note, others.note) if note is not None]
-    shapes = {name: to_json(shape) for name, shape in {**finding.shapes, **subject.clock.shapes}.items()}
+    shapes = {**finding.shapes, **subject.clock.shapes}
     write_artifact(directory, MEASURED, Artifact(dict(config["measure"]), finding.metrics, shapes))
     directions = measurement.directions()
     lost = [f"{name} is {value}: it counts as lost" for name, value in finding.metrics.items() if not isfinite(value)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.results.artifacts import read_artifacts
+from swapformer.results.shapes import AttentionMaps, Matrix, Shape
 
 MAX_PICTURES = 48
 """Pictures of one trial; what is beyond is left out, the numbers are in the artifact."""
@@ -23,8 +23,12 @@ def draw_heatmaps(trial: Path, folder: Path, asked: Mapping[str, str] | None = N
     `asked` as for `read_artifacts`.
     """
     drawn: dict[str, Path] = {}
-    data = {f"probe/{probe}": artifact.data for probe, artifact in read_artifacts(trial, [], asked).items()}
-    for name, matrix in (found for probe, node in data.items() for found in _within(node, probe)):
+    shapes = {
+        f"probe/{probe}/{name}": shape
+        for probe, artifact in read_artifacts(trial, [], asked).items()
+        for name, shape in artifact.shapes.items()
+    }
+    for name, matrix in (found for key, shape in shapes.items() for found in _matrices(shape, key)):
         if len(drawn) == MAX_PICTURES:
             break
         from matplotlib.image import imsave
@@ -46,22 +50,12 @@ def probe_numbers(trial: Path, asked: Mapping[str, str] | None = None) -> dict[s
     }
 
 
-def _within(node: Any, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _within(value, f"{name}/{key}")
-    elif isinstance(node, list) and (matrix := _matrix(node)) is not None:
-        yield name, matrix
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _within(value, f"{name}/{index}")
-
-
-def _matrix(node: list[Any]) -> NDArray[np.float64] | None:
-    """The rows as an array, if they are rows of finite numbers, equally long, and not just a line."""
-    if len(node) < 2 or not all(isinstance(row, list) and len(row) == len(node[0]) > 1 for row in node):
-        return None
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for row in node for value in row):
-        return None
-    found = np.asarray(node, dtype=np.float64)
-    return found if np.isfinite(found).all() else None
+def _matrices(shape: Shape, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """The matrices of a shape that have more than one row and column and no gap, by name."""
+    found = {name: shape.values} if isinstance(shape, Matrix) else {}
+    if isinstance(shape, AttentionMaps):
+        found = {f"{name}/{head}": rows for head, rows in shape.maps.items()}
+    for each, rows in found.items():
+        matrix = np.asarray(rows, dtype=np.float64)
+        if matrix.ndim == 2 and min(matrix.shape) > 1 and np.isfinite(matrix).all():
+            yield each, matrix

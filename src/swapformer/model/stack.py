@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swapformer.model.attention import Attention
-from swapformer.model.block import Block, Branch
+from swapformer.model.block import READ, Block, Branch
 from swapformer.model.cache import Cache
 from swapformer.model.context import Context
 from swapformer.model.depth import ExitTracker
@@ -22,6 +22,7 @@ from swapformer.model.plan import LayerPlan
 from swapformer.model.position import Position
 from swapformer.model.residual import ForwardPass, Residual
 from swapformer.model.residual.base import State, Update
+from swapformer.model.taps import Site, Tapped
 from swapformer.model.tokens import Tokens
 
 
@@ -38,7 +39,7 @@ class EncoderOutput:
     context: Context
 
 
-class Layer(nn.Module):
+class Layer(Tapped):
     """Attention, cross-attention if the stack reads a source, and a feed-forward layer, wired by a block.
 
     Layers share the position encoding, so it comes with every call. Cross-attention uses it if it states `crosses`.
@@ -75,8 +76,15 @@ class Layer(nn.Module):
             branches.append(partial(self.ffn, padding=context.query.padding))
         return branches
 
+    def sites(self) -> Iterator[Site]:
+        parts = [("attn", self.attention), ("cross_attn", self.cross_attention), ("mlp", self.ffn)]
+        here = {name: part for name, part in parts if part is not None and (part is not self.ffn or self.ffn.present)}
+        yield from self.block.named_sites(list(here))
+        for name, part in here.items():
+            yield from (site.under(name) for site in part.sites())
 
-class Stack(nn.Module):
+
+class Stack(Tapped):
     """Layers on one residual stream, with the position encodings that they share stored once.
 
     Args:
@@ -121,6 +129,7 @@ class Stack(nn.Module):
 
         With a cache, the T tokens follow those that it holds. With `exits`, tokens may leave before the last layer.
         """
+        x = self.tap("hook_embed", x)
         keys = tokens if cache is None else cache.extend(tokens)
         dtype = x.dtype
 
@@ -140,7 +149,7 @@ class Stack(nn.Module):
         forward = ForwardPass(
             layers=[
                 partial(checkpoint, partial(_recomputed, layer, position, contexts), use_reentrant=False)
-                if self.checkpointed and torch.is_grad_enabled()
+                if self.checkpointed and torch.is_grad_enabled() and not self.observed
                 else partial(layer, context=context, position=position, source=source)
                 for layer, position in zip(self.layers, self._position_of_layer, strict=True)
             ],
@@ -150,8 +159,35 @@ class Stack(nn.Module):
         first, last = self._residual(0), self._residual(-1)
         norm: Update = (lambda x: x) if self.final_norm is None else partial(self.final_norm, padding=tokens.padding)
         state, close = first.open(self.dropout(x)), partial(last.close, norm=norm)
-        state = first.run(state, forward) if exits is None else exits.run(state, forward.layers, close)
-        return close(state)
+        if exits is not None:
+            state = exits.run(state, forward.layers, close)
+        elif self.observed:  # what is watched is computed once
+            state = reduce(lambda state, layer: layer(state), forward.layers, state)
+        else:
+            state = first.run(state, forward)
+        return self.tap("ln_final.hook_normalized", close(self._watched_end(state) if self.observed else state))
+
+    def _watched_end(self, state: State) -> State:
+        """The state after the last layer, as those who watch it leave it."""
+        last = self._residual(-1)
+        if last.reads_stream:
+            return self.tap("hook_resid_post", state)
+        self.tap("hook_resid_post", last.close(state, norm=lambda x: x))
+        return state
+
+    def sites(self, layers: str = "") -> Iterator[Site]:
+        """The places of the stack; those of layer N are called `layers` and N.
+
+        A layer leaves behind what the next one reads, the last one what the stream is closed to before the final norm.
+        """
+        yield Site("hook_embed", self, "hook_embed", "B T D")
+        fixed = None if self._residual(-1).reads_stream else "hook_stream"
+        ends = [Site(READ[0], self, "hook_resid_post", "B T D", fixed)]
+        starts = [next(site for site in layer.sites() if site.name == READ[0]) for layer in self._layers()]
+        for index, (layer, end) in enumerate(zip(self._layers(), [*starts[1:], *ends], strict=True)):
+            yield from (site.under(f"{layers}{index}") for site in layer.sites())
+            yield replace(end, name="hook_resid_post").under(f"{layers}{index}")
+        yield Site("ln_final.hook_normalized", self, "ln_final.hook_normalized", "B T D")
 
     def _updates(self, contexts: Callable[[], tuple[Context, EncoderOutput | None]]) -> list[Update]:
         """The functions of all residual branches, first to last, with a context of their own."""

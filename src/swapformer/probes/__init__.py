@@ -1,28 +1,55 @@
-"""Probes: measurements on a trained model, replayed from its checkpoint and kept as artifacts of the trial."""
+"""Probes: measurements on a model before, within and after its training, kept as artifacts of the trial."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
-from swapformer.probes.base import Probe
-from swapformer.results.artifacts import Artifact, has_artifact, write_artifact
-from swapformer.targets import make
-from swapformer.training.assemble import Config
+from swapformer.probes.moments import MomentProbes, measure, starting_model, store_finding
+from swapformer.results.artifacts import has_artifact
+from swapformer.results.config import built_from
+from swapformer.results.moments import END, INIT, Moment, at_moment, moment_text, moments_of, steps_of, without_moments
+from swapformer.results.record import FINISHED, read_record
+from swapformer.training.assemble import Config, rebuild_task
+from swapformer.training.fit import Outcome, fit
 from swapformer.training.weights import restore
 
 
-def replay(config: Config, directory: Path) -> None:
-    """Run the probes that `config` asks for and that the trial in `directory` has no artifact of yet.
+def fit_watched(config: Config, directory: Path) -> Outcome:
+    """Train the trial of a configuration in `directory`, with its probes at their moments within the training."""
+    watched = any(steps_of(node) for node in config["probes"].values())
+    return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [])
 
-    What a probe left that was asked with other settings stays beside it.
+
+def replay(config: Config, directory: Path) -> list[str]:
+    """Run the probes that `config` asks for where the trial in `directory` has no artifact of them; what cannot be.
+
+    `init` is built from the configuration and its seed, also for a trial that diverged; `end` is read from the last
+    checkpoint. A moment within a training that is over cannot be measured any more. What a probe left that was asked
+    with other settings stays beside it.
+
+    Returns:
+        What could not be measured, in words.
     """
-    wanted = {name: node for name, node in config["probes"].items() if not has_artifact(directory, name, dict(node))}
-    if not wanted:
-        return
-    task, model = restore(config, directory)
-    for name, node in wanted.items():
-        with torch.no_grad():
-            finding = make(node, Probe).measure(model, task)
-        write_artifact(directory, name, Artifact(dict(node), finding.metrics, finding.data))
+    lacking: dict[Moment, list[str]] = {}
+    for name, node in config["probes"].items():
+        for moment in moments_of(node):
+            if not has_artifact(directory, at_moment(name, moment), without_moments(node)):
+                lacking.setdefault(moment, []).append(name)
+    record = read_record(directory)
+    finished = record is None or record.status == FINISHED
+    found = []
+    for moment, names in lacking.items():
+        if isinstance(moment, int) or (moment == END and not finished):
+            why = "its training is over" if finished else "the trial diverged"
+            found += [f"the probe {name} cannot look {moment_text(moment)}: {why}" for name in names]
+            continue
+        if moment == INIT or config["budget"]["steps"] == 0:
+            with built_from(directory):
+                task = rebuild_task(config)
+                model = starting_model(config, task)
+        else:
+            task, model = restore(config, directory)
+        for name in names:
+            node = config["probes"][name]
+            store_finding(directory, name, node, moment, measure(node, model, task, config, moment))
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -42,3 +44,113 @@ def totals_by_position(values_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, T
         counted_BT: which count, bool.
     """
     return values_BT.masked_fill(~counted_BT, 0.0).sum(dim=0), counted_BT.sum(dim=0)
+
+
+def sums_of_powers(values_BTD: Tensor, counted_BT: Tensor | None = None) -> Tensor:
+    """Σ 1, Σ x and Σ x² in float64, [3], over all entries of the places that count.
+
+    Args:
+        values_BTD: such as the stream.
+        counted_BT: which places count, bool; padding should not. None for all.
+    """
+    x = values_BTD.double()
+    x = x.flatten(0, 1) if counted_BT is None else x[counted_BT.expand(x.shape[:2])]
+    return torch.stack([torch.full((), float(x.numel()), dtype=x.dtype), x.sum(), x.square().sum()])
+
+
+class Totals(NamedTuple):
+    """A sum over the queries that count, and their number, by head: float64 [H] each."""
+
+    sums: Tensor
+    counts: Tensor
+
+    def __add__(self, other: object) -> Totals:
+        assert isinstance(other, Totals)
+        return Totals(self.sums + other.sums, self.counts + other.counts)
+
+    @property
+    def means(self) -> list[float | None]:
+        """The mean of each head; None where no query counts."""
+        pairs = zip(self.sums.tolist(), self.counts.tolist(), strict=True)
+        return [total / count if count else None for total, count in pairs]
+
+
+def attention_shares(weights_BHQK: Tensor) -> Tensor:
+    """Weights as shares of a query's attention, float64: |w| / Σ|w|, since some normalisers give no distribution.
+
+    Implied weights may be negative, and then it is their size that says what is attended to. A query that attends to
+    nothing keeps zeros.
+    """
+    sizes = weights_BHQK.double().abs()
+    return sizes / sizes.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(sizes.dtype).tiny)
+
+
+def relative_distance(shares_BHQK: Tensor, allowed_BHQK: Tensor, distance_BHQK: Tensor, counted_BHQ: Tensor) -> Totals:
+    """How far a head looks: Σ_j a_ij |i − j| over its mean on the allowed keys, which is 1 for uniform attention.
+
+    A query all of whose keys are at distance 0 says nothing and does not count.
+
+    Args:
+        shares_BHQK: shares of attention.
+        allowed_BHQK: keys that the query may attend to, bool.
+        distance_BHQK: |i − j| in tokens.
+        counted_BHQ: queries that count, bool; of a head, since heads may see other keys.
+    """
+    far = distance_BHQK.double()
+    uniform = (far * allowed_BHQK).sum(-1) / allowed_BHQK.sum(-1).clamp(min=1)
+    found = (far * shares_BHQK).sum(-1) / uniform.clamp(min=torch.finfo(far.dtype).tiny)
+    return _over_queries(found, counted_BHQ & (uniform > 0))
+
+
+def relative_entropy(shares_BHQK: Tensor, allowed_BHQK: Tensor, counted_BHQ: Tensor) -> Totals:
+    """How spread a head looks: −Σ_j a_ij ln a_ij / ln n of n allowed keys: 1 for uniform attention, 0 for one key.
+
+    Queries with fewer than two allowed keys do not count. Arguments as for `relative_distance`.
+    """
+    keys = allowed_BHQK.sum(-1)
+    entropy = -torch.special.xlogy(shares_BHQK, shares_BHQK).sum(-1)
+    return _over_queries(entropy / keys.clamp(min=2).double().log(), counted_BHQ & (keys > 1))
+
+
+def share_on(shares_BHQK: Tensor, chosen_BHQK: Tensor, counted_BHQ: Tensor) -> Totals:
+    """The share of attention that falls on chosen keys: Σ_j a_ij over the chosen j. Arguments as above."""
+    return _over_queries((shares_BHQK * chosen_BHQK).sum(-1), counted_BHQ)
+
+
+def previous_keys(order_BT: Tensor) -> Tensor:
+    """The token right before each query, bool [B, 1, Q, K]."""
+    return (order_BT[:, None, :] == order_BT[:, :, None] - 1)[:, None]
+
+
+def keys_after_same(ids_BT: Tensor) -> Tensor:
+    """What followed earlier occurrences of each query's token, bool [B, 1, Q, K]: j ≤ i with t_{j−1} = t_i.
+
+    Attention that falls there is the prefix-matching score of induction heads (Olsson et al. 2022, arXiv:2209.11895).
+    """
+    length = ids_BT.shape[1]
+    same = ids_BT[:, :, None] == ids_BT.roll(1, 1)[:, None, :]
+    place = torch.arange(length, device=ids_BT.device)
+    return (same & (place[None, :] <= place[:, None]) & (place > 0))[:, None]
+
+
+def rarest_keys(frequency_BT: Tensor, allowed_BHQK: Tensor) -> Tensor:
+    """Those of the allowed keys whose symbol is the rarest among them, bool [B, H, Q, K].
+
+    Heads that look there are the rare-token heads of Voita et al. 2019 (arXiv:1905.09418).
+
+    Args:
+        frequency_BT: how often the symbol at each position occurs in the data.
+        allowed_BHQK: keys that the query may attend to, bool.
+    """
+    often = frequency_BT[:, None, None, :].double().masked_fill(~allowed_BHQK, torch.inf)
+    return allowed_BHQK & (often == often.amin(-1, keepdim=True))
+
+
+def without_key(shares_BHQK: Tensor, allowed_BHQK: Tensor, key_BHQK: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares and allowed keys as they are when some keys are left out: what remains is shared out anew."""
+    return attention_shares(shares_BHQK.masked_fill(key_BHQK, 0.0)), allowed_BHQK & ~key_BHQK
+
+
+def _over_queries(values_BHQ: Tensor, counted_BHQ: Tensor) -> Totals:
+    counted = counted_BHQ.expand_as(values_BHQ)
+    return Totals(values_BHQ.masked_fill(~counted, 0.0).sum(dim=(0, 2)), counted.sum(dim=(0, 2)).double())

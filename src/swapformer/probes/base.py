@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from torch import Tensor, nn
-
-from swapformer.model.attention import Attention
-from swapformer.model.context import Context
 from swapformer.model.topology import Topology
+from swapformer.results.moments import without_moments
+from swapformer.results.shapes import Finding as Finding
+from swapformer.targets import make
 from swapformer.task.base import Task
+from swapformer.training.assemble import Config
 
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a probe.
-
-    Attributes:
-        metrics: numbers that studies can compare, by name.
-        data: whatever a figure needs, as plain lists and numbers.
-    """
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+GradientBatch = Literal["train", "val"]
 
 
 class Probe(ABC):
-    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad."""
+    """Base of probes: `measure` looks at a model in evaluation mode, under no_grad.
+
+    Every probe has the setting `at`, which is not its own: the moments at which it looks, `[end]` unless said.
+
+    Attributes:
+        gradients: whether, when `measure` is called, each trained weight has in `.grad` the gradient of the training
+            loss on one fixed batch (see `probes.gradients`).
+        gradient_batch: that batch: `train`, the first that the training sees, or `val`, the first validation batch.
+    """
+
+    gradients: bool = False
+    gradient_batch: GradientBatch = "train"
+
+    def attach(self, config: Config) -> None:  # noqa: B027 (most probes need nothing of it)
+        """Take what it needs of the trial's resolved configuration; called before anything else is asked."""
+
+    def variants(self) -> Mapping[str, Config]:
+        """Other configurations, by name, in which it evaluates the trial's weights: each must pass the rules."""
+        return {}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         """Why nothing could be measured, in words that say what would work; asked before anything is trained.
@@ -45,25 +49,8 @@ class Probe(ABC):
         """What is found on the task's validation data."""
 
 
-@contextmanager
-def watch_attention(model: nn.Module, see: Callable[[int, Tensor, Context], None]) -> Iterator[None]:
-    """Call `see(layer, weights [B, H, Q, K], context)` for every attention of a forward, by the reference kernel.
-
-    An attention that never forms weights is passed over.
-    """
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
-
-    def show(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert isinstance(module, Attention)
-        if (weights := module.weights(*args, **kwargs)) is not None:
-            see(layer, weights, kwargs["context"])
-
-    hooks = [partial(show, layer) for layer in range(len(attentions))]
-    handles = [
-        module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in zip(attentions, hooks, strict=True)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def make_probe(node: Mapping[str, Any], config: Config) -> Probe:
+    """The probe of a node in a trial's configuration, which says beside its settings at which moments it looks."""
+    probe: Probe = make(without_moments(node), Probe)
+    probe.attach(config)
+    return probe

@@ -13,6 +13,7 @@ from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count, Share
+from swapformer.results.shapes import Curve, Shape
 from swapformer.task.base import IGNORE, EvaluationSet, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -22,8 +23,8 @@ class EarlyExits(Probe):
     """Share of all layers that tokens skip, averaged over the tokens that have a target.
 
     A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
-    metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The data
-    holds for each set and each of the thresholds the same share, and loss and accuracy of the same targets.
+    metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The
+    shapes are curves of the loss and of the accuracy of the same targets over that share, threshold by threshold.
 
     Args:
         batches: validation batches of each evaluation set.
@@ -47,17 +48,26 @@ class EarlyExits(Probe):
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
         metrics, other = {}, copy.deepcopy(model)
-        curves: dict[str, list[dict[str, float]]] = {}
-        names = ("threshold", "layers_saved", "loss", "accuracy")
+        shapes: dict[str, Shape] = {}
         for item in task.evaluation("val"):
             saved, _, _ = self._at(model, item)
             metrics[f"probe/layers_saved{item.name}"] = saved
-            curves[item.name] = []
+            found = []
             for threshold in self.thresholds:
                 other.depth.threshold = threshold
-                found = (threshold, *self._at(other, item))
-                curves[item.name].append(dict(zip(names, found, strict=True)))
-        return Finding(metrics, {"curves": curves, "exits": list(model.depth.exits)})
+                found.append(self._at(other, item))
+            shares, losses, accuracies = zip(*found, strict=True) if found else ((), (), ())
+            shapes[f"loss{item.name}"] = self._curve("loss in nats", item.name, shares, losses)
+            shapes[f"accuracy{item.name}"] = self._curve("accuracy", item.name, shares, accuracies)
+        return Finding(metrics, shapes)
+
+    def _curve(self, what: str, name: str, shares: Sequence[float], values: Sequence[float]) -> Curve:
+        return Curve(
+            f"What leaving early saves and costs: {what.split()[0]}{name and f' ({name})'}",
+            "Each mark is a threshold of confidence.",
+            "share of layers saved", what, shares, {"": values},
+            points=[f"threshold {threshold:g}" for threshold in self.thresholds],
+        )  # fmt: skip
 
     def _at(self, model: Topology, item: EvaluationSet) -> tuple[float, float, float]:
         """Share of layers saved, loss and accuracy."""

@@ -62,7 +62,7 @@ class Generation(Probe):
             hits, sizes = (torch.cat(column) for column in zip(*rows, strict=True))
             metrics[f"probe/generated_exact_match{item.name}"] = float((hits == sizes).double().mean())
             metrics[f"probe/generated_accuracy{item.name}"] = float(hits.sum() / sizes.sum())
-        return Finding(metrics, {"batches": self.batches, "beams": self.beams})
+        return Finding(metrics)
 
     def _answered(self, model: Topology, task: Task, batch: Batch, name: str, index: int) -> tuple[Tensor, Tensor]:
         """For each row, how many symbols of its answer were right, and how many it has, [B] each."""

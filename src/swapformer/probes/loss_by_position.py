@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.analysis import totals_by_position
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
+from swapformer.results.shapes import Curve, Shape
 from swapformer.task.base import IGNORE, Batch, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -22,7 +22,8 @@ from swapformer.training.module import model_inputs
 class LossByPosition(Probe):
     """Mean loss in nats of the targets at each position, for each evaluation set of the validation data.
 
-    The data holds `loss` and `count` by position for each set; where nothing was asked the loss is null. The metrics
+    The shapes are a curve `loss` for each set, weighted by how many targets there are; where nothing was asked the
+    loss is None. The metrics
     compare positions that training had with those beyond, in the sets "@L" whose sequences are longer than training's:
     `probe/loss_within@L` and `probe/loss_beyond@L`. A better mean loss at a longer length may come from more context
     for the same targets (within) or from positions that never were trained (beyond); these tell which.
@@ -52,16 +53,25 @@ class LossByPosition(Probe):
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
         metrics: dict[str, float] = {}
-        data: dict[str, Any] = {"trained": task.train_length}
+        shapes: dict[str, Shape] = {}
         for item in task.evaluation("val"):
             sums, counts = _totals(model, EvaluationStream(item, self.batches, drawn_position_range(model)))
             columns = zip(sums.tolist(), counts.tolist(), strict=True)
             losses = [total / count if count else None for total, count in columns]
-            data[item.name] = {"loss": losses, "count": counts.tolist()}
+            shapes[f"loss{item.name}"] = _curve(item.name, losses, counts.tolist(), task.train_length)
             for name, part in (("within", slice(None, task.train_length)), ("beyond", slice(task.train_length, None))):
                 if len(counts) > task.train_length and counts[part].sum():
                     metrics[f"probe/loss_{name}{item.name}"] = float(sums[part].sum() / counts[part].sum())
-        return Finding(metrics, data)
+        return Finding(metrics, shapes)
+
+
+def _curve(name: str, losses: Sequence[float | None], counts: Sequence[int], trained: int) -> Curve:
+    return Curve(
+        f"Loss by position{name and f' ({name})'}",
+        "Mean loss of the targets at each place of the sequences, counted from 1.",
+        "place", "loss in nats", range(1, len(losses) + 1), {"": losses}, weights={"": counts},
+        marks={"longest trained length": trained} if len(losses) > trained else {},
+    )  # fmt: skip
 
 
 def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:

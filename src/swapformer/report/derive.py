@@ -27,6 +27,7 @@ from scipy import stats
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.results.manifest import Manifest
+from swapformer.results.moments import INIT, family_of, split_moment
 
 PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
@@ -59,7 +60,7 @@ def _check(name: object, way: object, metrics: Collection[str]) -> None:
         if key not in (kind, "direction", *(("value",) if kind in _WITH_VALUE else ())):
             hint = suggest(str(key), (kind, "direction", "value"))
             raise UsageError(f"`derive` of {name} has no key {quote(key)}{hint}")
-    bases = {metric.partition("@")[0] for metric in metrics}
+    bases = {family_of(metric)[0] for metric in metrics}
     known = bases if kind in (*_FAMILIES, "crossing") else set(metrics)
     names = way[kind] if kind in _PAIRS and isinstance(way[kind], list | tuple) else [way[kind]]
     if kind in _PAIRS and len(names) != 2:
@@ -91,6 +92,18 @@ def directions_of(ways: Mapping[str, Way]) -> dict[str, str]:
         name: way.get("direction", "lower" if "time_to" in way or "stuck" in way else "") for name, way in ways.items()
     }
     return {name: direction for name, direction in known.items() if direction}
+
+
+def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
+    """Those of the derived numbers that say nothing of training, so that a trial which diverged has them too."""
+    kinds = (*_FAMILIES, *_PAIRS, "log", "stuck")
+    inputs = {name: next((way[kind] for kind in kinds if kind in way), ()) for name, way in ways.items()}
+    named = {name: [given] if isinstance(given, str) else list(given) for name, given in inputs.items()}
+    return {
+        name: ways[name]
+        for name, metrics in named.items()
+        if metrics and all(split_moment(metric)[1] == INIT for metric in metrics)
+    }
 
 
 def derive(
@@ -136,8 +149,8 @@ def derive(
 
 def _family(base: str, metrics: Mapping[str, float]) -> list[tuple[float, float]]:
     """(length, value) of all metrics `base@length`, shortest first."""
-    split = [(name.partition("@"), value) for name, value in metrics.items()]
-    return sorted((float(n), value) for (of, at, n), value in split if of == base and at and n.isdigit())
+    split = [(family_of(name), value) for name, value in metrics.items()]
+    return sorted((float(n), value) for (family, n), value in split if family == base and n.isdigit())
 
 
 def _over_lengths(kind: str, points: Sequence[tuple[float, float]], value: float) -> float:

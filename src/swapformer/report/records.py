@@ -14,12 +14,14 @@ from typing import Any
 import pandas as pd
 
 from swapformer.errors import UsageError
-from swapformer.report.derive import derive, directions_of, ways_of
+from swapformer.report.derive import before_training, derive, directions_of, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
-from swapformer.results.record import FINISHED, MISSING
+from swapformer.results.moments import INIT, at_moment, split_moment
+from swapformer.results.record import FINAL, FINISHED, MISSING
+from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -41,12 +43,13 @@ class Records:
     """Everything that the store holds of a study.
 
     `cells`: one row per arm, seed and condition (`CELL_COLUMNS`), missing ones included; in a sequential study those of
-    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); only finished trials have
-    values. `infinite`: metrics of finished trials that came to no finite number, by condition and arm. `histories`: the
+    seeds that it came to. `metrics`: one row per finished cell and metric (`METRIC_COLUMNS`); a diverged
+    trial has those that were measured before its training, and no other trial has any. `infinite`: metrics of finished
+    trials that came to no finite number, by condition and arm. `histories`: the
     study's metrics during training, long (`HISTORY_COLUMNS`), for every trial that left any. `problems`: files that
-    could not be read, in words. `probes`: what the probes of finished trials hold for figures, by condition, arm and
-    seed, then by probe. `losses`: a hash of what a finished cell lost, which two trainings share to the last digit only
-    where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
+    could not be read, in words. `probes`: the shapes that the probes of finished trials found, by condition, arm and
+    seed, then by probe and name. `losses`: a hash of what a finished cell lost, which two trainings share to the last
+    digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
     of finished trials say besides, by condition, arm and seed.
     """
@@ -57,7 +60,7 @@ class Records:
     histories: pd.DataFrame
     directions: Mapping[str, str]
     problems: tuple[str, ...]
-    probes: Mapping[CellKey, Mapping[str, Any]] = field(default_factory=dict)
+    probes: Mapping[CellKey, Mapping[str, Mapping[str, Shape]]] = field(default_factory=dict)
     infinite: frozenset[tuple[str, str, str]] = frozenset()
     losses: Mapping[CellKey, str] = field(default_factory=dict)
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
@@ -91,8 +94,9 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
+    followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
     directions: dict[str, str] = directions_of(ways)
-    probes: dict[CellKey, Mapping[str, Any]] = {}
+    probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}
@@ -112,19 +116,21 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         if trial.status != MISSING:
-            history = read_history(directory, [*manifest.metrics, TRAINING_LOSS], problems)
+            history = read_history(directory, [*followed, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
-            if trial.status == "finished" and trial.record is not None:
-                own = trial.record.directions
-                found = derive(ways, trial.metrics, history, own, number_of(trial.record.steps), problems)
+            if trial.status in FINAL and trial.record is not None:
+                own, steps = trial.record.directions, number_of(trial.record.steps)
+                possible = ways if trial.status == FINISHED else before_training(ways)
+                found = derive(possible, trial.metrics, history, own, steps, problems)
+                history = _with_ends(history, trial, followed)
                 metrics += [
                     (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
                     for name, value in found.items()
                     if math.isfinite(value)
                 ]
                 infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
-            history = history[history["metric"].isin(manifest.metrics)]
+            history = history[history["metric"].isin(followed)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
@@ -143,6 +149,21 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         evaluations,
         remarks,
     )
+
+
+def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str]) -> pd.DataFrame:
+    """A trial's history with what its probes measured before and after training, at the first and the last step."""
+    probed = [metric for metric in metrics if metric.startswith("probe/") and split_moment(metric)[0] == metric]
+    assert trial.record is not None
+    watched = {*history["metric"], *(metric for metric in probed if at_moment(metric, INIT) in trial.metrics)}
+    rows = [
+        (step, metric, trial.metrics[name])
+        for metric in probed
+        for step, name in ((0, at_moment(metric, INIT)), (trial.record.steps, metric))
+        if metric in watched and name in trial.metrics
+    ]
+    ends = pd.DataFrame(rows, columns=["step", "metric", "value"]).astype({"step": "int64", "value": "float64"})
+    return pd.concat([history, ends], ignore_index=True).sort_values(["metric", "step"]) if rows else history
 
 
 def to_cell(name: str) -> str:

@@ -14,11 +14,21 @@ ArmCondition = tuple[str, str]
 Values = Mapping[str, str]
 """Key → value, in the words of overrides."""
 
-Measure = Literal["params", "flops", "kv_bytes"]
+Measure = Literal["params", "flops", "kv_bytes", "pairs"]
 """A cost that arms can be made to agree in."""
-UNITS: Mapping[Measure, str] = {"params": "parameters", "flops": "FLOP", "kv_bytes": "bytes of KV cache"}
+UNITS: Mapping[Measure, str] = {
+    "params": "parameters",
+    "flops": "FLOP",
+    "kv_bytes": "bytes of KV cache",
+    "pairs": "attended pairs",
+}
 """What each measure counts."""
-_COUNTED_OF: Mapping[Measure, str] = {"params": "", "flops": " of a training sequence", "kv_bytes": " of a sequence"}
+_COUNTED_OF: Mapping[Measure, str] = {
+    "params": "",
+    "flops": " of a training sequence",
+    "kv_bytes": " of a sequence",
+    "pairs": " of a training sequence",
+}
 UNITS_IN_FULL: Mapping[str, str] = {measure: unit + _COUNTED_OF[measure] for measure, unit in UNITS.items()}
 """What each measure counts, and of what."""
 
@@ -117,7 +127,7 @@ class ArmDifference:
 
     `changes`: (leaf, the baseline's value, the arm's), in words; `beyond`: those of the leaves that the arm's axis does
     not say. `flops`: of its whole training, nan where they cannot be counted. `match`: the size that was solved, where
-    costs are matched.
+    costs are matched. `pairs`: of query and key that a training sequence attends, None where that is not known.
     """
 
     arm: str
@@ -127,6 +137,7 @@ class ArmDifference:
     shapes: tuple[Shape, ...]
     flops: float
     match: MatchedSize | None
+    pairs: int | None = None
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> ArmDifference:
@@ -140,6 +151,7 @@ class ArmDifference:
             tuple(Shape(str(name), _sizes(before), _sizes(after), int(n)) for name, before, after, n in raw["shapes"]),
             math.nan if raw["flops"] is None else float(raw["flops"]),
             None if match is None else MatchedSize(**match),
+            None if raw.get("pairs") is None else int(raw["pairs"]),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -152,6 +164,7 @@ class ArmDifference:
             "shapes": [(each.name, each.before, each.after, each.count) for each in self.shapes],
             "flops": None if math.isnan(self.flops) else self.flops,
             "match": None if self.match is None else asdict(self.match),
+            **({} if self.pairs is None else {"pairs": self.pairs}),
         }
 
 

@@ -1,5 +1,7 @@
 """What probes leave of a trial: `artifacts/<probe>.<key>.json` for each probe and each settings that it was asked with.
 
+What a probe found at another moment than the end lies beside it, as `artifacts/<probe>@<moment>.<key>.json`.
+
 Studies that share a trial may ask one probe with other settings: each reads what was measured with its own.
 """
 
@@ -13,15 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from swapformer.errors import quote
+from swapformer.errors import cut, quote
 from swapformer.results.config import read_config
-from swapformer.results.files import CorruptFile, clear_temporaries, write_atomic
+from swapformer.results.files import CorruptFile, clear_temporaries, sync, write_atomic
+from swapformer.results.moments import asked_findings, split_moment
 from swapformer.results.schema import from_json, read_json
+from swapformer.results.shapes import Shape, to_json
+from swapformer.results.shapes import from_json as shape_from_json
 
 MEASURED = "measure"
 """The name under which a measurement leaves what it found, beside those of probes."""
-SCHEMA_VERSION = 2
-"""Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked."""
+SCHEMA_VERSION = 3
+"""Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked. Before
+version 3 what figures need had a form of each probe's own."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,23 @@ class Artifact:
     """What one probe measured of one trial.
 
     `settings`: what the probe was asked with; None where nobody knows. `metrics`: numbers by name, such as
-    `probe/head_similarity`. `data`: whatever figures are drawn from.
+    `probe/head_similarity`. `shapes`: what figures are drawn from, by name. `older`: whether it held figures' data in
+    the form of an older version, which is not read.
     """
 
     settings: Any = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    older: bool = False
+
+
+@dataclass(frozen=True)
+class _File:
+    """An artifact as it is written; `data` is that of older versions."""
+
+    settings: Any = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, Any] = field(default_factory=dict)
     data: Any = None
 
 
@@ -44,21 +62,28 @@ def settings_key(settings: object) -> str:
 
 
 def probe_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Probe → the key of its settings, for the probes and the measurement that a configuration asks for."""
-    asked = dict(config.get("probes") or {})
+    """Probe, with its moment, → the key of its settings, for the probes and the measurement that a trial is asked."""
+    asked = dict(asked_findings(config.get("probes") or {}))
     if measurement := config.get("measure"):
         asked[MEASURED] = measurement
-    return {str(probe): settings_key(settings) for probe, settings in asked.items()}
+    return {name: settings_key(settings) for name, settings in asked.items()}
 
 
 def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:
-    """Store what a probe measured of the trial in `folder`, replaced whole; only the trial's holder may call this."""
-    path = _folder(folder) / f"{probe}.{settings_key(artifact.settings)}.json"
+    """Store what a probe measured of the trial in `folder`, replaced whole; only the trial's holder may call this.
+
+    `probe`: its name, with its moment where that is not the end.
+    """
+    path = _folder(folder) / _names(probe, settings_key(artifact.settings))[0]
     path.parent.mkdir(exist_ok=True)
     clear_temporaries(path.parent)
-    content = {"settings": artifact.settings, "metrics": artifact.metrics, "data": artifact.data}
+    shapes = {name: to_json(shape) for name, shape in artifact.shapes.items()}
+    content = {"settings": artifact.settings, "metrics": artifact.metrics, "shapes": shapes}
     write_atomic(path, json.dumps({"schema_version": SCHEMA_VERSION, **content}))
-    older = path.with_name(f"{probe}.json")
+    if isinstance(split_moment(probe)[1], int):  # it cannot be measured again once a checkpoint has gone past it
+        sync(path)
+        sync(path.parent)
+    older = path.with_name(_names(probe, "")[1])
     if older.exists() and not _is_sound(older):
         older.unlink()  # damaged: what it held has just been measured again
 
@@ -71,7 +96,8 @@ def has_artifact(folder: Path, probe: str, settings: object) -> bool:
 def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] | None = None) -> dict[str, Artifact]:
     """What probes left of the trial in `folder`, by name; what cannot be read is added to `problems`.
 
-    `asked`: probe → the key of its settings; None takes the newest of each probe, whatever its settings.
+    A damaged or unknown shape leaves the artifact's metrics and other shapes as they are.
+    `asked`: probe, with its moment, → the key of its settings; None takes the newest of each, whatever its settings.
     """
     found: dict[str, Artifact] = {}
     for path in sorted(_paths(folder), key=_age):
@@ -79,13 +105,21 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
         if asked is not None and (probe not in asked or path.name not in _names(probe, asked[probe])):
             continue
         try:
-            artifact = _read(path)
+            file = _read(path)
         except (OSError, ValueError) as error:
             problems.append(f"{path}: {error}")
             continue
-        if asked is None or settings_key(artifact.settings) == asked[probe]:
-            found[probe] = artifact
+        if asked is None or settings_key(file.settings) == asked[probe]:
+            found[probe] = Artifact(file.settings, file.metrics, _shapes(file, path, problems), bool(file.data))
     return dict(sorted(found.items()))
+
+
+def discard_later_moments(folder: Path, step: int) -> None:
+    """Forget what probes found after more than `step` steps: a resumed training measures it again."""
+    for path in _paths(folder):
+        moment = split_moment(_probe_of(path))[1]
+        if isinstance(moment, int) and moment > step:
+            path.unlink(missing_ok=True)
 
 
 def artifact_times(folder: Path) -> list[tuple[str, int]]:
@@ -107,11 +141,12 @@ def _paths(trial: Path) -> Iterator[Path]:
 
 def _names(probe: str, key: str) -> tuple[str, str]:
     """The files in which an artifact may lie: its own, and the one of version 1."""
-    return f"{probe}.{key}.json", f"{probe}.json"
+    name = probe.replace(":", "@")  # a colon in a file's name is refused by some systems
+    return f"{name}.{key}.json", f"{name}.json"
 
 
 def _probe_of(path: Path) -> str:
-    return path.name.partition(".")[0]
+    return path.name.partition(".")[0].replace("@", ":")
 
 
 def _age(path: Path) -> int:
@@ -121,9 +156,12 @@ def _age(path: Path) -> int:
 
 
 def _is_of(path: Path, settings: object) -> bool:
-    """Whether a file can be read and holds what was measured with these settings."""
+    """Whether a file can be read, all of it, and holds what was measured with these settings."""
     with suppress(OSError, ValueError):
-        return settings_key(_read(path).settings) == settings_key(settings)
+        file, damage = _read(path), list[str]()
+        if settings_key(file.settings) == settings_key(settings):
+            _shapes(file, path, damage)
+            return not damage
     return False
 
 
@@ -134,13 +172,24 @@ def _is_sound(path: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> Artifact:
+def _shapes(file: _File, path: Path, problems: list[str]) -> dict[str, Shape]:
+    """The shapes that can be read, by name; what cannot is added to `problems`."""
+    found = {}
+    for name, value in file.shapes.items():
+        try:
+            found[name] = shape_from_json(value, f"shapes.{cut(name, 60)}")
+        except CorruptFile as error:
+            problems.append(f"{path}: {error}")
+    return found
+
+
+def _read(path: Path) -> _File:
     """Raises CorruptFile for what is no artifact, or one of a newer version, and as `read_file` does."""
     raw = read_json(path)
     version = raw.get("schema_version", 1) if isinstance(raw, dict) else 1
     if version not in range(1, SCHEMA_VERSION + 1):
         raise CorruptFile(f"schema_version is {quote(version)}, but this swapformer reads 1 to {SCHEMA_VERSION}")
-    found = from_json(Artifact, raw)
+    found = from_json(_File, raw)
     if found.settings is None:  # the first files did not say: a trial had the probes of its own configuration alone
         probes = read_config(path.parent.parent).get("probes")
         found = replace(found, settings=probes.get(_probe_of(path)) if isinstance(probes, dict) else None)

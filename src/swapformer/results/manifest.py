@@ -130,6 +130,12 @@ def manifest_path(study: Path) -> Path:
     return study / "manifest.json"
 
 
+def place_of(study: Path) -> tuple[Path, str]:
+    """The store that the study in a folder lies in, and its name there, which has two words where it is a part."""
+    words = 1 + min(read_manifest(study).name.count("/"), 1)
+    return study.parents[words], "/".join(study.parts[-words:])
+
+
 def write_manifest(study: Path, manifest: Manifest) -> None:
     """Put the manifest into the study's folder, which is made, atomically; the ledger that stands there is kept."""
     with _locked(study):
@@ -157,10 +163,15 @@ def _locked(study: Path) -> Iterator[None]:
 
 
 def _stored_ledger(study: Path) -> Ledger:
-    """The ledger in the study's folder. A manifest that cannot be read is set aside: what it held is not known."""
-    judged = (study / "report").exists()
+    """The ledger in the study's folder. A manifest that cannot be read is set aside: what it held is not known.
+
+    A part begins with the looks of the study that its exercise was before it had parts, if one was run here.
+    """
+    begun = manifest_path(study).exists() or (study / "report").exists()
+    place = study if begun or not manifest_path(study.parent).is_file() else study.parent
+    judged = (place / "report").exists()
     try:
-        raw = _read_raw(study)
+        raw = _read_raw(place)
     except UsageError:
         if manifest_path(study).is_file():
             quarantine(manifest_path(study))
@@ -187,7 +198,8 @@ def read_manifest(study: Path) -> Manifest:
 
 
 def _redo(study: Path) -> str:
-    return f"run `swapformer study {study.name}` to write it again"
+    exercise = f"{study.parent.name}/" if study.parent.parent.name == "studies" else ""
+    return f"run `swapformer study {exercise}{study.name}` to write it again"
 
 
 def _read_raw(study: Path) -> dict[str, Any]:

@@ -71,6 +71,8 @@ def _as(kind: Any, value: Any, where: str) -> Any:
         return tuple(_as(each, part, f"{where}[{i}]") for i, (each, part) in enumerate(zip(inner, value, strict=True)))
     if origin in (tuple, list, Sequence):
         _require(isinstance(value, list | tuple), where, "a list", value)
+        if inner[0] == (float | None) and {float, type(None)}.issuperset(map(type, value)):  # most of what is large
+            return tuple(value)
         return tuple(_as(inner[0], part, f"{where}[{i}]") for i, part in enumerate(value))
     assert origin in (dict, Mapping), f"stored fields are plain, but one is {kind}"
     _require(isinstance(value, Mapping), where, "a mapping", value)

@@ -59,8 +59,12 @@ class Store:
         return self.trials / trial
 
     def study_folders(self) -> list[Path]:
-        """The folders of the studies that were run here, by name."""
-        return sorted(path.parent for path in self.studies.glob(str(manifest_path(Path("*")))))
+        """The folders of the studies that were run here, by name; those of an exercise's parts lie in its folder."""
+        return sorted(path.parent for at in ("*", "*/*") for path in self.studies.glob(str(manifest_path(Path(at)))))
+
+    def study_name(self, folder: Path) -> str:
+        """The name of the study in a folder, such as `04_head_count/width`."""
+        return folder.relative_to(self.studies).as_posix()
 
     def read(self, trial: str) -> Record | None:
         """The record of a trial; None when it has none.

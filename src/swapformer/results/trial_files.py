@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.arms import Cell
-from swapformer.results.artifacts import read_artifacts
+from swapformer.results.artifacts import Artifact, read_artifacts
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger
 from swapformer.results.lock import is_locked
+from swapformer.results.moments import INIT, at_moment, moment_text, place_of, split_moment
 from swapformer.results.record import CORRUPT, Record, read_record, record_path
+from swapformer.results.shapes import Profile, Shape
 
 LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
@@ -70,14 +72,19 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`."""
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`.
+
+    Of a diverged one `metrics` and `probes` are what was measured before it was trained, which is as good as any.
+    `probes`: probe → the shapes that it found; `older`: the probes whose shapes an older version wrote in another form.
+    """
 
     status: str
     reason: str = ""
     record: Record | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    probes: dict[str, Any] = field(default_factory=dict)
+    probes: dict[str, Mapping[str, Shape]] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
+    older: frozenset[str] = frozenset()
 
 
 def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
@@ -91,17 +98,41 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     except (CorruptFile, UsageError) as error:
         problems.append(f"{path}: {error}")
         return TrialFiles(CORRUPT, f"{path.name} cannot be read: {error}")
-    if record is None or status != records.FINISHED:
+    if record is None or status not in records.FINAL:
         return TrialFiles(status, "" if record is None else record.reason or "", record)
     artifacts = read_artifacts(folder, problems, cell.probes)
-    values = numbers_of(record.metrics)
+    for name in (cell.probes or {}).keys() - artifacts.keys():
+        probe, moment = split_moment(name)
+        if isinstance(moment, int) and (moment <= record.steps or status == records.FINISHED):
+            problems.append(f"{folder}: the probe {probe} has nothing {moment_text(moment)}, and the training is over")
+    if status == records.DIVERGED:
+        artifacts = {name: each for name, each in artifacts.items() if split_moment(name)[1] == INIT}
+    values = numbers_of(record.metrics) if status == records.FINISHED else {}
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)
+    if status == records.DIVERGED:
+        return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts))
     for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
-    probes = {name: each.data for name, each in artifacts.items()}
+    older = frozenset(name for name, each in artifacts.items() if each.older)
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, probes, infinite)
+    return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), infinite, older)
+
+
+def _shapes(artifacts: Mapping[str, Artifact]) -> dict[str, Mapping[str, Shape]]:
+    """Probe → the shapes that it found, by name: a profile has all moments, any other shape is of one and bears it."""
+    found: dict[str, dict[str, Shape]] = {}
+    moments = {name: split_moment(name) for name, each in artifacts.items() if each.shapes}
+    for name, (probe, moment) in sorted(moments.items(), key=lambda each: place_of(each[1][1])):
+        shapes = found.setdefault(probe, {})
+        for key, shape in artifacts[name].shapes.items():
+            before = shapes.get(key)
+            if isinstance(shape, Profile) and isinstance(before, Profile) and before.layers == shape.layers:
+                labels, values = (*before.moments, *shape.moments), (*before.values, *shape.values)
+                shapes[key] = replace(before, moments=labels, values=values)
+            else:
+                shapes[key if isinstance(shape, Profile) and before is None else at_moment(key, moment)] = shape
+    return dict(found)
 
 
 def number_of(value: Any) -> float:

@@ -51,7 +51,8 @@ def axes(spec: Spec, arm: str) -> tuple[str, ...]:
     The one is what all arms that set anything have in common, the first as written where that is several, and the arm's
     own first key where it is none: further keys may be there on purpose, but nothing says so.
     """
-    also = [*(spec.tune.values if spec.tune else ()), *((spec.match.key,) if spec.match else ())]
+    solved = spec.match.of(arm) if spec.match else None
+    also = [*(spec.tune.values if spec.tune else ()), *((solved.key,) if solved else ())]
     keys = {name: [texts.key(override) for override in given] for name, given in spec.arms.items() if given}
     common = [key for key in next(iter(keys.values()), []) if all(key in own for own in keys.values())]
     return (*(spec.axis or (common or keys.get(arm, []))[:1]), *also)
@@ -87,14 +88,20 @@ def _keys_set_by(group: str, option: str) -> list[str]:
 def find_differences(plan: Plan) -> list[ArmDifference]:
     """One entry for every arm and condition; in the names of parameters, * stands for any layer."""
     shown = {each.arm_condition: each for each in (*reversed(plan.templates), *plan.reported)}
-    step = once(partial(_flops_of_a_step, plan))
+    step, pairs = once(partial(_flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
     return [
-        _entry(plan, shown[where], shown[plan.spec.baseline, where[1]], step(shown[where].config))
+        _entry(
+            plan,
+            shown[where],
+            shown[plan.spec.baseline, where[1]],
+            step(shown[where].config),
+            pairs(shown[where].config),
+        )
         for where in dict.fromkeys(each.arm_condition for each in plan.templates)
     ]
 
 
-def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> ArmDifference:
+def _entry(plan: Plan, each: Template, baseline: Template, step: int | None, pairs: int | None) -> ArmDifference:
     found = changed(baseline.config, each.config)
     return ArmDifference(
         each.arm,
@@ -104,6 +111,7 @@ def _entry(plan: Plan, each: Template, baseline: Template, step: int | None) -> 
         shapes=tuple(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
         flops=math.nan if step is None else step * int(each.config["budget"]["steps"]),
         match=plan.matched.get(each.arm_condition),
+        pairs=pairs,
     )
 
 
@@ -111,6 +119,14 @@ def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
     """Operations of one step, forward and backward of matrix products; None where they cannot be counted."""
     try:
         return plan.composer.flops_of_a_step(config)
+    except UsageError:
+        return None
+
+
+def _attended_pairs(plan: Plan, config: Mapping[str, Any]) -> int | None:
+    """Pairs of query and key that a training sequence attends; None for a model that attends to none."""
+    try:
+        return plan.composer.cost(config, "pairs")
     except UsageError:
         return None
 

@@ -36,11 +36,26 @@ class SearchSpace:
 
 @dataclass(frozen=True)
 class Matching:
-    """Each arm's `key` is solved so that it costs what the baseline does, to within a fraction `within`."""
+    """Each arm's `key` is solved so that it costs what the baseline does, to within a fraction `within`.
+
+    `arms`: arm → its own key, where that is not the same for all; arms without one are left as they are.
+    """
 
     measure: Measure
     key: str
     within: float
+    arms: Mapping[str, str] | None = None
+
+    def of(self, arm: str) -> Matching | None:
+        """What is solved for an arm; None where nothing is."""
+        if self.arms is None:
+            return self
+        return Matching(self.measure, self.arms[arm], self.within) if arm in self.arms else None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are solved for some arm."""
+        return (self.key,) if self.arms is None else tuple(dict.fromkeys(self.arms.values()))
 
 
 def combinations(values: Values | None) -> list[tuple[str, ...]]:
@@ -92,7 +107,7 @@ def parse_grid(raw: object) -> Values | None:
 
 
 def parse_match(raw: object) -> Matching | None:
-    """`{params: model.ffn.width, within: 0.05}`."""
+    """`{params: model.ffn.width, within: 0.05}`; `{pairs: {window: model.pattern.before}}` for some arms alone."""
     if raw is None:
         return None
     measures = get_args(Measure)
@@ -102,15 +117,17 @@ def parse_match(raw: object) -> Matching | None:
         if key not in (*measures, "within"):
             raise UsageError(f"`match` has no cost {quote(key)}{suggest(str(key), measures)}")
     named = [measure for measure in measures if measure in raw]
-    if len(named) != 1 or not isinstance(raw[named[0]], str) or "/" in raw[named[0]]:
+    given = raw[named[0]] if len(named) == 1 else None
+    arms = {str(arm): key for arm, key in given.items()} if isinstance(given, dict) and given else None
+    if not all(isinstance(key, str) and "/" not in key for key in (arms.values() if arms else [given])):
         raise UsageError(
             f"`match` must give exactly one of {', '.join(measures)} and the key of the size that is adjusted, such as "
-            f"{{params: model.ffn.width}}, not {quote(raw)}"
+            f"{{params: model.ffn.width}}, or of each arm's own, not {quote(raw)}"
         )
     within = raw.get("within", MATCH_TOLERANCE)
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
         raise UsageError(f"`within` of `match` must be a fraction above 0, such as 0.05, not {quote(within)}")
-    return Matching(named[0], raw[named[0]], float(within))
+    return Matching(named[0], "" if arms else str(given), float(within), arms)
 
 
 def parse_seeds(raw: object) -> tuple[tuple[int, ...], tuple[int, ...]]:

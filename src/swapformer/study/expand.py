@@ -9,6 +9,7 @@ from typing import Any
 from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
+from swapformer.results.moments import moment_text, moments_of, split_moment
 from swapformer.study.comparison import Matching, combinations, require_free
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
@@ -85,7 +86,8 @@ class _Expansion:
 
         None where nothing is matched, and where the arm is impossible, which is noted.
         """
-        matching, reasons = self.spec.match, list[str]()
+        matching = self.spec.match if target is None or self.spec.match is None else self.spec.match.of(arm)
+        reasons = list[str]()
         if matching is None:
             return None
         for template, reason in self._composed(arm, condition, own):
@@ -224,8 +226,15 @@ def _check_metrics(plan: Plan) -> None:
             if metric not in measured:
                 raise UsageError(f"this measurement gives no metric {metric!r}{suggest(metric, measured)}")
         elif split == "probe":
-            if not plan.shared_config.get("probes"):
+            probes = plan.shared_config.get("probes")
+            if not probes:
                 raise UsageError(f"the metric {metric} needs a probe: put probes=… into the study's `overrides`")
+            moments = {moment for settings in probes.values() for moment in moments_of(settings)}
+            if (moment := split_moment(metric)[1]) not in moments:
+                raise UsageError(
+                    f"the metric {metric} is measured {moment_text(moment)}, when no probe of the study looks; put "
+                    f"probes.NAME.at=[{moment}, …] into its `overrides`"
+                )
         elif split in ("val", "test"):
             known = {f"{base}{part.name}" for part in task.evaluation(split) for base in task.directions}
             known |= set(task.summaries)

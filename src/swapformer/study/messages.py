@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from swapformer.results.arms import ArmDifference, arm_name
+from swapformer.results.moments import at_moment, steps_of
+from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
 from swapformer.study.config import budget
@@ -44,6 +46,25 @@ def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Itera
                 f"{arm_name(found.arm, found.condition)} differs in more than {says}: {', '.join(found.beyond)}; "
                 "name what is compared on purpose with `axis: [...]` in the study file"
             )
+
+
+def moment_lines(plan: Plan, store: Store) -> Iterator[str]:
+    """Which trials are trained anew because a probe looks within their training, in a line for the terminal."""
+    watched = {
+        at_moment(name, step): None
+        for each in plan.templates
+        for name, settings in (each.config.get("probes") or {}).items()
+        for step in steps_of(settings)
+    }
+    if not watched:
+        return
+    unwatched = [plan.composer.trial_id({**trial.config, "probes": {}}) for trial in plan.trials]
+    records = [(store.read(trial.id), store.read(other)) for trial, other in zip(plan.trials, unwatched, strict=True)]
+    if anew := sum(other is not None and other.final and (own is None or not own.final) for own, other in records):
+        yield (
+            f"{anew} trial{'' if anew == 1 else 's'} that had a result without {', '.join(watched)} will be trained "
+            "anew: what happens within a training can be seen only while it lasts"
+        )
 
 
 def tuning_lines(plan: Plan) -> Iterator[str]:

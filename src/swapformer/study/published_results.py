@@ -14,18 +14,18 @@ from swapformer.study.spec import Spec, load
 from swapformer.yaml_reader import parse_yaml
 
 
-def published_results(folder: Path) -> tuple[Records, Path]:
-    """The records of the study in `folder` at its default scale, and the folder that they were published in.
+def published_results(study: Path, scale: str | None = None) -> tuple[Records, Path]:
+    """The records of a study, given by its file or folder, at a scale, and the folder that they were published in.
 
     Raises UsageError where the study is wrong, or nothing was published.
     """
-    spec = load(str(folder))
+    spec = load(str(study), scale)
     place = spec.published
     assert place is not None, "a study that was read from a file has a folder"
     if not (place / "results.csv").is_file():
         raise UsageError(
             f"a study is judged from its folder by results/results.csv, but {quote(str(place / 'results.csv'))} does "
-            f"not exist; `swapformer study {folder} --publish` writes it"
+            f"not exist; `swapformer study {study} --publish` writes it"
         )
     return read_results(place / "results.csv", replace(asked(spec), axis=_axis(spec))), place
 

@@ -25,7 +25,7 @@ from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.study.manifest import find_axis, make_manifest
-from swapformer.study.messages import composition_lines, impossible_lines, power_line, tuning_lines
+from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, power_line, tuning_lines
 from swapformer.study.plan import Plan
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.tune import choose
@@ -95,7 +95,7 @@ def run_study(
     launch_missing((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
     differences = find_differences(plan)
-    _say([*composition_lines(plan, differences), *equal], quiet)
+    _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
     if plan.spec.claims:
         _say([power_line(plan.spec)], quiet)
 

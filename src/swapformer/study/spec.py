@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.paths import experiments_dir
+from swapformer.exercises import find, shipped, study_name
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
 from swapformer.yaml_reader import parse_yaml, read_yaml
@@ -67,9 +67,9 @@ class Spec:
     exact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a name that is none of a folder below `runs_dir/studies`."""
-        fine = all(letter.isalnum() or letter in "._- " for letter in self.name) and self.name.strip(". ")
-        if not fine or self.name != self.name.strip() or len(self.name.encode()) > LONGEST_NAME:
+        """Raise UsageError for a name that is none of a folder in `runs_dir/studies`, or in an exercise's there."""
+        exercise, _, part = self.name.rpartition("/")
+        if "/" in exercise or not all(map(_is_folder_name, [exercise, part] if exercise else [self.name])):
             raise UsageError(
                 f"a study's name, which its file and its scale have, must be of at most {LONGEST_NAME} letters, "
                 f"digits, points, underscores, hyphens and spaces between them, but it is {quote(self.name)}; rename it"
@@ -85,34 +85,22 @@ class Spec:
         """Role → the keys that the study itself sets in it, beside what its arms set."""
         return {
             "tune": self.tune.values if self.tune else (),
-            "match": (self.match.key,) if self.match else (),
+            "match": self.match.keys if self.match else (),
             "grid": self.grid or (),
         }
 
 
-def shipped() -> dict[str, Path]:
-    """The studies that come with swapformer: name → study.yaml."""
-    return {path.parent.name: path for path in sorted(experiments_dir().glob("*/study.yaml"))}
-
-
 def locate(name: str) -> Path:
-    """The study file that `name` means: a path, a shipped study's name, or a beginning that fits one of them alone."""
-    path = Path(name)
-    try:
-        if path.suffix in (".yaml", ".yml") or path.is_dir():
-            path = path / "study.yaml" if path.is_dir() else path
-            if not path.is_file():
-                raise UsageError(f"no study file {path}")
-            return path
-    except OSError as error:  # a name that no file could have
-        raise UsageError(f"a study is named by a file or a name, but {quote(name)} is none: {error.strerror}") from None
-    known = shipped()
-    matches = [name] if name in known else [full for full in known if full.startswith(name)]
-    if len(matches) > 1:
-        raise UsageError(f"the beginning of a study's name must be unique, but {quote(name)} fits {', '.join(matches)}")
-    if not matches:
-        raise UsageError(f"no study {quote(name)}{suggest(name, known)}; or give the path of a study.yaml")
-    return known[matches[0]]
+    """The study file that `name` means (see `swapformer.exercises.find`). Raises UsageError where it has parts."""
+    found = find(name)
+    if not found.one:
+        raise UsageError(f"one study has to be named, but {quote(name)} has parts: {', '.join(found.studies)}")
+    return next(iter(found.studies.values()))
+
+
+def _is_folder_name(name: str) -> bool:
+    fine = all(letter.isalnum() or letter in "._- " for letter in name) and bool(name.strip(". "))
+    return fine and name == name.strip() and len(name.encode()) <= LONGEST_NAME
 
 
 def published_folder(name: str) -> Path:
@@ -132,9 +120,8 @@ def load(name: str, scale: str | None = None) -> Spec:
     """Read and check the study that `name` means (see `locate`) at a scale. Raises UsageError."""
     path = locate(name)
     raw = read_yaml(path, "the study file")
-    title = path.parent.resolve().name if path.name == "study.yaml" else path.stem
     try:
-        return parse(raw, title, scale, path.parent)
+        return parse(raw, study_name(path), scale, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -210,10 +197,13 @@ def _check_roles(spec: Spec) -> None:
     comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():
         comparison.require_free(spec.roles, overrides, f"arm {quote(arm)}")
-        if spec.match and arm != spec.baseline and texts.value(overrides, spec.match.key) is not None:
-            raise UsageError(
-                f"arm {quote(arm)} must not set {spec.match.key}, which `match` solves; take it out of one"
-            )
+        solved = spec.match.of(arm) if spec.match and arm != spec.baseline else None
+        if solved and texts.value(overrides, solved.key) is not None:
+            raise UsageError(f"arm {quote(arm)} must not set {solved.key}, which `match` solves; take it out of one")
+    for arm in spec.match.arms or () if spec.match else ():
+        if arm not in spec.arms or arm == spec.baseline:
+            hint = suggest(arm, [each for each in spec.arms if each != spec.baseline])
+            raise UsageError(f"`match` solves a size of arms beside the baseline, but {quote(arm)} is none{hint}")
     if spec.match and len(spec.arms) == 1:
         raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
     if spec.tune and not spec.metrics[0].startswith("val/"):

@@ -44,7 +44,7 @@ def names_and_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]
 
 def studies(store: Store) -> list[str]:
     """The names of the studies that were run in a store."""
-    return [folder.name for folder in store.study_folders()]
+    return [store.study_name(folder) for folder in store.study_folders()]
 
 
 def study_folder(store: Store, name: str) -> Path:

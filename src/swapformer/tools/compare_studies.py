@@ -12,7 +12,7 @@ from swapformer.report.build import write
 from swapformer.report.page.versus_page import print_versus, render, versus_dict
 from swapformer.report.versus import compare, judge_study
 from swapformer.results.config import differences, read_config
-from swapformer.results.manifest import Manifest, manifest_path
+from swapformer.results.manifest import Manifest, manifest_path, place_of
 from swapformer.tools.command_line import store_of, study_folder
 
 NOT_COMPARED = ("runs_dir", "logger", "seed")
@@ -26,12 +26,12 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     folders = [_folder(name, overrides) for name in names]
     if folders[0] == folders[1]:
         raise UsageError(f"two different studies are compared, but both names mean {folders[0]}")
-    labels = [folder.name for folder in folders]
+    stores, labels = zip(*map(place_of, folders), strict=True)
+    page = f"against_{labels[1].replace('/', '.')}.html"
     if labels[0] == labels[1]:  # of two stores
-        labels = [str(folder) for folder in folders]
-    a, b = (judge_study(label, folder, folder.parents[1]) for label, folder in zip(labels, folders, strict=True))
+        labels = tuple(map(str, folders))
+    a, b = (judge_study(*each) for each in zip(labels, folders, stores, strict=True))
     found = compare(a, b, differences(_config(a.manifest, folders[0]), _config(b.manifest, folders[1])))
-    page = f"against_{folders[1].name}.html"
     (path,) = write(folders[0] / "report", {page: render(found)}, clean=False)
     if as_json:
         print(json.dumps({**versus_dict(found), "file": str(path)}, indent=1))
@@ -53,7 +53,7 @@ def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
     """The baseline's settings without those that are not compared."""
     config = {key: value for key, value in manifest.shared_config.items() if key not in NOT_COMPARED}
     trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
-    last = read_config(folder.parents[1] / "trials" / trials[-1]) if trials else {}
+    last = read_config(place_of(folder)[0] / "trials" / trials[-1]) if trials else {}
     # Trials draw their batches by their own seed if the baseline's first and last trial both do.
     if "data_seed" in config and all(c.get("data_seed") == c.get("seed") for c in (manifest.shared_config, last)):
         config["data_seed"] = TRIAL_SEED

@@ -11,13 +11,16 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from swapformer.catalogue import catalogue, spelled, train_keys
+from swapformer.catalogue import EXPERIMENTS, catalogue, spelled, train_keys
 from swapformer.paths import conf_dir
+from swapformer.results.manifest import manifest_path
 
+_MANIFESTS = " ".join(str(manifest_path(Path(each))) for each in ("*", "*/*"))
 SOURCES = {
     "NAME": 'echo "$_swapformer_studies"',
-    "STUDY": 'ls "$runs/studies" 2>/dev/null',
+    "STUDY": f"(cd \"$runs/studies\" 2>/dev/null && ls {_MANIFESTS} 2>/dev/null) | sed 's:/[^/]*$::'",
     "TRIAL": 'ls "$runs/trials" 2>/dev/null',
     "OVERRIDE": 'echo "$_swapformer_keys"',
     "PART": 'echo "$_swapformer_keys"',
@@ -54,7 +57,7 @@ def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
         arguments = [word for action in parser._actions if action not in own for word in _values(action)]
         words[name] = dict.fromkeys([*below, *arguments])
     found = catalogue()
-    options: dict[str, Iterable[str]] = {spelled(group): each for group, each in found.items() if group != "studies"}
+    options: dict[str, Iterable[str]] = {spelled(group): each for group, each in found.items() if group != EXPERIMENTS}
     for path in sorted((conf_dir() / "hydra").rglob("*.yaml")):
         group = path.parent.relative_to(conf_dir()).as_posix()
         options[group] = [*options.get(group, ()), path.stem]
@@ -69,7 +72,7 @@ def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
         *["_swapformer_source() {", '  case "$1" in', *sources, '    *) echo "$1" ;;', "  esac", "}"],
         f"_swapformer_keys='{' '.join(f'{key}=' for key in [*options, *train_keys()])}'",
         f"_swapformer_groups='{' '.join(found)}'",
-        f"_swapformer_studies='{' '.join(found['studies'])}'",
+        f"_swapformer_studies='{' '.join(found[EXPERIMENTS])}'",
         _COMPLETE,
     ]
     return "\n".join(lines)

@@ -24,14 +24,17 @@ def main(arguments: Sequence[str]) -> int:
     store = store_of(overrides)
     if len(names) > 1:
         raise UsageError(f"one study is shown at a time, but {len(names)} were named; without a name all are listed")
-    chosen = [study_folder(store, names[0])] if names else [store.studies / name for name in studies(store)]
-    found = list(_readable(chosen, store)) if not names else [study_status(folder, store) for folder in chosen]
+    known = studies(store)
+    shown = [name for name in known if name.startswith(f"{names[0]}/")] if names else known
+    one = bool(names) and (names[0] in known or len(shown) < 2)  # else an exercise with several parts
+    chosen = [study_folder(store, names[0])] if one else [store.studies / name for name in shown]
+    found = [study_status(folder, store) for folder in chosen] if one else list(_readable(chosen, store))
     if not chosen:
         print(f"swapformer: no study in {store.studies}", file=sys.stderr)
     if options.json:
         plain = [{**asdict(state), "counts": dict(state.counts)} for state in found]
-        print(json.dumps(plain[0] if names else plain, indent=1))
-    elif names:
+        print(json.dumps(plain[0] if one else plain, indent=1))
+    elif one:
         print("\n".join(_details(found[0])))
     else:
         for state in found:
@@ -54,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         prog="swapformer status",
         description="Where a study stands, also while it runs: trials by arm, how far those that run have got, the "
         "time that is left, and why trials have stopped without a result. Without a name: one line for each study "
-        "that was run here.",
+        "that was run here; with an exercise's, for each of its parts.",
     )
     made.add_argument("arguments", nargs="*", metavar="STUDY | runs_dir=…", help="the study, or the beginning of it")
     return add_common(made)

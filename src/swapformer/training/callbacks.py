@@ -69,13 +69,14 @@ class TrainingMonitor(Callback):
             raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            self._write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
+            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            self._write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+            self.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
 
-    def _write(self, step: int, values: dict[str, float]) -> None:
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Add values that were measured after `step` steps to the history, where this process writes it."""
         if self.history is not None:
             self.history.write(step, values)
 

@@ -9,6 +9,24 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class SigtermReceived(BaseException):
+    """SIGTERM arrived. Like KeyboardInterrupt it is no Exception, so that nothing swallows it on the way."""
+
+
+class RaiseOnce:
+    """A handler of SIGTERM that raises SigtermReceived the first time: a second one must not break off the stop.
+
+    Python drops what is raised within a finaliser or a callback of C, so a training asks for `received` as well.
+    """
+
+    received = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        first, self.received = not self.received, True
+        if first:
+            raise SigtermReceived
+
+
 class StopRequest:
     """Remembers whether the process was asked to stop: the signal's name, or None."""
 
@@ -39,6 +57,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     stop.listen()
+    if isinstance(terminate := before[signal.SIGTERM], RaiseOnce) and terminate.received:
+        stop.requested = signal.SIGTERM.name  # it was raised where nobody could see it
     try:
         yield stop
     finally:

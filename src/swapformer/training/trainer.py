@@ -48,7 +48,8 @@ def make_trainer(
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
     watch = TrainingMonitor(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
-    callbacks = [watch, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks), *more]
+    # What watches a step has done so when the step is kept: a resumed trial does not see it again.
+    callbacks = [watch, *more, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks)]
     bar = ranks.first and sys.stderr.isatty()
     # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
     environment = TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()

@@ -9,7 +9,8 @@ import pytest
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.figures.pareto import ParetoRank, known_costs, pareto_ranks
+from swapformer.report.figures import svg
+from swapformer.report.figures.pareto import ParetoRank, known_costs, pareto_plots, pareto_ranks
 from swapformer.results.costs import Measured
 
 #: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
@@ -89,3 +90,13 @@ def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: f
         assert (x, y) == ([row.parameters], pytest.approx([summary.mean]))
         assert words == f"{summary.text} {summary.interval_text}, {row.parameters:.0f} parameters"
     assert any(t[0] == [value] and text in t[2] for t in told.values())
+
+
+def test_attended_pairs_are_a_price_where_arms_differ_in_them(tmp_path: Path) -> None:
+    data = built(tmp_path).views[0].data
+    pairs = dict.fromkeys(ARMS, 100.0) | {"good": 50.0}
+    assert [each.slug for each in known_costs(data, {}, {}, pairs)] == ["parameters", "pairs"]
+    assert [each.slug for each in known_costs(data, {}, {}, dict.fromkeys(ARMS, 100.0))] == ["parameters"]
+    with svg.settings():
+        names = [each.name for each in pareto_plots(data, {}, {}, pairs) if each is not None]
+    assert names == ["pareto_parameters_val_loss", "pareto_pairs_val_loss"]

@@ -179,6 +179,20 @@ def test_a_mean_claim_never_favours_an_arm_that_diverged() -> None:
     assert one(apart(0.0, diverged={"b": [2]}), within=within).outcome == "undecided"
 
 
+def test_what_was_measured_before_training_is_claimed_about_though_all_trials_of_an_arm_diverged() -> None:
+    metric = "probe/x:init"
+    whole = evidence({"a": 1.5 + NOISE, "b": np.ones(8)}, metric)
+    everyone = np.ones(8, dtype=bool)
+    seen = replace(whole, finished={**whole.finished, "a": ~everyone}, diverged={**whole.diverged, "a": everyone})
+    claims = parse([{"text": "said", "higher": settings(metric=metric)}], seen.arms, (metric,))
+    verdict = judge(claims, seen)[0]
+    assert (verdict.outcome, verdict.pairs) == ("supported", 8)
+    assert not any("diverged" in note for note in verdict.notes)
+    beside = replace(seen, values={**seen.values, ("a", metric): np.full(8, math.nan)})
+    lost = judge(claims, beside)[0]
+    assert lost.outcome == "undecided" and "a diverged with 8 of 8 seeds: not favoured" in lost.notes
+
+
 def test_a_finished_trial_without_a_finite_value_counts_like_one_that_diverged() -> None:
     values = np.where(np.arange(8) < 4, math.nan, 0.2 + NOISE)
     seen = replace(evidence({"a": values, "b": np.ones(8)}), finished=dict.fromkeys("ab", np.ones(8, dtype=bool)))

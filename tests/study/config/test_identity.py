@@ -212,6 +212,17 @@ class TestIdentity:
         with pytest.raises(UsageError, match=r"what it was named by, but '.*text\.txt' has changed"):
             fit(before, tmp_path / "trial")
 
+    def test_probes_are_in_it_with_their_moments_within_the_training_alone(self) -> None:
+        """DESIGN section 4: what looks at a training must be there while it lasts; the rest can be asked later."""
+
+        def id_with(at: str) -> str:
+            return trial_id(composed("probes=head_similarity", f"probes.head_similarity.at={at}"))
+
+        without = trial_id(composed())
+        assert id_with("[end]") == id_with("[init]") == id_with("[init,end]") == without
+        assert id_with("[10]") == id_with("[init,10,end]") != without
+        assert id_with("[10]") != id_with("[10,20]")
+
     def test_a_probe_of_the_users_own_does_not_rename_a_trial(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from wandb.sdk.lib.exit_hooks import ExitHooks
 
 from study import fakes
 from swapformer.errors import UsageError
@@ -87,6 +88,18 @@ def test_a_part_that_calls_sys_exit_makes_its_trial_fail_instead_of_interrupting
     record = store.read(trial.id)
     assert record is not None and record.reason is not None
     assert record.reason.startswith("SystemExit: 0 [fakes.py:") and "called sys.exit" in record.reason
+
+
+def test_where_sys_exit_was_called_is_said_though_wandb_has_wrapped_it(
+    store: Store, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "exit", sys.exit)  # put back afterwards
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    ExitHooks().hook()
+    trial = fakes.trial(journal, behaviour="quit")
+    assert run(trial, store) == "failed"
+    record = store.read(trial.id)
+    assert record is not None and record.reason is not None and record.reason.startswith("SystemExit: 0 [fakes.py:")
 
 
 def test_a_probe_that_calls_sys_exit_is_noted_like_any_other_failure(store: Store, journal: Path) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.position import Position
+from swapformer.model.taps import Tapped, record
 
 
-class Attention(nn.Module, ABC):
+class Attention(Tapped, ABC):
     """Mixes tokens: x [B, Q, D] → [B, Q, D]; keys and values come from x, or from another sequence `memory` [B, K, D].
 
     `uses` names the slots whose parts the constructor takes as keywords beside its own settings. An attention with a
-    loss of its own leaves it in `auxiliary_loss` after a forward in training (see `take_auxiliary_loss`).
+    loss of its own leaves it in `auxiliary_loss` after a forward in training (see `take_auxiliary_loss`). The weights
+    whose product with the values is the heads' output are its place `hook_pattern`, if it has any.
 
     Facts:
         sees_order: it tells tokens by their order itself (a convolution, a recurrence), beside position and pattern.
@@ -64,8 +66,12 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor: ...
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor | None:
-        """The weights [B, H, Q, K] whose product with the values is the heads' output; None for one that has none."""
-        return None
+        """What `hook_pattern` shows of a forward, [B, H, Q, K]; None for one that has no such place."""
+        if "hook_pattern" not in self.places:
+            return None
+        with record(self, "hook_pattern") as seen:
+            self(x, context, position, memory)
+        return seen["hook_pattern"]
 
     def refuses(self, position: Position) -> str | None:
         """Why this attention cannot work with such a position encoding, and what would; None if it can."""

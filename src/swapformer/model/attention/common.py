@@ -7,15 +7,43 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.layers import Linear, Role
+from swapformer.model.ops import head_sums
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.model.taps import FORMED, Tapped
 
 Hidden = Tensor | None
 """True where a token takes no part, bool [B|1, T]; None where all do."""
+
+
+SCORED = {
+    "hook_q": "B Q H E",
+    "hook_k": "B K G E",
+    "hook_v": "B K G E",
+    "hook_rot_q": "B Q H E",
+    "hook_rot_k": "B K G E",
+    "hook_attn_scores": "B H Q K",
+    "hook_pattern": "B H Q K",
+    "hook_z": "B Q H E",
+    "hook_result": "B Q H D",
+}
+"""The places of attentions with scores."""
+
+IMPLIED = {
+    "hook_q": "B Q H E",
+    "hook_k": "B K H E",
+    "hook_v": "B K H E",
+    "hook_pattern": "B H Q K",
+    "hook_z": "B Q H E",
+    "hook_result": "B Q H D",
+}
+"""The places of attentions without scores whose computation implies weights."""
 
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
@@ -106,6 +134,57 @@ def for_each_document(mix: Callable[[Hidden, Hidden], Tensor], context: Context)
         out = torch.where(own_query[:, None, :, None], mixed, 0.0 if out is None else out)
     assert out is not None, "a row without tokens has no documents"
     return out
+
+
+def tap_heads(part: Tapped, place: str, x: Tensor) -> Tensor:
+    """x [B, H, T, E] behind a tap that shows it as [B, T, H, E]."""
+    return part.tap_as(place, x, _across, _across)
+
+
+def _across(x: Tensor) -> Tensor:
+    return x.transpose(1, 2)
+
+
+def attend(
+    part: Tapped,
+    kernel: Kernel,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    plan: AttentionPlan,
+    position: Position,
+    context: Context,
+    dropout: float,
+) -> Tensor:
+    """The heads' outputs [B, H, Q, E] by the kernel, or by the reference where scores or weights are replaced."""
+    q, k, v = qkv
+    if part.watched(*FORMED):
+        logits = part.tap("hook_attn_scores", Reference.logits(q, k, plan, position, context))
+        weights = part.tap("hook_pattern", plan.normaliser(logits))
+        if part.replaced(*FORMED):
+            return head_sums(functional.dropout(weights, dropout, training=dropout > 0), v)
+    return kernel(q, k, v, plan, position, context, dropout)
+
+
+def mix_values(part: Tapped, v: Tensor, mix: Callable[[], Tensor], weights: Callable[[], Tensor]) -> Tensor:
+    """The heads' outputs by `mix`, or weights · v where the weights that `mix` implies, [B, H, Q, K], are replaced."""
+    if part.watched("hook_pattern"):
+        implied = part.tap("hook_pattern", weights())
+        if part.replaced("hook_pattern"):
+            return implied @ v.to(implied.dtype)
+    return mix()
+
+
+def project_heads(part: Tapped, out: Linear, heads: Tensor, num_heads: int) -> Tensor:
+    """W_o · heads + b [B, Q, D] for the outputs of the heads side by side, [B, Q, H·E]."""
+
+    def by_head(x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], num_heads, -1)
+
+    heads = part.tap_as("hook_z", heads, by_head, lambda x: x.flatten(-2))
+    if part.watched("hook_result"):
+        results = part.tap("hook_result", torch.einsum("bqhe,dhe->bqhd", by_head(heads), by_head(out.weight)))
+        if part.replaced("hook_result"):
+            return results.sum(2) if out.bias is None else results.sum(2) + out.bias
+    return out(heads)
 
 
 def masked(x: Tensor, hidden: Hidden) -> Tensor:

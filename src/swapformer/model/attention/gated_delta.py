@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import require_causal, split_heads
+from swapformer.model.attention.common import project_heads, require_causal, split_heads, tap_heads
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
@@ -45,6 +48,13 @@ class GatedDeltaNet(Attention):
     crosses = False
     sees_order = True
     caches = True
+    places: ClassVar[Mapping[str, str]] = {
+        "hook_q": "B T H E",
+        "hook_k": "B T H E",
+        "hook_v": "B T H W",
+        "hook_z": "B T H W",
+        "hook_result": "B T H D",
+    }
 
     def __init__(
         self,
@@ -91,13 +101,14 @@ class GatedDeltaNet(Attention):
         q, k = (split_heads(y, self.key_width) for y in (new.q, new.k))
         # y / √(Σ y² + ε), which is smooth at zero.
         q, k = (y * (widen(y).square().sum(-1, keepdim=True) + self.norm_eps).rsqrt().to(y.dtype) for y in (q, k))
-        q, k = position.rotate(q, k, context)
+        q, k = position.rotate(tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), context)
         log_decay, _ = self.decay(x, tokens.padding)
         strength = widen(self.strength(x)).sigmoid().mT
         if tokens.padding is not None:
             strength = strength.masked_fill(tokens.padding[:, None], 0.0)
-        v = widen(split_heads(new.v, self.value_width))
+        v = widen(tap_heads(self, "hook_v", split_heads(new.v, self.value_width)))
         updates = StateUpdates(widen(q) * self.key_width**-0.5, widen(k), v, log_decay, strength, new.fresh)
         mixed, state = run_recurrence(updates, new.state)
         normed = rms_norm(mixed.to(x.dtype), self.gain, self.norm_eps).transpose(1, 2).flatten(2)
-        return self.out(normed * functional.silu(self.gate(x))), new.after(state)
+        gated = normed * functional.silu(self.gate(x))
+        return project_heads(self, self.out, gated, v.shape[1]), new.after(state)

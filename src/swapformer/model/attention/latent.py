@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import split_heads, with_cached
+from swapformer.model.attention.common import SCORED, attend, project_heads, split_heads, tap_heads, with_cached
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts, require_positive
-from swapformer.model.kernel import AttentionPlan, Kernel, Reference
+from swapformer.model.kernel import AttentionPlan, Kernel
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
@@ -47,6 +48,14 @@ class MLA(Attention):
 
     uses = ("score", "normaliser", "pattern", "kernel")
     caches = True
+    places: ClassVar[Mapping[str, str]] = {
+        **SCORED,
+        "hook_latent": "B K R",
+        "hook_k": "B K H E−R",
+        "hook_v": "B K H W",
+        "hook_rot_k": "B K H E",
+        "hook_z": "B Q H W",
+    }
 
     @classmethod
     def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
@@ -100,13 +109,9 @@ class MLA(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, seen = self._project(x, context, position, memory)
-        mixed = self.kernel(q, k, v, self.plan, position, seen, self.dropout_p if self.training else 0.0)
-        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _, seen = self._project(x, context, position, memory)
-        return Reference.weights(q, k, self.plan, position, seen)
+        dropout = self.dropout_p if self.training else 0.0
+        mixed = attend(self, self.kernel, (q, k, v), self.plan, position, seen, dropout)
+        return self.dropout(project_heads(self, self.out, mixed.transpose(1, 2).flatten(2), q.shape[1]))
 
     def refuses(self, position: Position) -> str | None:
         if position.has_scores:
@@ -125,12 +130,15 @@ class MLA(Attention):
         read = x if memory is None else memory
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
         latent, key, context = with_cached(self, latent, key, context, self.pattern, position, memory)
+        latent = self.tap("hook_latent", latent)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
-        still, rotary = split_heads(self.query(narrow), self.head_dim).tensor_split([-self.rotary_dim], dim=-1)
+        whole = tap_heads(self, "hook_q", split_heads(self.query(narrow), self.head_dim))
+        still, rotary = whole.tensor_split([-self.rotary_dim], dim=-1)
         rotary, shared = position.rotate(rotary, key[:, None], context)
-        own = split_heads(self.key(latent), self.head_dim - self.rotary_dim)
+        own = tap_heads(self, "hook_k", split_heads(self.key(latent), self.head_dim - self.rotary_dim))
         q, k = torch.cat([still, rotary], dim=-1), torch.cat([own, shared.expand(-1, own.shape[1], -1, -1)], dim=-1)
-        return q, k, split_heads(self.value(latent), self.value_dim), context
+        q, k = tap_heads(self, "hook_rot_q", q), tap_heads(self, "hook_rot_k", k)
+        return q, k, tap_heads(self, "hook_v", split_heads(self.value(latent), self.value_dim)), context
 
     def _norm(self, latent: Tensor, weight: Tensor | None) -> Tensor:
         return latent if self.norm_eps is None else rms_norm(latent, weight, self.norm_eps)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import projections, require_plain, split_heads
+from swapformer.model.attention.common import (
+    IMPLIED,
+    mix_values,
+    project_heads,
+    projections,
+    require_plain,
+    split_heads,
+    tap_heads,
+)
 from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
@@ -31,6 +42,7 @@ class LinearAttention(Attention):
     scoreless = "linear"
     caches = True
     signed = True  # a position rotates the numerator alone
+    places: ClassVar[Mapping[str, str]] = IMPLIED
 
     def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
         super().__init__()
@@ -42,17 +54,23 @@ class LinearAttention(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         context = context if context.cache is None or memory is not None else context.among_queries
-        v = split_heads(self.value(x if memory is None else memory), self.head_dim)
-        mixed = weighted_mean(*self._features(x, context, position, memory), v, context, self.pattern, self)
-        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), the numerator rotated, [B, H, Q, K]: all pairs formed."""
-        return implied_weights(*self._features(x, context, position, memory), context, self.pattern)
+        v = tap_heads(self, "hook_v", split_heads(self.value(x if memory is None else memory), self.head_dim))
+        features = self._features(x, context, position, memory)
+        mixed = mix_values(
+            self,
+            v,
+            lambda: weighted_mean(*features, v, context, self.pattern, self),
+            lambda: implied_weights(*features, context, self.pattern),
+        )
+        heads = mixed.to(x.dtype).transpose(1, 2).flatten(2)
+        return self.dropout(project_heads(self, self.out, heads, v.shape[1]))
 
     def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> tuple[Pair, Pair]:
         """φ(q) and φ(k), each [B, H, T, E], and the two rotated by the position."""
         projected = self.query(x), self.key(x if memory is None else memory)
-        q, k = (functional.elu(widen(split_heads(y, self.head_dim))) + 1 for y in projected)
+        q, k = (
+            functional.elu(widen(tap_heads(self, place, split_heads(y, self.head_dim)))) + 1
+            for place, y in zip(("hook_q", "hook_k"), projected, strict=True)
+        )
         k = without_padding(k, context)
         return (q, k), position.rotate(q, k, context)

@@ -30,7 +30,7 @@ def weighted_mean(
     sums over earlier keys, under `key`, and the features are those of the new tokens.
     """
     ones = torch.ones_like(v[..., :1])
-    if context.cache is not None and pattern.plain_causal and context.key.document is None:
+    if context.cache is not None and _sums_are_cached(context, pattern):
         before = context.cache.get(key) or (None, None)
         (total, sum_v), (count, sum_1) = _continued(*rotated, v, before[0]), _continued(*features, ones, before[1])
         context.cache.put(key, sum_v, sum_1)
@@ -45,13 +45,26 @@ def weighted_mean(
 
 
 def implied_weights(features: Pair, rotated: Pair, context: Context, pattern: Pattern) -> Tensor:
-    """(t_i·u_j) / Σ_j q_i·k_j for the allowed j, else 0, [B, H, Q, K]: what `weighted_mean` multiplies values with."""
+    """(t_i·u_j) / Σ_j q_i·k_j for the allowed j, else 0, [B, H, Q, K]: what `weighted_mean` multiplies values with.
+
+    Raises:
+        ValueError: if a cache holds sums over earlier keys in their place.
+    """
+    if _sums_are_cached(context, pattern):
+        raise ValueError(
+            "hook_pattern of an attention in linear time needs all keys, but a cache holds their sum alone; generate "
+            "with cache=False to watch it"
+        )
     mask = context.mask(pattern)
     products, counted = (
         (q @ k.mT if mask is None else (q @ k.mT).masked_fill(~mask, 0.0)) for q, k in (rotated, features)
     )
     count = counted.sum(-1, keepdim=True)
     return products / count.masked_fill(count == 0, 1.0)
+
+
+def _sums_are_cached(context: Context, pattern: Pattern) -> bool:
+    return context.cache is not None and pattern.plain_causal and context.key.document is None
 
 
 def _outer_sum(k: Tensor, v: Tensor) -> Tensor:

@@ -10,7 +10,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import Hidden, for_each_document, masked, projections, require_full, split_heads
+from swapformer.model.attention.common import (
+    IMPLIED,
+    Hidden,
+    for_each_document,
+    masked,
+    mix_values,
+    project_heads,
+    projections,
+    require_full,
+    split_heads,
+    tap_heads,
+)
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Role, StackedLinear
@@ -46,6 +57,7 @@ class Linformer(Attention):
     causal_safe = False
     crosses = True
     signed = True
+    places: ClassVar[Mapping[str, str]] = IMPLIED
     limit: int
 
     def __init__(self, dims: Dims, *, pattern: Pattern, landmarks: Count, sharing: str) -> None:
@@ -73,19 +85,15 @@ class Linformer(Attention):
             landmarks = (_mixtures(keys, masked(k, hidden)), _mixtures(values, masked(v, hidden)))
             return functional.scaled_dot_product_attention(q, *landmarks, dropout_p=dropout)
 
-        return self.dropout(self.out(for_each_document(mix, context).transpose(1, 2).flatten(2)))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """softmax(q (A k)ᵀ / √E) C, [B, H, Q, K]."""
-        q, k, _ = self._project(x, context, position, memory)
-        keys, values = self._columns(context.key)
-
-        def mix(_: Hidden, hidden: Hidden) -> Tensor:
+        def weights(_: Hidden, hidden: Hidden) -> Tensor:
             logits = q @ _mixtures(keys, masked(k, hidden)).mT * self.head_dim**-0.5
             implied = logits.softmax(-1) @ values
             return implied if hidden is None else implied.masked_fill(hidden[:, None, None, :], 0.0)
 
-        return for_each_document(mix, context)
+        mixed = mix_values(
+            self, v, lambda: for_each_document(mix, context), lambda: for_each_document(weights, context)
+        )
+        return self.dropout(project_heads(self, self.out, mixed.transpose(1, 2).flatten(2), v.shape[1]))
 
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None
@@ -93,6 +101,7 @@ class Linformer(Attention):
         """q [B, H, Q, E] and k, v [B, H, K, E], rotated."""
         source = x if memory is None else memory
         q, k, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.key(source), self.value(source)))
+        q, k, v = tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), tap_heads(self, "hook_v", v)
         return *position.rotate(q, k, context), v
 
     def _columns(self, tokens: Tokens) -> tuple[Tensor, Tensor]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import require_causal, split_heads
+from swapformer.model.attention.common import project_heads, require_causal, split_heads, tap_heads
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
@@ -50,6 +51,13 @@ class Mamba2(Attention):
     crosses = False
     sees_order = True
     caches = True
+    places: ClassVar[Mapping[str, str]] = {
+        "hook_q": "B T G N",
+        "hook_k": "B T G N",
+        "hook_v": "B T H W",
+        "hook_z": "B T H W",
+        "hook_result": "B T H D",
+    }
 
     @classmethod
     def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
@@ -104,13 +112,15 @@ class Mamba2(Attention):
         """The output [B, T, D] for new tokens x and the state after them; `before` is the state before them."""
         tokens = context.query
         new = RecurrentInputs.of(x, (self.query, self.key, self.value), self.taps, tokens, before)
-        q, k = position.rotate(split_heads(new.q, self.state_dim), split_heads(new.k, self.state_dim), context)
+        q, k = split_heads(new.q, self.state_dim), split_heads(new.k, self.state_dim)
+        q, k = position.rotate(tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), context)
         q, k = (widen(y).repeat_interleave(self.repeats, dim=1) for y in (q, k))
-        v = split_heads(new.v, self.value_width)
+        v = tap_heads(self, "hook_v", split_heads(new.v, self.value_width))
         log_decay, step = self.decay(x, tokens.padding)
         updates = StateUpdates(q, k, widen(v) * step[..., None], log_decay, fresh=new.fresh)
         mixed, state = run_recurrence(updates, new.state)
         heads = (mixed.to(x.dtype) + self.skip[:, None, None] * v).transpose(1, 2).flatten(2)
         gated = heads * functional.silu(self.gate(x))
         by_group = gated.view(*gated.shape[:-1], self.num_groups, -1)
-        return self.out(rms_norm(by_group, None, self.norm_eps).flatten(-2) * self.gain), new.after(state)
+        normed = rms_norm(by_group, None, self.norm_eps).flatten(-2) * self.gain
+        return project_heads(self, self.out, normed, v.shape[1]), new.after(state)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import projections, split_heads, with_cached
+from swapformer.model.attention.common import (
+    SCORED,
+    attend,
+    project_heads,
+    projections,
+    split_heads,
+    tap_heads,
+    with_cached,
+)
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension
@@ -37,6 +46,7 @@ class MultiHead(Attention):
     """
 
     uses = ("score", "normaliser", "pattern", "kernel", "qk_norm", "extension")
+    places: ClassVar[Mapping[str, str]] = SCORED
     auxiliary_loss: Tensor | None = None
 
     def __init__(
@@ -84,7 +94,8 @@ class MultiHead(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, seen = self._project(x, context, position, memory)
-        heads = self.kernel(q, k, v, self.plan, position, seen, self.dropout_p if self.training else 0.0)
+        dropout = self.dropout_p if self.training else 0.0
+        heads = attend(self, self.kernel, (q, k, v), self.plan, position, seen, dropout)
         for part in self.extensions:
             heads = part.heads(heads)
         if self.training and self.extensions:
@@ -92,12 +103,7 @@ class MultiHead(Attention):
         mixed = heads.transpose(1, 2).flatten(2)
         for part in self.extensions:
             mixed = part.output(mixed, x)
-        return self.dropout(self.out(mixed))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The attention weights [B, H, Q, K] of an input, by the reference kernel."""
-        q, k, _, seen = self._project(x, context, position, memory)
-        return Reference.weights(q, k, self.plan, position, seen)
+        return self.dropout(project_heads(self, self.out, mixed, q.shape[1]))
 
     def refuses(self, position: Position) -> str | None:
         refusal = self.kernel.refuses(self.plan, position)
@@ -117,9 +123,10 @@ class MultiHead(Attention):
         q, k, v = self.qk_norm(*(split_heads(y, self.head_dim) for y in projected))
         for part in self.extensions:
             v = part.values(v, context)
+        q, k, v = tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), tap_heads(self, "hook_v", v)
         k, v, context = with_cached(self, k, v, context, self.pattern, position, memory)
         q, k = position.rotate(q, k, context)
-        return q, k, v, context
+        return tap_heads(self, "hook_rot_q", q), tap_heads(self, "hook_rot_k", k), v, context
 
     def _loss(
         self, q: Tensor, k: Tensor, heads: Tensor, position: Position, context: Context, *, crosses: bool

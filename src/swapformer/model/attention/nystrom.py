@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import Hidden, for_each_document, masked, projections, require_full, split_heads
+from swapformer.model.attention.common import (
+    IMPLIED,
+    Hidden,
+    for_each_document,
+    masked,
+    mix_values,
+    project_heads,
+    projections,
+    require_full,
+    split_heads,
+    tap_heads,
+)
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Role, StackedLinear
@@ -44,6 +58,7 @@ class Nystrom(Attention):
     sees_order = True
     causal_safe = False
     signed = True
+    places: ClassVar[Mapping[str, str]] = IMPLIED
 
     def __init__(
         self, dims: Dims, *, pattern: Pattern, landmarks: Count, iterations: Count, convolution: Count | None
@@ -76,16 +91,8 @@ class Nystrom(Attention):
             mixed = near @ (inverse @ (far @ values))
             return mixed if self.filters is None else mixed + self._convolve(values)
 
-        # The inverse has large entries that cancel, more of them the longer it is iterated.
-        with without_autocast(x.device):
-            mixed = for_each_document(mix, context).to(x.dtype)
-        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The product of the three matrices, and the convolution's band, [B, H, Q, K]."""
-        q, k, _ = self._project(x, context, position, memory)
-
-        def mix(hidden_query: Hidden, hidden_key: Hidden) -> Tensor:
+        def weights(hidden_query: Hidden, hidden_key: Hidden) -> Tensor:
+            """The product of the three matrices, and the convolution's band."""
             near, inverse, far = self._factors(q, k, hidden_query, hidden_key)
             implied = near @ inverse @ far
             if self.filters is None:
@@ -93,8 +100,12 @@ class Nystrom(Attention):
             one_each = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
             return implied + self._convolve(masked(one_each, hidden_key))
 
+        # The inverse has large entries that cancel, more of them the longer it is iterated.
         with without_autocast(x.device):
-            return for_each_document(mix, context)
+            mixed = mix_values(
+                self, v, lambda: for_each_document(mix, context), lambda: for_each_document(weights, context)
+            ).to(x.dtype)
+        return self.dropout(project_heads(self, self.out, mixed.transpose(1, 2).flatten(2), v.shape[1]))
 
     def _project(
         self, x: Tensor, context: Context, position: Position, memory: Tensor | None
@@ -102,6 +113,7 @@ class Nystrom(Attention):
         """q [B, H, Q, E] and k, v [B, H, K, E], rotated, in float32 or wider."""
         source = x if memory is None else memory
         q, k, v = (widen(split_heads(y, self.head_dim)) for y in (self.query(x), self.key(source), self.value(source)))
+        q, k, v = tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), tap_heads(self, "hook_v", v)
         return *position.rotate(q, k, context), v
 
     def _factors(self, q: Tensor, k: Tensor, hidden_query: Hidden, hidden_key: Hidden) -> Factors:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
 from swapformer.model.attention.base import Attention
-from swapformer.model.attention.common import projections, require_plain, split_heads
+from swapformer.model.attention.common import (
+    IMPLIED,
+    mix_values,
+    project_heads,
+    projections,
+    require_plain,
+    split_heads,
+    tap_heads,
+)
 from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
@@ -39,6 +50,7 @@ class Performer(Attention):
     scoreless = "performer"
     caches = True
     isotropic = False
+    places: ClassVar[Mapping[str, str]] = IMPLIED
     directions: Tensor
 
     def __init__(self, dims: Dims, *, pattern: Pattern, features: Count, seed: Natural) -> None:
@@ -55,20 +67,22 @@ class Performer(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         context = context if context.cache is None or memory is not None else context.among_queries
-        v = split_heads(self.value(x if memory is None else memory), self.head_dim)
+        v = tap_heads(self, "hook_v", split_heads(self.value(x if memory is None else memory), self.head_dim))
         features = self._features(x, context, position, memory)
-        mixed = weighted_mean(features, features, v, context, self.pattern, self)
-        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
-
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The estimated softmax weights [B, H, Q, K]: all pairs formed."""
-        features = self._features(x, context, position, memory)
-        return implied_weights(features, features, context, self.pattern)
+        mixed = mix_values(
+            self,
+            v,
+            lambda: weighted_mean(features, features, v, context, self.pattern, self),
+            lambda: implied_weights(features, features, context, self.pattern),
+        )
+        heads = mixed.to(x.dtype).transpose(1, 2).flatten(2)
+        return self.dropout(project_heads(self, self.out, heads, v.shape[1]))
 
     def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> Pair:
         """The features of queries and keys, each [B, H, T, M]."""
         projected = self.query(x), self.key(x if memory is None else memory)
         q, k = (split_heads(y, self.head_dim) for y in projected)
+        q, k = tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k)
         q, k = position.rotate(q, k, context)
         scale = self.head_dim**-0.25
         log_q, log_k = log_features(widen(q) * scale, widen(k) * scale, self.directions)

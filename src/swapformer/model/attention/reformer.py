@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.buckets import ChunkIndex, Chunks, hashes
-from swapformer.model.attention.common import require_plain, split_heads
+from swapformer.model.attention.common import IMPLIED, mix_values, project_heads, require_plain, split_heads, tap_heads
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role
@@ -52,6 +55,7 @@ class Reformer(Attention):
     sees_order = True
     crosses = False
     caches = True
+    places: ClassVar[Mapping[str, str]] = IMPLIED
     rotations: Tensor
 
     def __init__(
@@ -77,25 +81,26 @@ class Reformer(Attention):
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
         q, k, v, index = self._project(x, context, position)
-        if context.query is context.key:
-            mixed = self._by_rounds(q, k, v, index, context.key.order)
-        else:
-            mixed = self._by_pairs(q, k, index, context) @ widen(v)
-        return self.dropout(self.out(mixed.to(x.dtype).transpose(1, 2).flatten(2)))
 
-    def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
-        """The attention weights [B, H, Q, K] by the definition."""
-        q, k, _, index = self._project(x, context, position)
-        return self._by_pairs(q, k, index, context)
+        def mix() -> Tensor:
+            if context.query is context.key:
+                return self._by_rounds(q, k, v, index, context.key.order)
+            return self._by_pairs(q, k, index, context) @ widen(v)
+
+        mixed = mix_values(self, v, mix, lambda: self._by_pairs(q, k, index, context))
+        heads = mixed.to(x.dtype).transpose(1, 2).flatten(2)
+        return self.dropout(project_heads(self, self.out, heads, q.shape[1]))
 
     def _project(self, x: Tensor, context: Context, position: Position) -> tuple[Tensor, Tensor, Tensor, ChunkIndex]:
         """q [B, H, Q, E], k and v [B, H, K, E] behind those in the cache, rotated, and the chunk of each position."""
         q, v = (split_heads(y, self.head_dim) for y in (self.query(x), self.value(x)))
+        q, v = tap_heads(self, "hook_q", q), tap_heads(self, "hook_v", v)
         buckets, shared = hashes(widen(q.detach()), self.rotations), q
         if context.cache is not None:
             shared, v, cached = context.cache.append(self, q, v, buckets.mT.int())
             buckets = cached.mT.long()
         k = functional.rms_norm(shared, (self.head_dim,), eps=1e-6) * self.head_dim**-0.5
+        k = tap_heads(self, "hook_k", k)
         return *position.rotate(q, k, context), v, ChunkIndex.of(buckets, context.key, self.chunk)
 
     def _by_pairs(self, q: Tensor, k: Tensor, index: ChunkIndex, context: Context) -> Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from swapformer.model.dims import Dims
+from swapformer.model.taps import Tapped
 
 
-class FFN(nn.Module, ABC):
+class FFN(Tapped, ABC):
     """Base of the slot: x [B, T, D] → update [B, T, D].
 
     A layer with a loss beside the task's leaves it in `auxiliary_loss` (see `take_auxiliary_loss`).
@@ -30,6 +32,10 @@ class FFN(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """The update; `padding` [B|1, T] is True where a token is padding, None if no token is."""
+
+
+HIDDEN: Mapping[str, str] = {"hook_pre": "B T F", "hook_post": "B T F"}
+"""The places of a layer with one activation: before it, and what the matrix behind it gets."""
 
 
 class Nothing(FFN):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims, require_positive
-from swapformer.model.ffn.base import FFN, hidden_width
+from swapformer.model.ffn.base import FFN, HIDDEN, hidden_width
 from swapformer.model.layers import Linear, Role
 from swapformer.ranges import Count, Positive
 
@@ -24,6 +27,8 @@ class MLP(FFN):
     Raises:
         ValueError: if the width is below 1, or `clip` is not positive.
     """
+
+    places: ClassVar[Mapping[str, str]] = HIDDEN
 
     def __init__(
         self,
@@ -47,10 +52,10 @@ class MLP(FFN):
         self.dropout = nn.Dropout(dims.dropout if drop_output else 0.0)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        hidden = self.activation(self.up(x))
+        hidden = self.activation(self.tap("hook_pre", self.up(x)))
         if self.clip is not None:
             hidden = hidden.clamp(-self.clip, self.clip)
-        return self.dropout(self.down(self.hidden_dropout(hidden)))
+        return self.dropout(self.down(self.tap("hook_post", self.hidden_dropout(hidden))))
 
 
 class GLU(FFN):
@@ -68,6 +73,8 @@ class GLU(FFN):
         ValueError: if the width is below 1.
     """
 
+    places: ClassVar[Mapping[str, str]] = {**HIDDEN, "hook_pre_linear": "B T F"}
+
     def __init__(
         self, dims: Dims, *, activation: Activation, expansion: Positive | None = None, width: Count | None = None
     ) -> None:
@@ -80,4 +87,6 @@ class GLU(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        return self.dropout(self.down(self.activation(self.gate(x)) * self.up(x)))
+        gates = self.activation(self.tap("hook_pre", self.gate(x)))
+        hidden = gates * self.tap("hook_pre_linear", self.up(x))
+        return self.dropout(self.down(self.tap("hook_post", hidden)))

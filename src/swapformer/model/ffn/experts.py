@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,6 +41,12 @@ class MoE(FFN):
     """
 
     auxiliary_loss: Tensor | None = None
+    places: ClassVar[Mapping[str, str]] = {
+        "hook_expert_weights": "B T J",
+        "hook_expert_indices": "B T J",
+        "hook_pre": "B T J F",
+        "hook_post": "B T J F",
+    }
 
     def __init__(
         self,
@@ -70,17 +79,35 @@ class MoE(FFN):
             gates = gates / gates.sum(dim=-1, keepdim=True)
         if self.training and self.has_auxiliary_loss:
             self.auxiliary_loss = self.balance * self.imbalance(probabilities, chosen, padding)
-        mixed = self._mix(x.flatten(0, -2), gates.to(x.dtype).flatten(0, -2), chosen.flatten(0, -2))
+        gates, chosen = self.tap("hook_expert_weights", gates), self.tap("hook_expert_indices", chosen)
+        hidden = self._hidden(x, chosen) if self.watched("hook_pre", "hook_post") else None
+        mixed = self._mix(x.flatten(0, -2), gates.to(x.dtype).flatten(0, -2), chosen.flatten(0, -2), hidden)
         return self.dropout(mixed.view_as(x))
 
-    def _mix(self, x_ND: Tensor, gates_NK: Tensor, chosen_NK: Tensor) -> Tensor:
+    def _mix(self, x_ND: Tensor, gates_NK: Tensor, chosen_NK: Tensor, hidden_NKF: Tensor | None) -> Tensor:
+        """The weighted sum of the experts' updates; their hidden activations may have been computed already."""
         out = torch.zeros_like(x_ND)
         for index in range(self.experts):
             rows, rank = (chosen_NK == index).nonzero(as_tuple=True)
-            hidden = self.activation(self.up.one(index, x_ND[rows]))
+            own = None if hidden_NKF is None else hidden_NKF[rows, rank]
+            hidden = self.activation(self.up.one(index, x_ND[rows])) if own is None else own
             update = self.down.one(index, hidden) * gates_NK[rows, rank, None]
             out = out.index_add(0, rows, update.to(out.dtype))
         return out
+
+    def _hidden(self, x: Tensor, chosen_BTJ: Tensor) -> Tensor:
+        """The hidden activations of all experts of each token, [N, J, F], as those who watch them leave them."""
+        chosen = chosen_BTJ.flatten(0, -2)
+        where = [(chosen == index).nonzero(as_tuple=True) for index in range(self.experts)]
+        by_expert = chosen.flatten().argsort(stable=True).argsort()
+
+        def tapped(place: str, parts: list[Tensor]) -> Tensor:
+            shown = self.tap(place, torch.cat(parts)[by_expert].view(*chosen_BTJ.shape, -1))
+            return shown.flatten(0, -3)
+
+        rows_ND = x.flatten(0, -2)
+        pre = tapped("hook_pre", [self.up.one(index, rows_ND[rows]) for index, (rows, _) in enumerate(where)])
+        return tapped("hook_post", [self.activation(pre[rows, rank]) for rows, rank in where])
 
     def imbalance(self, probabilities: Tensor, chosen: Tensor, padding: Tensor | None) -> Tensor:
         """S · Σ_e f_e P_e over the tokens that are not padding: 1 when even, S when one expert takes all."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims, require_between, require_counts
-from swapformer.model.ffn.base import FFN, hidden_width
+from swapformer.model.ffn.base import FFN, HIDDEN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.ranges import Count, Fraction, Positive
 
@@ -26,6 +29,8 @@ class LowRank(FFN):
     Raises:
         ValueError: if the width or the rank is below 1.
     """
+
+    places: ClassVar[Mapping[str, str]] = HIDDEN
 
     def __init__(
         self,
@@ -49,7 +54,8 @@ class LowRank(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        return self.dropout(self.down(self.activation(self.up(x))))
+        hidden = self.activation(self.tap("hook_pre", self.up(x)))
+        return self.dropout(self.down(self.tap("hook_post", hidden)))
 
 
 class BlockSparse(FFN):
@@ -67,6 +73,8 @@ class BlockSparse(FFN):
     Raises:
         ValueError: if S does not divide D and F.
     """
+
+    places: ClassVar[Mapping[str, str]] = HIDDEN
 
     def __init__(
         self,
@@ -91,9 +99,13 @@ class BlockSparse(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        hidden = self.activation(self.up(x.reshape(*x.shape[:-1], self.blocks, -1)))
-        dealt = hidden.transpose(-1, -2).reshape(hidden.shape)
+        hidden = self.activation(self._tap("hook_pre", self.up(x.reshape(*x.shape[:-1], self.blocks, -1))))
+        dealt = self._tap("hook_post", hidden.transpose(-1, -2).reshape(hidden.shape))
         return self.dropout(self.down(dealt).flatten(-2))
+
+    def _tap(self, place: str, hidden: Tensor) -> Tensor:
+        """A tap that shows [B, T, S, F/S] as [B, T, F]."""
+        return self.tap_as(place, hidden, lambda x: x.flatten(-2), lambda x: x.view(hidden.shape))
 
 
 class TopK(FFN):
@@ -109,6 +121,8 @@ class TopK(FFN):
     Raises:
         ValueError: if the width is below 1 or the fraction outside (0, 1].
     """
+
+    places: ClassVar[Mapping[str, str]] = HIDDEN
 
     def __init__(
         self,
@@ -129,6 +143,6 @@ class TopK(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        hidden = self.activation(self.up(x))
+        hidden = self.activation(self.tap("hook_pre", self.up(x)))
         least = hidden.topk(self.active, dim=-1).values[..., -1:]
-        return self.dropout(self.down(hidden.masked_fill(hidden < least, 0.0)))
+        return self.dropout(self.down(self.tap("hook_post", hidden.masked_fill(hidden < least, 0.0))))

@@ -34,6 +34,11 @@ class Reference(Kernel):
     @staticmethod
     def weights(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
         """The attention weights, [B, H, Q, K]."""
+        return plan.normaliser(Reference.logits(q, k, plan, position, context))
+
+    @staticmethod
+    def logits(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
+        """What the weights are made from, [B, H, Q, K]: −∞ where a query may not attend to a key."""
         raw = plan.score.raw(q, k)
         if (scores := position.scores(q, k, context)) is not None:
             raw = raw + scores
@@ -42,7 +47,7 @@ class Reference(Kernel):
             logits = logits + bias
         if (mask := context.mask(plan.pattern)) is not None:
             logits = logits.masked_fill(~mask, float("-inf"))
-        return plan.normaliser(logits)
+        return logits
 
 
 _BACKENDS = {

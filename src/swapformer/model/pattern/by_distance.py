@@ -24,6 +24,9 @@ class Full(Pattern):
     def allowed(self, query: Tokens, key: Tokens) -> None:
         return None
 
+    def pairs(self, length: int) -> int:
+        return length * length
+
 
 class Causal(Pattern):
     """Every query may attend to itself and all earlier keys: j ≤ i (Vaswani et al. 2017, decoder, arXiv:1706.03762)."""
@@ -37,6 +40,9 @@ class Causal(Pattern):
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         return steps_ahead(query, key) <= 0
+
+    def pairs(self, length: int) -> int:
+        return length * (length + 1) // 2
 
 
 class Window(Pattern):
@@ -61,6 +67,11 @@ class Window(Pattern):
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         ahead = steps_ahead(query, key)
         return (ahead >= -self.before) & (ahead <= self.after)
+
+    def pairs(self, length: int) -> int:
+        """n + Σ_i min(i, before) + Σ_i min(i, after): the first tokens see fewer before, the last fewer after them."""
+        cuts = (min(side, length - 1) for side in (self.before, self.after))
+        return length + sum(cut * (cut + 1) // 2 + (length - 1 - cut) * cut for cut in cuts)
 
 
 class Dilated(Pattern):

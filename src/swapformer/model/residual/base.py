@@ -45,12 +45,14 @@ class Residual(nn.Module, ABC):
         recomputes: branches run again in the backward pass, so they must give the same result again and store nothing,
             and the placement may have no norm after a sum.
         counts_updates: its weights are made for the number of updates before it, so all layers must have as many.
+        reads_stream: a branch reads the state itself, so that what it reads can be replaced for all that follows.
         carries: part of the stream bypasses a branch; false if the stream after a branch is its update alone.
     """
 
     keeps: ClassVar[str] = "one tensor"
     recomputes: ClassVar[bool] = False
     counts_updates: ClassVar[bool] = False
+    reads_stream: ClassVar[bool] = True
     carries: bool = True
 
     def __init__(self, dims: Dims) -> None:

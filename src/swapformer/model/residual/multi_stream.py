@@ -24,6 +24,7 @@ class ResiDual(Residual):
     """
 
     keeps: ClassVar[str] = "the two streams of ResiDual"
+    reads_stream: ClassVar[bool] = False
 
     def open(self, x: Tensor) -> History:
         return x, x
@@ -50,6 +51,7 @@ class Dense(Residual):
     """
 
     keeps: ClassVar[str] = "the outputs of all earlier layers"
+    reads_stream: ClassVar[bool] = False
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
@@ -94,6 +96,7 @@ class DenseNet(Residual):
     """
 
     keeps: ClassVar[str] = "the embeddings and all updates"
+    reads_stream: ClassVar[bool] = False
     counts_updates: ClassVar[bool] = True
 
     def __init__(self, dims: Dims) -> None:
@@ -145,6 +148,7 @@ class HyperConnections(Residual):
     """
 
     keeps: ClassVar[str] = "the streams of hyper-connections"
+    reads_stream: ClassVar[bool] = False
 
     def __init__(self, dims: Dims, *, streams: Count, dynamic: Positive | None) -> None:
         super().__init__(dims)

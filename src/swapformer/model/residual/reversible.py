@@ -28,6 +28,7 @@ class Reversible(Residual):
     """
 
     keeps: ClassVar[str] = "the two streams of a reversible network"
+    reads_stream: ClassVar[bool] = False
     recomputes: ClassVar[bool] = True
 
     def open(self, x: Tensor) -> Pair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -15,11 +16,12 @@ from swapformer.model.dims import Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.taps import Site, Tapped
 from swapformer.model.tokens import Tokens
 from swapformer.ranges import Positive
 
 
-class Topology(nn.Module):
+class Topology(Tapped):
     """Base of the slot: inputs [B, T] and their Tokens → logits [B, T, V], or other answers that a task asks for.
 
     Inputs are token ids, which are embedded, or values [B, T, C], which are mapped. Symbols are read by a matrix
@@ -104,7 +106,7 @@ class Topology(nn.Module):
 
         With a cache, the T tokens follow those that it holds.
         """
-        return self._read(MAIN, *self._run(inputs, tokens, source, source_tokens, cache))
+        return self.tap("hook_logits", self._read(MAIN, *self._run(inputs, tokens, source, source_tokens, cache)))
 
     def answers(
         self,
@@ -115,7 +117,8 @@ class Topology(nn.Module):
     ) -> dict[str, Tensor]:
         """Every answer that the task asks for, by name."""
         run = self._run(inputs, tokens, source, source_tokens)
-        return {name: self._read(name, *run) for name in self.interface.readouts}
+        found = {name: self._read(name, *run) for name in self.interface.readouts}
+        return {**found, MAIN: self.tap("hook_logits", found[MAIN])}
 
     def take_early_answers(self) -> list[dict[str, Tensor]]:
         """Every answer as it was read at each exit in the last forward in training; forgets them."""
@@ -148,6 +151,15 @@ class Topology(nn.Module):
             return self.symbols(states, tokens, (self.embedding if reader is None else reader).weight)
         out: Tensor = reader(self.summary(states, tokens) if readout.per == "sequence" else states)
         return out
+
+    def sites(self) -> Iterator[Site]:
+        yield from self.stack.sites("blocks.")
+        yield self._answer_site()
+
+    def _answer_site(self) -> Site:
+        main = self.interface.readouts[MAIN]
+        axes = "B T V" if main.kind == "symbols" else "B T C" if main.per == "position" else "B C"
+        return Site("hook_logits", self, "hook_logits", axes)
 
     def example(
         self, rows: int, length: int, device: torch.device | str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from swapformer.model.dims import Side, require_presence
 from swapformer.model.layers import declare_side
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
+from swapformer.model.taps import Site
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology.base import Topology
 from swapformer.ranges import Positive
@@ -69,6 +71,11 @@ class EncoderDecoder(Topology):
         table = self.embedding if self.source_embedding is None else self.source_embedding
         x: Tensor = table(source)
         return self.encoder(x if self.embedding_scale == 1 else self.embedding_scale * x, source_tokens)
+
+    def sites(self) -> Iterator[Site]:
+        for name, stack in (("encoder", self.encoder), ("decoder", self.stack)):
+            yield from (site.under(name) for site in stack.sites())
+        yield self._answer_site()
 
     def states(
         self,

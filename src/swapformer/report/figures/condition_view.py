@@ -22,6 +22,7 @@ from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import Tuned
 from swapformer.results.costs import Costs
+from swapformer.results.moments import family_of, split_moment
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,19 @@ def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Co
     """Every figure that a condition may get, in the order of the report; None where there is no data for one."""
     manifest = data.records.manifest
     flops = {each.arm: each.flops for each in manifest.fairness if each.condition == condition}
-    yield from pareto_plots(data, flops, costs.timed(condition))
+    pairs = {
+        each.arm: float(each.pairs)
+        for each in manifest.fairness
+        if each.condition == condition and each.pairs is not None
+    }
+    yield from pareto_plots(data, flops, costs.timed(condition), pairs)
     families = length_families(manifest.metrics, list(dict.fromkeys(data.records.metrics["metric"])))
     yield from (length_curve(data, base, lengths) for base, lengths in families.items())
-    single = [metric for metric in manifest.metrics if "@" not in metric]
+    single = [metric for metric in manifest.metrics if not family_of(metric)[1]]
     for metric in single:
         yield arm_plot(data, metric) if data.axis is None else axis_plot(data, metric, data.axis)
     yield from (forest_plot(data, metric) for metric in manifest.metrics)
-    for metric in single:
+    for metric in dict.fromkeys(split_moment(metric)[0] for metric in single):
         yield learning_curve(data, metric)
         yield gap_curve(data, metric)
     yield from probe_plots(data)

@@ -16,6 +16,7 @@ from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow, Summary, summarise
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence, gather
+from swapformer.results.moments import BY_LAYER, family_of, split_moment
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,15 @@ def figure_data(records: Records, claims: Sequence[Claim]) -> dict[str, FigureDa
 
 
 def length_families(metrics: Sequence[str], recorded: Sequence[str]) -> dict[str, dict[int, str]]:
-    """`{"val/accuracy": {64: "val/accuracy@64", …}}` for every family `name@length` that the study's metrics touch."""
-    touched = {metric.partition("@")[0] for metric in metrics}
+    """`{"val/accuracy": {64: "val/accuracy@64", …}}` for every family `name@length` that the study's metrics touch.
+
+    A family over the layers of a model is none over lengths.
+    """
+    touched = {family_of(metric)[0] for metric in metrics}
     found: dict[str, dict[int, str]] = {}
     for metric in dict.fromkeys([*metrics, *recorded]):
-        base, at, length = metric.partition("@")
-        if at and length.isdigit() and base in touched:
+        base, length = family_of(metric)
+        if length.isdigit() and base in touched and not split_moment(base)[0].endswith(BY_LAYER):
             found.setdefault(base, {})[int(length)] = metric
     return {base: dict(sorted(lengths.items())) for base, lengths in found.items()}
 

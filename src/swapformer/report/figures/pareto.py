@@ -1,4 +1,4 @@
-"""Pareto plots: a metric against parameters, operations and measured time, and the arms that nothing beats."""
+"""Pareto plots: a metric against parameters, operations, pairs and measured time, and the arms that nothing beats."""
 
 from __future__ import annotations
 
@@ -31,11 +31,17 @@ class CostAxis:
     values: Mapping[str, tuple[float, float, float]]
 
 
-def known_costs(data: FigureData, flops: Mapping[str, float], timed: Mapping[str, Measured]) -> list[CostAxis]:
+def known_costs(
+    data: FigureData,
+    flops: Mapping[str, float],
+    timed: Mapping[str, Measured],
+    pairs: Mapping[str, float] | None = None,
+) -> list[CostAxis]:
     """The kinds of cost that are known of at least two arms and not the same for all."""
     found = [
         CostAxis("parameters", "parameters", {row.arm: (row.parameters,) * 3 for row in data.rows}),
         CostAxis("FLOP of a training, by analysis", "flops", {arm: (each,) * 3 for arm, each in flops.items()}),
+        CostAxis("attended pairs of a sequence", "pairs", {arm: (each,) * 3 for arm, each in (pairs or {}).items()}),
         CostAxis(
             "measured seconds of a step", "time",
             {arm: (each.step, min(each.seconds), max(each.seconds)) for arm, each in timed.items()},
@@ -75,11 +81,14 @@ def _better(data: FigureData, metric: str, rival: str, arm: str, sign: int) -> b
 
 
 def pareto_plots(
-    data: FigureData, flops: Mapping[str, float], timed: Mapping[str, Measured]
+    data: FigureData,
+    flops: Mapping[str, float],
+    timed: Mapping[str, Measured],
+    pairs: Mapping[str, float] | None = None,
 ) -> list[ReportFigure | None]:
     """The study's first metric with a good direction against each of its costs. Call within `svg.settings`."""
     metric = next((name for name in data.records.manifest.metrics if name in data.evidence.directions), None)
-    return [] if metric is None else [_figure(data, metric, cost) for cost in known_costs(data, flops, timed)]
+    return [] if metric is None else [_figure(data, metric, cost) for cost in known_costs(data, flops, timed, pairs)]
 
 
 def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | None:
@@ -148,4 +157,6 @@ def _cost_text(cost: CostAxis, ends: tuple[float, float, float]) -> str:
         return f"{middle} a step ({low} to {high})"
     if cost.slug == "parameters":
         return f"{number_format.large(ends[0])} parameters"
+    if cost.slug == "pairs":
+        return f"{number_format.large(ends[0])} pairs"
     return f"{number_format.scaled(ends[0])}FLOP"

@@ -17,6 +17,7 @@ from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name, is_timed
+from swapformer.results.moments import INIT, split_moment
 
 MOST_REMARKS = 10
 """How many notes of trials' records a report repeats."""
@@ -72,12 +73,14 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if len(unfinished):
         counts = ", ".join(f"{n} {status}" for status, n in unfinished.items())
         lost = int(unfinished.sum())
-        found.append(f"{lost} of {len(records.cells)} trials have no result ({counts}); none is averaged.")
+        initial = [metric for metric in records.manifest.metrics if split_moment(metric)[1] == INIT]
+        but = f" but in {number_format.listed(initial)}, measured before training" if initial else ""
+        found.append(f"{lost} of {len(records.cells)} trials have no result ({counts}); none is averaged{but}.")
     flattered = [
         arm_name(row.arm, view.condition)
         for view in views
         for row in view.rows
-        if row.counts.get("diverged") and row.counts.get("finished")
+        if row.counts.get("finished") and any(_survivors(view, row.arm, metric) for metric in row.summaries)
     ]
     if flattered:
         found.append(
@@ -123,6 +126,12 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         "and its own standard error stands beside."
     )
     return found
+
+
+def _survivors(view: View, arm: str, metric: str) -> bool:
+    """Whether trials of the arm that diverged have no value in a metric."""
+    evidence = view.data.evidence
+    return bool((evidence.diverged[arm] & evidence.lost(arm, metric)).any())
 
 
 def evaluation_caveats(views: Sequence[View]) -> list[str]:

@@ -70,6 +70,7 @@ def render(
         "design": design_sentences(records, views),
         "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],
         "matches": [each for each in manifest.fairness if each.match is not None],
+        "pairs": {(each.arm, each.condition): each.pairs for each in manifest.fairness if each.pairs is not None},
         "flops": {(each.arm, each.condition): each.flops for each in manifest.fairness},
         "units": UNITS_IN_FULL,
         "lost": list(cells[cells["status"] != "finished"].itertuples(index=False)),

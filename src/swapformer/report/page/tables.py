@@ -18,9 +18,11 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "study": "the study's name",
     "arm": "the arm, as in study.yaml",
     "seed": "the trial's seed; differences are paired by it",
-    "metric": "what was measured, after training; name@n is measured at length n; look@n: the look at n seeds was the "
+    "metric": "what was measured, after training; name@n is measured at length n; name:init before training, and "
+    "name:n after n steps; look@n: the look at n seeds was the "
     "first with this one; its value is the error that it took",
-    "value": "the measured value; empty unless the trial finished and has this metric",
+    "value": "the measured value; empty unless the trial finished and has this metric, or the metric is name:init, "
+    "measured before training",
     "evaluation_se": "standard error of the value from the finite evaluation set, not from the seeds; empty if unknown",
     "direction": "lower or higher, whichever is better; empty if neither",
     "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt; of looks: judged",

@@ -13,6 +13,7 @@ from swapformer.report.statistics.claims import BEST, KINDS, WITH, Claim, Kind, 
 from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import Values
 from swapformer.results.manifest import Manifest
+from swapformer.results.moments import family_of
 
 _RANGES = ("above", "below", "between")
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
@@ -182,7 +183,7 @@ class _Parser:
         return self.arm(name), ""
 
     def family(self, name: Any) -> str:
-        bases = dict.fromkeys(metric.partition("@")[0] for metric in self.metrics)
+        bases = dict.fromkeys(family_of(metric)[0] for metric in self.metrics)
         if name not in bases:
             raise self.fail(f"a slope is over the lengths n of metric@n, but the study has no {quote(name)}"
                             f"{suggest(str(name), bases)}")  # fmt: skip

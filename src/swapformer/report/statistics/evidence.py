@@ -16,6 +16,7 @@ from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEst
 from swapformer.report.statistics.pairing import Pairing, choose
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
+from swapformer.results.moments import split_moment
 
 BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
@@ -41,10 +42,11 @@ class PairedValues:
 class Evidence:
     """All measurements that verdicts are based on; every array has one entry for each of `seeds`.
 
-    `values[arm, metric]` is nan where the trial did not finish or came to no finite number; there is none for a metric
-    that an arm does not have. `classes[arm]` names the environment class of each trial (without an entry: one class).
-    `losses[arm]` has a hash of all losses of each finished trial, and `changes[arm]` the settings in which the arm
-    differs from the baseline, each with its value.
+    `values[arm, metric]` is nan where the trial did not finish or came to no finite number, but a trial that diverged
+    has what was measured before its training; there is none for a metric that an arm does not have. `classes[arm]`
+    names the environment class of each trial (without an entry: one class). `losses[arm]` has a hash of all losses of
+    each finished trial, and `changes[arm]` the settings in which the arm differs from the baseline, each with its
+    value.
     `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
     """
 
@@ -150,8 +152,12 @@ class Evidence:
         return below, above
 
     def lost(self, arm: str, metric: str) -> BoolArray:
-        """The seeds whose trial came to no number: it diverged, or it finished without a finite value."""
-        return self.diverged.get(arm, self._no_seed) | self.unmeasured(arm, metric)
+        """The seeds whose trial came to no number: it diverged, or it finished without a finite value.
+
+        What was measured before the training is there, however it ended.
+        """
+        ended_without = self.diverged.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
+        return ended_without | self.unmeasured(arm, metric)
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial finished without a finite value of a metric that the arm has."""
@@ -166,7 +172,7 @@ class Evidence:
         """
         here, there = self.evaluated.get(arm, {}), self.evaluated.get(than, {})
         split, _, name = metric.partition("/")
-        split, (_, at, length) = "val" if split == "probe" else split, name.partition("@")
+        split, (_, at, length) = "val" if split == "probe" else split, split_moment(name)[0].partition("@")
         of_one_set = at or any(other.startswith(f"{metric}@") for _, other in self.values)
         return {
             each: (", ".join(sorted(here[each])), ", ".join(sorted(there[each])))
@@ -186,9 +192,10 @@ class Evidence:
         here, there = self.diverged[arm][ended], self.diverged[than][ended]
         return RateEstimate(int((here & ~there).sum()), int((there & ~here).sum()), n)
 
-    def never_finished(self, arm: str) -> bool:
-        """Whether trials of the arm diverged and none finished, which rules it out as the best."""
-        return bool(self.diverged[arm].any()) and not bool(self.finished[arm].any())
+    def never_finished(self, arm: str, metric: str) -> bool:
+        """Whether trials of the arm diverged and none finished or has a value, which rules it out as the best."""
+        ended = self.finished[arm] | np.isfinite(self.seed_values(arm, metric))
+        return bool(self.diverged[arm].any()) and not bool(ended.any())
 
     def seed_values(self, arm: str, metric: str) -> FloatArray:
         """The values of an arm in the order of `seeds`, nan where there is none."""

@@ -181,7 +181,9 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     missing = [arm for arm in _names(claim) if arm not in evidence.arms]
     than = claim.than
     if claim.of_best:
-        than = tuple(arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm))
+        than = tuple(
+            arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm, claim.metric or "")
+        )
     undirected = claim.needs_direction and direction is None
     alone = bool(claim.terms) or claim.kind == "first" or (claim.kind == "reaches" and not than)
     nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
@@ -223,9 +225,10 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             continue
         if claim.metric is None:
             continue
-        lost = "out of the race for the best" if claim.of_best and evidence.never_finished(arm) else "not favoured"
+        never = evidence.never_finished(arm, claim.metric)
+        lost = "out of the race for the best" if claim.of_best and never else "not favoured"
         lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
-        diverged = evidence.diverged[arm].sum()
+        diverged = max((evidence.diverged[arm] & evidence.lost(arm, each)).sum() for each in claim.metrics)
         metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
         unmeasured = evidence.unmeasured(arm, metric).sum()
         if diverged:

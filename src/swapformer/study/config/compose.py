@@ -17,10 +17,12 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.measure.base import Measurement
 from swapformer.paths import conf_dir
 from swapformer.ranges import LARGEST
+from swapformer.results.moments import END, moments_of
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
+from swapformer.study.config.changes import resolve_changes
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
@@ -94,7 +96,11 @@ def finalise(composed: DictConfig) -> Config:
     if found := list(of_types(resolved)):
         raise UsageError(" ".join(found))
     require_one(model, "model")
+    resolve_changes(resolved, _load_option)
     resolved["budget"] = budget.resolve(resolved, task)
+    for settings in resolved["probes"].values():
+        if moments_of(settings) == (END,):
+            settings.pop("at", None)  # said or not, it is the same question
     return resolved
 
 
@@ -133,7 +139,7 @@ def _load_option(slot: str, name: str) -> Config:
     known = repository.get_group_options(f"model/{slot}")
     if name not in known:
         hint = suggest(name, known)
-        raise UsageError(f"`model.layers` asks for the unknown option {quote(name)} of model/{slot}{hint}")
+        raise UsageError(f"a change asks for the unknown option {quote(name)} of model/{slot}{hint}")
     option = hydra_compose(f"model/{slot}/{name}")
     require_references(OmegaConf.to_container(option))
     composed = OmegaConf.to_container(option, resolve=True)

@@ -24,6 +24,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
+from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory, rebuild_task
 from swapformer.training.parameter_selection import stacks
@@ -66,16 +67,18 @@ def cost(config: Mapping[str, Any], what: Measure) -> int:
     """One cost of a resolved configuration.
 
     `params`: all parameters, tied ones once. `flops`: forward and backward of one training sequence. `kv_bytes`:
-    the cache of generation for one training sequence in float32.
+    the cache of generation for one training sequence in float32. `pairs`: see `attended_pairs`.
 
     Raises:
-        UsageError: where it cannot be counted, or there is no cache.
+        UsageError: where it cannot be counted, there is no cache, or nothing is attended to.
         ValueError: where a part refuses its settings.
     """
     task = task_of(config)
     if what == "flops":
         found = measure(config, task.interface, 1, [task.train_length], "float32")["lengths"][0]
         return int(found["forward"] + found["backward"])
+    if what == "pairs":
+        return attended_pairs(config, task)
     model, plan = _built(config, task.interface, "float32")
     if what == "params":
         return count_parameters(model)["total"]

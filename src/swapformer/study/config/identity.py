@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from swapformer.measure import is_timed
+from swapformer.results.moments import steps_of
 from swapformer.study.launch.machine import hardware
 from swapformer.targets import find, targets
 
@@ -55,6 +56,8 @@ def identity(config: Mapping[str, Any]) -> Config:
     nodes["task"] = _without_paths(config["task"])
     if nodes["task"].get("eval_batch_size") == nodes["task"].get("batch_size"):
         nodes["task"].pop("eval_batch_size", None)  # as it was before it could be another
+    if watched := _watched(config):
+        nodes["probes"] = watched
     nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key != "heartbeat"}
     foreign = {name for name in targets(nodes) if name.split(".")[0] not in ("swapformer", "torch")}
     start = config["init_from"]
@@ -67,6 +70,12 @@ def identity(config: Mapping[str, Any]) -> Config:
         "foreign_parts": {name: _source_hash(name) for name in sorted(foreign)},
         "results_epoch": RESULTS_EPOCH,
     }
+
+
+def _watched(config: Mapping[str, Any]) -> Config:
+    """The probes that look at a trial within its training, which cannot be asked of it later, with those moments."""
+    steps = {name: steps_of(settings) for name, settings in config["probes"].items()}
+    return {name: {**config["probes"][name], "at": asked} for name, asked in steps.items() if asked}
 
 
 def environment_class(config: Mapping[str, Any]) -> Config:

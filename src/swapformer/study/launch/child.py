@@ -20,10 +20,11 @@ from swapformer.results.lock import host
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.signals import SigtermReceived, unblock_sigterm
+from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.study.launch.slots import Slot, threads_of
 from swapformer.study.launch.trial import Trial, Work, execute, missing_probes
 from swapformer.targets import VARIABLE
+from swapformer.training.signals import SigtermReceived
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class Child:
         """The record with what this process did not know, or did not live to write."""
         if record.status == records.INTERRUPTED and self.why is not None:
             return record.but(reason=self.why)
-        if record.final and self.why is not None and missing_probes(self.trial, store):
+        if record.final and self.why is not None and missing_probes(self.trial, store, record.status):
             return record.but(notes=(*record.notes, f"probes: {self.why}"))
         if record.status != records.RUNNING or not code:
             return record

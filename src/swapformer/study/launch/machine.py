@@ -28,10 +28,10 @@ FOLDERS = (Path("/tmp"), Path("/var/tmp"))
 whether the user is logged in or not."""
 
 
-def lock_files(suffix: str = "lock") -> list[Path]:
+def lock_files(kind: str = "") -> list[Path]:
     """The files that may be locked, the first first."""
     user = os.getuid() if hasattr(os, "getuid") else os.getpid()
-    return [folder / f"swapformer-{user}.{suffix}" for folder in FOLDERS]
+    return [folder / f"swapformer-{user}{kind}.lock" for folder in FOLDERS]
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def _opened() -> Iterator[tuple[int, int]]:
     none can be opened.
     """
     with ExitStack() as stack:
-        turn, lock = (_descriptor(lock_files(suffix)) for suffix in ("turn", "lock"))
+        turn, lock = (_descriptor(lock_files(kind)) for kind in ("-turn", ""))
         for descriptor in (turn, lock):
             stack.callback(os.close, descriptor)
         yield turn, lock

@@ -11,11 +11,9 @@ from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
+from swapformer.training.signals import RaiseOnce
+
 log = logging.getLogger(__name__)
-
-
-class SigtermReceived(BaseException):
-    """SIGTERM arrived. Like KeyboardInterrupt it is no Exception, so that nothing swallows it on the way."""
 
 
 @contextmanager
@@ -24,14 +22,7 @@ def sigterm_raises() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    seen: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) == 1:  # the stop is under way: a second one must not break it off
-            raise SigtermReceived
-
-    terminate, interrupt = signal.signal(signal.SIGTERM, handle), signal.getsignal(signal.SIGINT)
+    terminate, interrupt = signal.signal(signal.SIGTERM, RaiseOnce()), signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:

@@ -21,9 +21,10 @@ from swapformer.ranges import Count, Natural, Positive
 from swapformer.results.files import write_atomic
 from swapformer.study.launch.launcher import Launcher, library
 from swapformer.study.launch.remote_job import RemoteJob
-from swapformer.study.launch.signals import SigtermReceived, deferred_signals
+from swapformer.study.launch.signals import deferred_signals
 from swapformer.study.launch.slots import cores_of, devices_of
 from swapformer.study.launch.trial import Trial, is_complete
+from swapformer.training.signals import SigtermReceived
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,13 @@ from swapformer.results.artifacts import has_artifact
 from swapformer.results.config import write_config
 from swapformer.results.files import quarantine
 from swapformer.results.history import history_path
+from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
-from swapformer.study.launch.signals import SigtermReceived, deferred_signals, sigterm_raises
+from swapformer.study.launch.signals import deferred_signals, sigterm_raises
+from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
@@ -64,7 +66,7 @@ class Work:
     """
 
     fit: Callable[[Config, Path], Outcome]
-    replay: Callable[[Config, Path], None]
+    replay: Callable[[Config, Path], object]
     corrupt_checkpoint: type[Exception]
     timed: Callable[[Config], bool] = _never
 
@@ -80,22 +82,29 @@ def real_work() -> Work:
 
 def _fit_or_measure(config: Config, folder: Path) -> Outcome:
     from swapformer.measure import measure
-    from swapformer.training.fit import fit
+    from swapformer.probes import fit_watched
 
-    return measure(config, folder) if config.get("measure") else fit(config, folder)
+    return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
 
 
-def missing_probes(trial: Trial, store: Store) -> set[str]:
-    """The names of the asked probes that have not been replayed yet with these settings."""
+def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
+    """The names of the asked probes that have not been replayed yet with these settings, and can be.
+
+    Every trial that has ended has a beginning, one that finished has an end, and moments within a training are over.
+    """
     folder = store.directory(trial.id)
-    return {name for name, settings in trial.probes.items() if not has_artifact(folder, name, settings)}
+    moments = {records.FINISHED: (INIT, END), records.DIVERGED: (INIT,)}.get(status, ())
+    return {
+        name
+        for name, settings in trial.probes.items()
+        for moment in moments_of(settings)
+        if moment in moments and not has_artifact(folder, at_moment(name, moment), without_moments(settings))
+    }
 
 
 def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
-    """Whether nothing is left to do: diverged, or finished with every asked probe replayed."""
-    if record is None or not record.final:
-        return False
-    return record.status == records.DIVERGED or not missing_probes(trial, store)
+    """Whether nothing is left to do: finished or diverged, with every asked probe replayed that can be."""
+    return record is not None and record.final and not missing_probes(trial, store, record.status)
 
 
 def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
@@ -115,7 +124,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
                 work = work or real_work()
                 with alone(waits=True) if work.timed(trial.config) else computing():
                     record = _train(trial, store, provenance, record, work)
-            if record.status == records.FINISHED and missing_probes(trial, store):
+            if missing_probes(trial, store, record.status):
                 with computing():
                     record = _replay(trial, store, record, work or real_work())
             return record
@@ -183,8 +192,8 @@ def _require_hardware(trial: Trial) -> None:
 
 
 def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
-    """Replay what is missing; a probe that fails is noted, the training stays finished."""
-    wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store))}
+    """Replay what is missing; a probe that fails is noted, the training stays as it ended."""
+    wanted = {name: trial.probes[name] for name in sorted(missing_probes(trial, store, record.status))}
     try:
         work.replay({**trial.config, "probes": wanted}, store.directory(trial.id))
     except (Exception, KeyboardInterrupt, SystemExit, SigtermReceived) as error:
@@ -243,7 +252,8 @@ def _discard_checkpoints(folder: Path, error: Exception) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    """Type, message and the last frames: enough to know where to look."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    """Type, message and the last frames: enough to know where to look. W&B's are left out: it wraps sys.exit."""
+    whole = traceback.extract_tb(error.__traceback__)
+    frames = ([frame for frame in whole if "wandb" not in Path(frame.filename).parts] or whole)[-3:]
     frames_text = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__}: {error} [{frames_text}]"

@@ -18,9 +18,10 @@ from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Probe
+from swapformer.probes.base import make_probe
 from swapformer.study.config import budget
-from swapformer.study.config.rules import settings, stack, trainer, whole_model
+from swapformer.study.config.cost import task_of
+from swapformer.study.config.rules import probes, settings, stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, factory
@@ -45,7 +46,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_keys, settings.of_types, trainer.settings):
+    for rules in (settings.of_keys, settings.of_types, trainer.settings, probes.moments):
         if found := list(rules(config)):
             return found
     try:
@@ -126,13 +127,17 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
 
 
 def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
-    """Probes that could measure nothing when the training is over."""
+    """Probes that could measure nothing."""
     if not config["probes"]:
         return
     model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
-        for node in config["probes"].values():
-            if problem := make(node, Probe).unsuited(model, task):
+        for name, node in config["probes"].items():
+            probe = make_probe(node, config)
+            for change, changed in probe.variants().items():
+                found = problems(changed, task_of(changed))
+                yield from (f"with the change {change} of probes.{name}: {each}" for each in found)
+            if problem := probe.unsuited(model, task):
                 yield problem
 
 

@@ -1,0 +1,100 @@
+"""Probe of activations: mean, variance and size of the residual stream from layer to layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from swapformer.model.taps import missing, record
+from swapformer.model.topology import Topology
+from swapformer.probes.analysis import sums_of_powers
+from swapformer.probes.base import Finding, Probe
+from swapformer.ranges import Count
+from swapformer.results.moments import BY_LAYER
+from swapformer.results.shapes import Profile, Shape
+from swapformer.task.base import Batch, Task
+from swapformer.training.data import EvaluationStream, drawn_position_range
+from swapformer.training.module import model_inputs
+
+_PLACES = ("*.0.hook_resid_pre", "*.hook_resid_post")
+_KINDS = {
+    "mean": ("Mean of the stream", "mean", False),
+    "variance": ("Variance of the stream", "variance", True),
+    "rms": ("Size of the stream", "root mean square", True),
+}
+"""Statistic → title and axis of its figure, and whether that is logarithmic."""
+
+
+class ActivationMoments(Probe):
+    """Mean, variance and root mean square of the residual stream before the first layer and after each.
+
+    m = E[x], v = E[x²] − m², r = E[x²]^½ over the entries x of all tokens but padding, on validation batches at the
+    training length. The metrics are `probe/stream_mean_last`, `probe/stream_variance_last` and `probe/stream_rms_last`
+    after the last layer, the same with `first` before the first one, and over the layers L = 1, 2 … of one model
+    `probe/stream_rms_by_layer@L` and so on. In a model of several stacks they are named after the stack, such as
+    `probe/encoder_stream_rms_last`. Streams of several tensors count as what a branch would read.
+
+    Args:
+        batches: validation batches.
+
+    Raises:
+        ValueError: if there are none, or the model has no stream that can be watched.
+    """
+
+    def __init__(self, *, batches: Count) -> None:
+        if batches < 1:
+            raise ValueError(f"`batches` of activation_moments must be at least 1, but it is {batches}.")
+        self.batches = batches
+
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        return missing(model, *_PLACES)
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
+        source = next(item for item in task.evaluation("val") if item.name == "")
+        sums: dict[str, Tensor] = {}
+        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+            with record(model, *_PLACES) as seen:
+                model(*model_inputs(batch))
+            for name, stream_BTD in seen.items():
+                sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, _counted(name, batch))
+        stacks: dict[str, dict[int, dict[str, float]]] = {}
+        for name, found in sums.items():
+            stack, number, place = name.split(".")
+            stacks.setdefault(stack, {})[int(number) + place.endswith("post")] = _statistics(found)
+        metrics: dict[str, float] = {}
+        shapes: dict[str, Shape] = {}
+        for stack, by_layer in stacks.items():
+            prefix = "probe/" if len(stacks) == 1 else f"probe/{stack}_"
+            ordered = dict(sorted(by_layer.items()))
+            for kind in _KINDS:
+                values = {layer: statistics[kind] for layer, statistics in ordered.items()}
+                metrics |= {f"{prefix}stream_{kind}{BY_LAYER}@{layer}": each for layer, each in values.items() if layer}
+                metrics[f"{prefix}stream_{kind}_first"] = values[0]
+                metrics[f"{prefix}stream_{kind}_last"] = values[max(values)]
+                shapes[kind if len(stacks) == 1 else f"{stack} {kind}"] = _profile(kind, stack, values, len(stacks))
+        return Finding(metrics, shapes)
+
+
+def _counted(name: str, batch: Batch) -> Tensor | None:
+    """Which places of the sequences that a stack reads are no padding; None for all."""
+    read = batch.source if name.startswith("encoder.") and batch.source is not None else batch
+    return None if read.padding is None else ~read.padding
+
+
+def _statistics(sums: Tensor) -> dict[str, float]:
+    count, total, squares = sums.tolist()
+    mean, square = total / count, squares / count
+    return {"mean": mean, "variance": max(square - mean * mean, 0.0), "rms": float(square**0.5)}
+
+
+def _profile(kind: str, stack: str, values: Mapping[int, float], stacks: int) -> Profile:
+    title, axis, log = _KINDS[kind]
+    return Profile(
+        title if stacks == 1 else f"{title} of the {stack}",
+        f"{axis.capitalize()} over all entries of the residual stream: 0 before the first layer, n after layer n.",
+        axis, "", list(map(str, values)), ["end"], [list(values.values())], log=log,
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Probe of attention statistics: how far, how widely and at what kind of token each head looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from swapformer.model import taps
+from swapformer.model.context import Context
+from swapformer.model.topology import Topology
+from swapformer.probes.base import Finding, Probe
+from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width
+from swapformer.ranges import Count
+from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Shape
+from swapformer.task.base import Batch, Task
+from swapformer.training.data import EvaluationStream, cut, drawn_position_range
+from swapformer.training.module import model_inputs
+
+WEIGHTS = "*.attn.hook_pattern"
+"""The places where self-attentions show their weights."""
+_AVERAGED = ("distance", "entropy", "first_key", "distance_rest", "entropy_rest", "future")
+_BY_LAYER = ("distance", "entropy", "distance_rest", "entropy_rest")
+_ELEMENTS = 1 << 22
+"""Weights that are looked at together."""
+
+
+class AttentionStatistics(Probe):
+    """Scores of every head, as means over the queries whose target is scored and that may attend to several keys.
+
+    Metrics are averages over heads and layers (`probe/distance`, `probe/entropy`, `probe/first_key`, `probe/future`;
+    `probe/distance_rest` and `probe/entropy_rest` with the first token left out) and over the heads of layer L, counted
+    from 1 (`probe/distance@L` and likewise for entropy and those of the rest; `derive` takes their rank correlation
+    with L). Of what single heads specialise in, the best head counts: `probe/previous_token` in the first layer,
+    `probe/prefix_matching` in later ones, `probe/rare_token` in all. See `analysis` for the formulas.
+
+    The shapes are a matrix of layers × heads for each score, a histogram of distances by layer, and the attention maps
+    of one example. In an encoder-decoder it is the decoder that is watched, and what it attends to in the source is
+    left out. Layers that form no weights are passed over.
+
+    Args:
+        batches: validation batches at the training length.
+        tokens: of the example whose maps are kept, at most.
+
+    Raises:
+        ValueError: for fewer than one batch or token, and for a model without attention weights.
+    """
+
+    def __init__(self, *, batches: Count, tokens: Count) -> None:
+        if batches < 1 or tokens < 1:
+            raise ValueError(f"attention_statistics needs a batch and a token, but has {batches} and {tokens}.")
+        self.batches, self.tokens = batches, tokens
+
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        problem = taps.missing(model, WEIGHTS)
+        return None if problem is None else f"attention_statistics looks at attention weights: {problem}"
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
+        source = next(item for item in task.evaluation("val") if item.name == "")
+        batches = list(EvaluationStream(source, self.batches, drawn_position_range(model)))
+        symbols = not task.interface.channels
+        frequency = _frequency(batches, task.vocab_size) if symbols else None
+        layers: dict[int, HeadScores] = {}
+        uniform = torch.zeros(BINS, dtype=torch.float64)
+        for batch in batches:
+            for index, weights, allowed in _watched(model, batch):
+                found = layers.setdefault(index, HeadScores())
+                rows = max(1, _ELEMENTS // weights[0].numel())
+                for low in range(0, len(weights), rows):
+                    part: Batch = cut(batch, len(weights), low, low + rows)
+                    seen = SeenAttention.of(part, weights[low : low + rows], _rows(allowed, low, rows), frequency)
+                    found.add(seen)
+                    uniform += seen.binned(seen.uniform, batch.inputs.shape[1]).sum(0)
+        known = [name for name in SCORES if any(each.known(name) for each in layers.values())]
+        shapes: dict[str, Shape] = {f"heads/{name}": _matrix(name, layers) for name in known}
+        shapes["distances"] = _histogram(layers, uniform, batches[0].inputs.shape[1])
+        shapes["maps"] = self._maps(model, task, batches[0])
+        empty = [name for name in SCORES if all(value is None for each in layers.values() for value in each.of(name))]
+        return Finding(
+            _metrics(layers), {key: each for key, each in shapes.items() if key[len("heads/") :] not in empty}
+        )
+
+    def _maps(self, model: Topology, task: Task, batch: Batch) -> AttentionMaps:
+        """The maps of the first sequence of a batch."""
+        one: Batch = cut(batch, batch.inputs.shape[0], 0, 1)
+        real = torch.arange(one.inputs.shape[1]) if one.padding is None else (~one.padding[0]).nonzero().flatten()
+        real = real[: self.tokens]
+        texts = (
+            [f"{value:.2g}" for value in one.inputs[0, real, 0].tolist()]
+            if task.interface.channels
+            else [task.tokens[index] for index in one.inputs[0, real].tolist()]
+        )
+        maps = {
+            f"layer {layer + 1} head {head + 1}": weights[0, head][real][:, real].tolist()
+            for layer, weights, _ in _watched(model, one)
+            for head in range(weights.shape[1])
+        }
+        return AttentionMaps("Attention of one example", "Each row is a query, each column a key.", texts, None, maps)
+
+
+def _watched(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:
+    """Layer, weights [B, H, T, T] and allowed keys (None for all) of every self-attention that forms weights."""
+    ids, tokens, source, source_tokens = model_inputs(batch)
+    with taps.record(model, WEIGHTS) as seen:
+        model(ids, tokens, source, source_tokens)
+    context, layers = Context(tokens, tokens), list(model.stack.layers)
+    found: list[tuple[int, Tensor, Tensor | None]] = []
+    for name, weights in seen.items():
+        if not name.startswith("encoder."):
+            index = int(name.split(".")[1])
+            pattern = getattr(layers[index].attention, "pattern", None)
+            found.append((index, weights, None if pattern is None else context.mask(pattern)))
+    return found
+
+
+def _rows(allowed: Tensor | None, low: int, rows: int) -> Tensor | None:
+    return allowed if allowed is None or len(allowed) == 1 else allowed[low : low + rows]
+
+
+def _frequency(batches: list[Batch], size: int) -> Tensor:
+    """How often each symbol stands in the batches, [V]."""
+    counts = torch.zeros(size, dtype=torch.int64)
+    for batch in batches:
+        ids = batch.inputs if batch.padding is None else batch.inputs[~batch.padding]
+        counts += torch.bincount(ids.flatten(), minlength=size)
+    return counts
+
+
+def _metrics(layers: Mapping[int, HeadScores]) -> dict[str, float]:
+    heads = {name: {index: each.known(name) for index, each in sorted(layers.items())} for name in SCORES}
+    means = {name: {index: fmean(known) for index, known in heads[name].items() if known} for name in _AVERAGED}
+    found = {f"probe/{name}": fmean(each.values()) for name, each in means.items() if each}
+    found |= {f"probe/{name}@{index + 1}": value for name in _BY_LAYER for index, value in means[name].items()}
+    best = {
+        "previous_token": heads["previous_token"].get(0, []),
+        "prefix_matching": [value for index, known in heads["prefix_matching"].items() if index for value in known],
+        "rare_token": [value for known in heads["rare_token"].values() for value in known],
+    }
+    return found | {f"probe/{name}": max(known) for name, known in best.items() if known}
+
+
+def _matrix(name: str, layers: Mapping[int, HeadScores]) -> Matrix:
+    found = {index: each.of(name) for index, each in sorted(layers.items())}
+    width = max(map(len, found.values()), default=0)
+    return Matrix(
+        name.replace("_", " ").capitalize(), f"By layer and head: {SCORES[name]}.",
+        [f"layer {index + 1}" for index in found], [f"head {head + 1}" for head in range(width)],
+        [[*each, *[None] * (width - len(each))] for each in found.values()],
+        0.0, None if name.startswith("distance") else 1.0, per_seed=True,
+    )  # fmt: skip
+
+
+def _histogram(layers: Mapping[int, HeadScores], uniform: Tensor, length: int) -> Histogram:
+    width = bin_width(length)
+    count = ceil(length / width)
+    sums = {f"layer {index + 1}": each.distances.sum(0) for index, each in sorted(layers.items())}  # type: ignore[union-attr]
+    series = {**sums, "uniform": uniform}
+    return Histogram(
+        "How far attention reaches",
+        "Shares of the attention of scored queries by distance; uniform: on all keys that may be attended to.",
+        "distance in tokens", [edge * width - 0.5 for edge in range(count + 1)],
+        {name: (each[:count] / each.sum().clamp(min=1e-300)).tolist() for name, each in series.items()},
+    )  # fmt: skip

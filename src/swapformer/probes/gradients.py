@@ -1,0 +1,101 @@
+"""Gradients that a probe can read: those of the training loss on one fixed batch, in the model's own dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from swapformer.model.layers import Role, origin_of
+from swapformer.model.stack import Layer
+from swapformer.model.topology import Topology
+from swapformer.probes.base import GradientBatch
+from swapformer.task.base import Batch, Task, target_mask
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
+from swapformer.training.module import TrialModule
+from swapformer.training.optimiser import freeze
+from swapformer.training.parameter_selection import stacks
+
+Config = Mapping[str, Any]
+
+
+@contextmanager
+def training_gradients(model: Topology, task: Task, config: Config, batch: GradientBatch) -> Iterator[None]:
+    """Within, each trained weight of a model has in `.grad` the gradient of the training loss on one fixed batch.
+
+    The loss is that of a training step, with its auxiliary losses, in training mode, with the randomness of the first
+    step, not clipped and without autocast. For `train` and a fresh model it is the gradient of the first step; for
+    `val` the batch is the first of the validation data at the trained length. Weights that are frozen have none.
+    Afterwards the model has no gradients, its buffers are what they were, and it is in evaluation mode.
+    """
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    trained = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    whole = {**config["trainer"], "compile": False, "accumulate_grad_batches": 1}
+    module = TrialModule(model, task, {**config, "trainer": whole})
+    freeze(model, config["optim"])
+    model.zero_grad(set_to_none=True)
+    model.train()
+    try:
+        with torch.enable_grad():
+            loss = module.training_step(_share(model, task, config["data_seed"], batch), 0)
+            loss.backward()  # type: ignore[no-untyped-call]
+        model.eval()
+        yield
+    finally:
+        model.zero_grad(set_to_none=True)
+        model.eval()
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(trained[name])
+
+
+def _share(model: Topology, task: Task, seed: int, which: GradientBatch) -> BatchShare:
+    """The fixed batch, with the number of its targets."""
+    drawn_from = drawn_position_range(model)
+    if which == "train":
+        return next(iter(TrainingStream(task, seed, 0, 1, 1, drawn_from)))
+    source = next(item for item in task.evaluation("val") if item.name == "")
+    batch: Batch = next(islice(EvaluationStream(source, 1, drawn_from), 1))
+    targets = {name: max(int(target_mask(target).sum()), 1) for name, target in batch.answers.items()}
+    return BatchShare(batch, targets, batch.num_positions)
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """Euclidean norm of the gradients of some parameters, taken together: (Σ g²)^½, summed in float64.
+
+    A parameter without a gradient counts as zero.
+    """
+    squares = [float(each.grad.double().square().sum()) for each in parameters if each.grad is not None]
+    return math.sqrt(sum(squares))
+
+
+def layer_gradient_norms(model: nn.Module) -> dict[str, float]:
+    """The gradient norm of each layer over all of its parameters: `1`, `2` … from the first layer to the last.
+
+    In a model of several stacks the name of a layer begins with that of its stack: `encoder 1`.
+    """
+    return {name: gradient_norm(layer.parameters()) for name, layer in named_layers(model)}
+
+
+def role_gradient_norms(model: nn.Module) -> dict[Role, float]:
+    """The gradient norm over all parameters of each role."""
+    groups: dict[Role, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        groups.setdefault(origin_of(name, parameter).role, []).append(parameter)
+    return {role: gradient_norm(parameters) for role, parameters in groups.items()}
+
+
+def named_layers(model: nn.Module) -> Iterator[tuple[str, Layer]]:
+    """Every layer of a model with its name, from the first to the last of each stack."""
+    found = stacks(model)
+    for stack_name, stack in found.items():
+        for number, layer in enumerate(stack.layers, 1):
+            assert isinstance(layer, Layer)
+            yield (str(number) if len(found) == 1 else f"{stack_name} {number}"), layer

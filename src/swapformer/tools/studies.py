@@ -1,0 +1,191 @@
+"""`swapformer study` and `swapformer report`: runs or reports a study, or every part of an exercise."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swapformer.console import FAILED, guarded, terminal
+from swapformer.errors import UsageError, quote
+from swapformer.exercises import find
+from swapformer.study.config import overrides as texts
+
+if TYPE_CHECKING:
+    from swapformer.report.build import Report
+
+FOR_EVERY_PART = ("scale", "runs_dir", "logger", "hydra.launcher")
+"""What may be set for all parts of an exercise at once: nothing in it tells one trial from another."""
+_PLUGINS = ("hydra.launcher", "hydra.sweeper")
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors."""
+
+    publish: bool = False
+    json: bool = False
+    debug: bool = False
+
+
+def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
+    """Run what a study lacks, or every part of an exercise; returns the exit status."""
+    from swapformer.study.spec import load
+
+    texts.check(overrides, "what follows the study's name")
+    found = find(name)
+    if found.one:
+        _run(name, overrides, output)
+        return None
+    for override in overrides:
+        if not _within(override, FOR_EVERY_PART):
+            raise UsageError(
+                f"{quote(name)} has parts, and only scale, runs_dir, logger and the launcher are set for all of them, "
+                f"but {quote(override)} was given; name one of {', '.join(found.studies)}"
+            )
+    for path in found.studies.values():  # what is wrong in any of the files is said before anything trains
+        load(str(path), texts.value(overrides, "scale"))
+    return _each(found.studies, lambda path: _run(str(path), overrides, output), output)
+
+
+def _within(override: str, nodes: Sequence[str]) -> bool:
+    """Whether an override is of one of some nodes of the configuration, or of a key in it."""
+    key = texts.key(override).replace("/", ".")
+    return any(key == node or key.startswith(f"{node}.") for node in nodes)
+
+
+def _run(name: str, overrides: Sequence[str], output: Output) -> None:
+    own = {key: texts.value(overrides, key) for key in ("scale", "seeds")}
+    extra = [override for override in overrides if texts.key(override) not in own]
+    if any(_within(override, _PLUGINS) for override in extra):
+        _through_hydra(name, own, extra, output)
+        return
+    from swapformer.mirror.process import mirror_trials, study_targets
+    from swapformer.results.store import Store
+    from swapformer.study.equal_arms import check_equal_arms
+    from swapformer.study.expand import expand
+    from swapformer.study.launch.local import LocalLauncher
+    from swapformer.study.launch.provenance import current_provenance
+    from swapformer.study.run_study import run_study
+    from swapformer.study.spec import load, with_seeds
+
+    plan = expand(with_seeds(load(name, own["scale"]), own["seeds"]), extra)
+    store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
+    check_equal_arms(plan, store)  # before a mirror leaves anything in the store
+    with mirror_trials(study_targets(plan), store):
+        found = run_study(
+            plan,
+            store,
+            provenance,
+            lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
+            output.publish,
+            quiet=output.json,
+        )
+    show(found.report, found.to_json(), output.json)
+    found.require_complete()
+
+
+def _through_hydra(name: str, own: Mapping[str, str | None], extra: Sequence[str], output: Output) -> None:
+    """Something about the launcher was asked for: the study as the Hydra sweep that it is."""
+    from swapformer.study.launch.provenance import remember_command
+    from swapformer.train import sweep
+
+    remember_command()
+    chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
+    flags = {"publish": output.publish, "as_json": output.json}
+    chosen += [f"hydra.sweeper.{key}=true" for key, given in flags.items() if given]
+    sweep([f"hydra.sweeper.study={json.dumps(name, ensure_ascii=False)}", *chosen, *extra])
+
+
+def report(arguments: Sequence[str], output: Output) -> int | None:
+    """Report a study from its store or its folder, every part of an exercise, or two studies side by side."""
+    from swapformer.report.build import build
+    from swapformer.study.spec import published_folder
+    from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
+
+    names, overrides = names_and_overrides(arguments)
+    if len(names) == 2 and not output.publish:
+        from swapformer.tools.compare_studies import run
+
+        run(names, overrides, output.json)
+        return None
+    if len(names) != 1:
+        what = "only one study at a time can be published" if output.publish else "one study is reported, two compared"
+        raise UsageError(f"{what}, but {len(names)} were named")
+    if Path(names[0]).is_dir():
+        return _judge_again(names[0], overrides, output)
+    store = store_of(overrides)
+    folder = study_folder(store, names[0])
+    publish_to = published_folder(store.study_name(folder)) if output.publish else None
+    built = build(folder, store.runs_dir, publish_to)
+    show(built, built.as_dict(), output.json)
+    return None
+
+
+def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int | None:
+    """A study, or every part of an exercise, from its folder alone."""
+    from swapformer.report.build import rebuild
+    from swapformer.study.published_results import published_results
+
+    if strange := [override for override in overrides if texts.key(override) != "scale"]:
+        raise UsageError(f"a study is judged from its folder with scale=… alone, but {quote(strange[0])} was given")
+
+    def judge(path: Path) -> None:
+        records, place = published_results(path, texts.value(overrides, "scale"))
+        judged = rebuild(records, place, output.publish)
+        show(judged, judged.as_dict(), output.json)
+
+    found = find(folder)
+    if found.one:
+        judge(next(iter(found.studies.values())))
+        return None
+    return _each(found.studies, judge, output)
+
+
+def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> int:
+    """Run a command on one study after the other; one that fails loses no other. Returns the worst exit status.
+
+    The JSON of all is printed as one list. Ctrl-C ends them all.
+    """
+    worst, printed = 0, []
+    interrupted = False
+
+    def one(path: Path) -> None:
+        nonlocal interrupted
+        try:
+            run(path)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+
+    for name, path in studies.items():
+        print(f"swapformer: {name}", file=sys.stderr, flush=True)
+        text = io.StringIO()
+        with redirect_stdout(text) if output.json else nullcontext():
+            try:
+                status = guarded(partial(one, path), output.debug)
+            except Exception:
+                traceback.print_exc()
+                status = FAILED
+        worst = max(worst, status)
+        printed += [json.loads(text.getvalue())] if text.getvalue() else []
+        if interrupted:
+            break
+    if output.json:
+        print(json.dumps(printed, indent=1))
+    return worst
+
+
+def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
+    """Print a report, for people or for scripts."""
+    if as_json:
+        print(json.dumps(plain, indent=1))
+        return
+    report.render(terminal())

@@ -1,0 +1,124 @@
+"""Moments of the stream: of a network whose stream is a product of its matrices, as a loop over numbers in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs import small, wide
+from swapformer.conformance.subject import VOCABULARY, ids
+from swapformer.interface import Interface
+from swapformer.model.topology import Topology
+from swapformer.probes import activation_moments
+from swapformer.probes.activation_moments import ActivationMoments
+from swapformer.results.shapes import Finding, Profile
+from swapformer.task.base import Batch, EvaluationSet
+from swapformer.training.assemble import build_model
+
+LINEAR = [
+    *("model/norm=none", "model/residual=none", "model/activation=identity", "model/position=none"),
+    *("model.bias=false", "model.num_layers=2", "model.d_model=8", "model.num_heads=2"),
+]
+PADDING = torch.tensor([[False] * 4, [False, True, True, True]])
+
+
+class Asked:
+    """Two batches of equal tokens in each row, so that attention gives each token its own value; one row is short."""
+
+    interface = Interface(VOCABULARY)
+
+    def batch(self, index: int) -> Batch:
+        inputs = ids(2, 1, seed=index).expand(2, 4)
+        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
+
+    def evaluation(self, split: str) -> list[EvaluationSet]:
+        assert split == "val"
+        return [EvaluationSet("", 2, self.batch), EvaluationSet("@9", 2, lambda index: 1 / 0)]  # type: ignore[arg-type, return-value]
+
+
+@pytest.fixture(scope="module")
+def model() -> Topology:
+    found: Topology = wide(build_model(small(LINEAR), VOCABULARY))
+    return found
+
+
+def measured(model: Topology) -> Finding:
+    task: Any = Asked()
+    with torch.no_grad():
+        return ActivationMoments(batches=2).measure(model, task)
+
+
+def by_hand(model: Topology) -> dict[str, float]:
+    """The stream of each token is W₂W₁·W_O·W_V of the one before; its numbers one by one."""
+    named = {
+        (name.split("layers.")[-1].split(".")[0], str(p.origin.role)): p.detach()  # type: ignore[attr-defined]
+        for name, p in model.named_parameters()
+    }
+    table = next(p for (_, role), p in named.items() if role == "token_embedding")
+    found: dict[str, float] = {}
+    entries: list[list[float]] = [[], [], []]
+    for index in range(2):
+        batch = Asked().batch(index)
+        for row in range(2):
+            for place in range(4):
+                if PADDING[row, place]:
+                    continue
+                x: Tensor = table[batch.inputs[row, place]]
+                entries[0] += x.tolist()
+                for layer in range(2):
+                    for role in ("value", "attention_out", "ffn_in", "ffn_out"):
+                        x = named[str(layer), role] @ x
+                    entries[layer + 1] += x.tolist()
+    for layer, values in enumerate(entries):
+        mean = sum(values) / len(values)
+        moments = {
+            "mean": mean,
+            "variance": sum((value - mean) ** 2 for value in values) / len(values),
+            "rms": math.sqrt(sum(value * value for value in values) / len(values)),
+        }
+        for kind, value in moments.items():
+            names = [f"{kind}_first"] if layer == 0 else [f"{kind}_by_layer@{layer}"]
+            for name in [*names, *([f"{kind}_last"] if layer == 2 else [])]:
+                found[f"probe/stream_{name}"] = value
+    return found
+
+
+def test_the_stream_has_the_moments_of_a_loop_over_the_tokens_that_are_no_padding(model: Topology) -> None:
+    found, right = measured(model), by_hand(model)
+    assert found.metrics == pytest.approx(right, rel=1e-9)
+    profile = found.shapes["rms"]
+    assert isinstance(profile, Profile) and profile.layers == ("0", "1", "2")
+    names = ("rms_first", "rms_by_layer@1", "rms_by_layer@2")
+    assert profile.values[0] == pytest.approx([right[f"probe/stream_{name}"] for name in names])
+
+
+@pytest.mark.parametrize("fault", ["padding_counts", "last_layer_left_out", "sample_variance"])
+def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = activation_moments._statistics
+
+    def sample_variance(sums: Tensor) -> dict[str, float]:
+        found, count = statistics(sums), float(sums[0])
+        return found | {"variance": found["variance"] * count / (count - 1)}
+
+    planted: dict[str, tuple[str, Any]] = {
+        "padding_counts": ("_counted", lambda name, batch: None),
+        "last_layer_left_out": ("_PLACES", ("*.hook_resid_pre",)),
+        "sample_variance": ("_statistics", sample_variance),
+    }
+    monkeypatch.setattr(activation_moments, *planted[fault])
+    assert measured(model).metrics != pytest.approx(by_hand(model), rel=1e-9)
+
+
+def test_each_stack_and_streams_of_several_tensors_have_their_own() -> None:
+    both = ActivationMoments(batches=1)
+    streams = build_model(small(["model/residual=hyper_connections"]), VOCABULARY).eval()
+    task: Any = Asked()
+    with torch.no_grad():
+        assert "probe/stream_rms_last" in both.measure(streams, task).metrics
+        assert both.unsuited(streams, task) is None
+    with pytest.raises(ValueError, match="must be at least 1, but it is 0"):
+        ActivationMoments(batches=0)
