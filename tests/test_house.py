@@ -563,6 +563,8 @@ ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
     "hostile": "damaged stores, settings, study files and command lines, against every command",
     "oracles": "other people's code computes the same",
+    "measure/test_decode_and_step.py": "what is timed of a whole model",
+    "measure/test_measured_trials.py": "measurements in the store, in studies and in reports",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_position_parts.py": "position encodings within a model",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from swapformer.measure.base import Measurement, Subject
+from swapformer.measure.base import MeasuredModel, Measurement
 from swapformer.measure.clock import Clock
 from swapformer.results.shapes import Finding
 from swapformer.study.config.compose import check, compose, task_of
@@ -50,12 +50,12 @@ def hand() -> Hand:
     return Hand()
 
 
-def subject_of(config: dict[str, Any], now: Callable[[], float] | None = None) -> Subject:
+def subject_of(config: dict[str, Any], now: Callable[[], float] | None = None) -> MeasuredModel:
     """What a trial with this configuration measures, by a real clock or a hand."""
     task = task_of(config)
     device = torch.device("cpu")
     clock = Clock(device) if now is None else Clock(device, now)
-    return Subject(config, task, build_model(config, task.interface).eval(), clock)
+    return MeasuredModel(config, task, build_model(config, task.interface).eval(), clock)
 
 
 def measured(*overrides: str, now: Callable[[], float] | None = None) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from swapformer.measure.base import Measurement, Subject
+from swapformer.measure.base import MeasuredModel, Measurement
 from swapformer.measure.clock import Clock, OtherWork
 from swapformer.results.artifacts import MEASURED, Artifact, write_artifact
 from swapformer.targets import find, make
@@ -45,7 +45,7 @@ def measure(config: Config, directory: Path) -> Outcome:
         notes.append(f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}")
     model = model.to(device, _PRECISIONS.get(trainer["precision"], torch.float32)).eval()
     measurement: Measurement = make(config["measure"], Measurement)
-    subject, others = Subject(config, task, model, Clock(device)), OtherWork()
+    subject, others = MeasuredModel(config, task, model, Clock(device)), OtherWork()
     with _cast(trainer["precision"], device):
         finding = measurement.measure(subject)
     if measurement.timed:

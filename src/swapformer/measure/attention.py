@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from swapformer.measure.base import Measurement, Subject, beyond_table
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
 from swapformer.measure.clock import Clock, peak_bytes
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
@@ -62,7 +62,7 @@ class AttentionCost(Measurement):
     def unsuited(self, model: Topology, task: Task) -> str | None:
         return beyond_table("attention", max(self.lengths), model)
 
-    def measure(self, subject: Subject) -> Finding:
+    def measure(self, subject: MeasuredModel) -> Finding:
         attention, position = first_attention(subject.model, min(self.lengths), subject.device)
         metrics: dict[str, float] = {}
         for length in self.lengths:
@@ -76,7 +76,7 @@ class AttentionCost(Measurement):
         return Finding(metrics, {kind: _curve(kind, unit, self.lengths, metrics) for kind, unit in kinds.items()})
 
     @torch.no_grad()
-    def _forward(self, layer: _Layer, subject: Subject) -> dict[str, float]:
+    def _forward(self, layer: _Layer, subject: MeasuredModel) -> dict[str, float]:
         """The metrics of the forward pass at one length."""
         length = layer.length
         found = subject.clock.sample(layer.whole, self.warm_up, self.repeats)
@@ -89,7 +89,9 @@ class AttentionCost(Measurement):
 class _Layer:
     """One attention layer with an input of one length."""
 
-    def __init__(self, attention: Attention, position: Position, rows: int, length: int, subject: Subject) -> None:
+    def __init__(
+        self, attention: Attention, position: Position, rows: int, length: int, subject: MeasuredModel
+    ) -> None:
         self.attention, self.position, self.clock, self.length = attention, position, subject.clock, length
         weight = next(attention.parameters())
         shape = (rows, length, subject.model.dims.d_model)

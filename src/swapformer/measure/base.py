@@ -22,7 +22,7 @@ from swapformer.training.assemble import Config
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredModel:
     """The object of a measurement.
 
     Attributes:
@@ -64,7 +64,7 @@ class Measurement(ABC):
         return None
 
     @abstractmethod
-    def measure(self, subject: Subject) -> Finding:
+    def measure(self, subject: MeasuredModel) -> Finding:
         """The numbers that were found, and what figures are drawn from."""
 
 

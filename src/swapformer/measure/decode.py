@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from swapformer.measure.base import Measurement, Subject, beyond_table, random_batch
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table, random_batch
 from swapformer.model.cache import Cache
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
@@ -57,7 +57,7 @@ class DecodeCost(Measurement):
         return beyond_table("decode", longest + max(self.warm_up, 1) + self.repeats * self._most(longest), model)
 
     @torch.no_grad()
-    def measure(self, subject: Subject) -> Finding:
+    def measure(self, subject: MeasuredModel) -> Finding:
         metrics: dict[str, float] = {"decode/parameters": count_parameters(subject.model)["total"]}
         for length in self.lengths:
             generation = _Generation(subject, self.batch, length)
@@ -83,7 +83,7 @@ class DecodeCost(Measurement):
 class _Generation:
     """A model that reads a context of one length and goes on token by token."""
 
-    def __init__(self, subject: Subject, rows: int, length: int) -> None:
+    def __init__(self, subject: MeasuredModel, rows: int, length: int) -> None:
         self.model, self.clock, self.device, self.length = subject.model, subject.clock, subject.device, length
         batch = random_batch(subject.model, rows, length, subject.device)
         self.given = model_inputs(batch)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from swapformer.measure.base import Measurement, Subject, beyond_table
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
@@ -78,7 +78,7 @@ class PositionTable(Measurement):
         return max(round(self.held_out * (self.rows - shift)), 1)
 
     @torch.no_grad()
-    def measure(self, subject: Subject) -> Finding:
+    def measure(self, subject: MeasuredModel) -> Finding:
         table = table_of(subject.model, self.rows)
         metrics: dict[str, float] = {}
         first = self._maps(table, 1)["free"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from swapformer.measure.base import Measurement, Subject, beyond_table, random_batch
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table, random_batch
 from swapformer.measure.clock import peak_bytes
 from swapformer.model.topology import Topology
 from swapformer.ranges import Count, Natural
@@ -47,7 +47,7 @@ class StepCost(Measurement):
     def unsuited(self, model: Topology, task: Task) -> str | None:
         return beyond_table("step", max(self.lengths), model)
 
-    def measure(self, subject: Subject) -> Finding:
+    def measure(self, subject: MeasuredModel) -> Finding:
         training = _Training(subject)
         metrics: dict[str, float] = {}
         for length in self.lengths:
@@ -70,7 +70,7 @@ class _Training:
     share: BatchShare
     length: int
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: MeasuredModel) -> None:
         self.model, self.clock, self.device = subject.model.train(), subject.clock, subject.device
         settings = subject.config["optim"]
         freeze(self.model, settings)
