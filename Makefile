@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install install-dev demo test lint types pytest evidence clean
+.PHONY: install install-dev demo test lint types pytest exercises-smoke evidence clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -33,6 +33,10 @@ types: install-dev
 
 pytest: install-dev
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs the same.
+exercises-smoke: install
+	$(BIN)/swapformer study experiments scale=smoke runs_dir=$$(mktemp -d)
 
 # What is slow and rarely wrong: the tests with the mark `evidence`, every pair of options trained, and a store that is
 # killed, cut, filled and misled about the time. An hour and more on two cores; run before a release, and what it says

@@ -107,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
+    report.add_argument(
+        "--scorecard", action="store_true", help="of the folder of all exercises: what is answered, as Markdown"
+    )
     report.set_defaults(run=_report)
 
     listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets, exercises and their studies")
@@ -161,8 +164,10 @@ def _study(options: argparse.Namespace) -> int | None:
 
 
 def _report(options: argparse.Namespace) -> int | None:
-    from swapformer.tools.studies import Output, report
+    from swapformer.tools.studies import Output, report, score
 
+    if options.scorecard:
+        return score(options.names, options.publish)
     return report(options.names, Output(options.publish, options.json, options.debug))
 
 

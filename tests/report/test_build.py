@@ -23,7 +23,7 @@ from report.store import ENVIRONMENT, Store, falling
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.figures.style import arm_styles
-from swapformer.report.page.tables import RESULT_COLUMNS
+from swapformer.report.results_csv import RESULT_COLUMNS
 from swapformer.report.statistics.evidence import Evidence
 
 LENGTHS = (16, 32, 64)
@@ -150,7 +150,10 @@ def test_the_page_tells_all_that_a_reader_needs(parsed: Tags, troubled: Store) -
 
 def test_an_impossible_arm_stands_in_no_table(report: Report) -> None:
     assert [row.arm for row in report.rows] == ["h1", "h2", "h4", "h8", "h16"]
-    assert "h7" not in (report.directory / "table.md").read_text()
+    lines = (report.directory / "table.md").read_text().splitlines()
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")][5:] == [
+        "arm", "h1", "h2", "h4", "**h8** (baseline)", "h16",
+    ]  # fmt: skip
 
 
 def test_results_csv_has_one_row_per_arm_seed_and_metric(report: Report, troubled: Store) -> None:
@@ -162,6 +165,11 @@ def test_results_csv_has_one_row_per_arm_seed_and_metric(report: Report, trouble
     ]
     looks = [row["seed"] for row in rows if row["metric"] == "look@7"]
     assert looks == ["0", "1", "2", "3", "4", "5", "6"], "the seeds with which every trial has ended"
+    assert {row["metric"] for row in rows if row["status"] == "stated"} >= {
+        "longest_trained",
+        "impossible",
+        "parameters",
+    }
     rows = [row for row in rows if row["arm"]]
     assert sorted((row["arm"], row["seed"], row["metric"]) for row in rows) == sorted(expected)
     assert {row["value"] for row in rows if row["status"] != "finished"} == {""}  # never zero

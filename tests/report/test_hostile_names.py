@@ -16,7 +16,7 @@ from report.store import Store
 from swapformer.console import printable_output, terminal
 from swapformer.errors import printable
 from swapformer.report.build import Report, build
-from swapformer.report.records import from_cell, read_results, to_cell
+from swapformer.report.results_csv import from_cell, read_results, to_cell
 
 RED = "\x1b[31mred\x07"
 TURNED = "ab\u202edc\u2066"

@@ -22,6 +22,7 @@ from swapformer.report.page import study_page, tables, wording
 from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
+from swapformer.report.results_csv import HISTORY, history_csv, results_csv
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
@@ -140,9 +141,9 @@ class Report:
 def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Report:
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
-    Writes `report.html`, `table.md`, `results.csv` and the figures, each atomically. With `publish_to` all but the
-    page are also written there (the study's committed `results/`). Raises `UsageError` where the manifest cannot be
-    read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
+    Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
+    all but the page are also written there (the study's committed `results/`). Raises `UsageError` where the manifest
+    cannot be read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
     asked = records.manifest
@@ -161,7 +162,8 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     warnings = caveats(records, views)
     public = {
         "table.md": _table_md(records, views),
-        "results.csv": tables.results_csv(records, metrics, look_path(claims, records).taken),
+        "results.csv": results_csv(records, metrics, look_path(claims, records).taken),
+        **({} if (history := history_csv(records)) is None else {HISTORY: history}),
         **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
     directory = study_dir / "report"
@@ -175,15 +177,16 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
 def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there.
+    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there; a
+    curve over lengths is none of them where the file does not say what was trained.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     views = condition_views(records, claims, verdicts, [], Costs())
-    figures = {f"{figure.name}.svg": figure.svg for view in views for figure in view.figures}
-    drawn = {name: text for name, text in figures.items() if re.search(r"(^|_)(arms|axis|forest)_", name)}
-    public = {"table.md": _table_md(records, views), **drawn}
+    figures = [figure for view in views for figure in view.figures]
+    drawn = [each for each in figures if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
+    public = {"table.md": _table_md(records, views), **{f"{figure.name}.svg": figure.svg for figure in drawn}}
     files = write(directory, public, clean=False) if publish else []
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
@@ -193,7 +196,13 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
     asked = records.manifest
     return "\n".join(
         tables.table_md(
-            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, evaluation_caveats([view])
+            view.rows,
+            asked.metrics,
+            records.directions,
+            asked.baseline,
+            view.condition,
+            evaluation_caveats([view]),
+            view.verdicts,
         )
         for view in views
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,19 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.errors import UsageError
-from swapformer.report.derive import before_training, derive, directions_of, ways_of
+from swapformer.report.derive import TrialNumbers, before_training, derive, directions_of, losses_of_diverged, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
-from swapformer.results.ledger import Ledger, Series, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
-from swapformer.results.record import FINAL, FINISHED, MISSING
+from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record
 from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
 CellKey = tuple[str, str, int]
 """Condition, arm and seed."""
@@ -95,7 +88,9 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
     followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
-    directions: dict[str, str] = directions_of(ways)
+    directions: dict[str, str] = {}
+    operations = {(each.arm, each.condition): each.flops for each in manifest.fairness}
+    exact: dict[str, bool] = {}
     probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -115,14 +110,18 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
+        for name in trial.metrics:
+            exact[name] = exact.get(name, True) and name in trial.exact
         if trial.status != MISSING:
             history = read_history(directory, [*followed, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status in FINAL and trial.record is not None:
-                own, steps = trial.record.directions, number_of(trial.record.steps)
-                possible = ways if trial.status == FINISHED else before_training(ways)
-                found = derive(possible, trial.metrics, history, own, steps, problems)
+                numbers = _numbers_of_trial(
+                    trial, trial.record, history, operations.get((cell.arm, cell.condition), math.nan)
+                )
+                found = derive(ways if trial.status == FINISHED else before_training(ways), numbers, problems)
+                found |= losses_of_diverged(ways, trial.record.baselines) if trial.status == DIVERGED else {}
                 history = _with_ends(history, trial, followed)
                 metrics += [
                     (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
@@ -136,12 +135,13 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             )
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
+    declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
     return Records(
-        manifest,
+        replace(manifest, exact=(*manifest.exact, *declared)),
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
         pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
         long[list(HISTORY_COLUMNS)],
-        directions,
+        directions | directions_of(ways, directions),
         tuple(problems),
         probes,
         frozenset(infinite),
@@ -149,6 +149,14 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         evaluations,
         remarks,
     )
+
+
+def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
+    """What numbers of a trial are derived from."""
+    steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
+    findings = {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in shapes.items()}
+    own = record.directions
+    return TrialNumbers(trial.metrics, history, own, steps, tokens, flops, seconds, record.baselines, findings)
 
 
 def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str]) -> pd.DataFrame:
@@ -164,77 +172,6 @@ def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str])
     ]
     ends = pd.DataFrame(rows, columns=["step", "metric", "value"]).astype({"step": "int64", "value": "float64"})
     return pd.concat([history, ends], ignore_index=True).sort_values(["metric", "step"]) if rows else history
-
-
-def to_cell(name: str) -> str:
-    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
-    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
-
-
-def from_cell(cell: str) -> str:
-    """The name that `to_cell` has written."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def read_results(path: Path, manifest: Manifest) -> Records:
-    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
-
-    Arms without a row were impossible. Histories and findings of probes are not in that file.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
-        looks, unknown = looks_in_rows(rows)
-        measured = [row for row in rows if row["arm"]]
-        cells: dict[CellKey, tuple[Any, ...]] = {}
-        metrics = []
-        for row in measured:
-            condition = _condition(row, manifest)
-            cell = (condition, row["arm"], int(row["seed"]))
-            known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
-            cells[cell] = (*cell, *known)
-            if row["value"]:
-                error = float(row["evaluation_se"] or "nan")
-                metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
-        directions = {row["metric"]: row["direction"] for row in measured if row["direction"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
-    impossible = {
-        (arm, condition): "no results"
-        for arm in manifest.arms
-        for condition in manifest.conditions
-        if not any(key[:2] == (condition, arm) for key in cells)
-    }
-    filled = replace(
-        manifest,
-        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
-        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
-        impossible_at=impossible,
-        ledger=Ledger((Series("", looks),) if looks else (), unknown),
-    )
-    return Records(
-        filled,
-        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
-        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
-        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
-        directions,
-        (),
-    )
-
-
-def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
-    """The condition of the grid that a row of `results.csv` belongs to."""
-    for name, values in manifest.conditions.items():
-        if all(row[key] == value for key, value in values.items()):
-            return name
-    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
 
 
 def _evaluated(sets: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from swapformer.errors import UsageError, quote
-from swapformer.report.records import Records, read_results
+from swapformer.report.records import Records
+from swapformer.report.results_csv import read_results
 from swapformer.results.manifest import Axis
 from swapformer.study.config import overrides as texts
 from swapformer.study.manifest import asked

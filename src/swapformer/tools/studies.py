@@ -149,6 +149,21 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
     return _each(found.studies, judge, output)
 
 
+def score(folders: Sequence[str], publish: bool) -> int:
+    """Print the scorecard of the exercises in a folder, or write it to its README.md."""
+    from swapformer.report.build import write
+    from swapformer.tools.scorecard import scorecard
+
+    if len(folders) != 1 or not Path(folders[0]).is_dir():
+        raise UsageError(f"--scorecard is of one folder of exercises, such as experiments, not {quote(folders)}")
+    text = scorecard(Path(folders[0]))
+    if publish:
+        print(*write(Path(folders[0]), {"README.md": text}, clean=False))
+    else:
+        print(text, end="")
+    return 0
+
+
 def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> int:
     """Run a command on one study after the other; one that fails loses no other. Returns the worst exit status.
 

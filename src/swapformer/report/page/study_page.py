@@ -16,8 +16,8 @@ from swapformer.report.figures.figure_data import ReportFigure
 from swapformer.report.figures.grid_plot import grid_plot
 from swapformer.report.page import template, wording
 from swapformer.report.page.caveats import design_sentences
-from swapformer.report.page.tables import result_columns
 from swapformer.report.records import Records
+from swapformer.report.results_csv import result_columns
 from swapformer.report.statistics.arm_summary import Comparison, compare
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict, grid_effects

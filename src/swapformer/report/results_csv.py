@@ -1,0 +1,278 @@
+"""`results.csv`, from which a study is judged again without its trials, and `history.csv` beside it, for its curves.
+
+Rows of `results.csv` are of three kinds, which their status tells apart: what a trial measured; a look at which claims
+were judged (`judged`, without an arm); and what else is known of the study (`stated`, without an arm and a seed), whose
+note is JSON:
+
+    longest_trained   the longest length in training
+    impossible        [arm, condition, reason] of an arm that could not be built
+    difference        how an arm differs from the baseline, as in the manifest's `fairness`
+    exact             the metrics that no seed changes
+    tuning            what was tried and chosen, as in the manifest
+    parameters        [arm, condition, all of them, all but those of positions]
+    evaluated         [arm, condition, seeds, {evaluation set: its items}]
+    remark            [arm, condition, seeds, text] of the trials' records
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from swapformer.errors import UsageError
+from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
+from swapformer.results.arms import ArmDifference, Cell
+from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
+from swapformer.results.manifest import Manifest
+from swapformer.results.tuning import Tuning
+
+RESULT_COLUMNS: Mapping[str, str] = {
+    "study": "the study's name",
+    "arm": "the arm, as in study.yaml",
+    "seed": "the trial's seed; differences are paired by it",
+    "metric": "what was measured, after training; name@n is measured at length n; name:init before training, and "
+    "name:n after n steps; look@n: the look at n seeds was the first with this one, its value the error that it took",
+    "value": "the measured value; nan if it is no finite number; empty unless the trial finished and has this metric, "
+    "or the metric is name:init, measured before training",
+    "evaluation_se": "standard error of the value from the finite evaluation set, not from the seeds; empty if unknown",
+    "direction": "lower or higher, whichever is better; empty if neither",
+    "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt; of looks: judged; of what "
+    "is known of the whole study: stated",
+    "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
+    "environment": "device, torch version, threads, determinism, hardware of what is timed; only equal ones are paired",
+    "losses": "a hash of all losses of the trial, which two trials share only where they trained the same model",
+    "note": "of what is stated: JSON, as docs/files.md describes it",
+}
+STATED = "stated"
+LARGEST_HISTORY = 200_000
+"""Characters of a `history.csv`: a longer one is not published, and curves over steps are kept as they were drawn."""
+_HASH = 16
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
+
+
+def to_cell(name: str) -> str:
+    """A name as a cell of a table: one that a spreadsheet would take for a formula begins with an apostrophe."""
+    return f"'{name}" if _FORMULA.match(name) and not _is_number(name) else name
+
+
+def from_cell(cell: str) -> str:
+    """The name that `to_cell` has written."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def result_columns(manifest: Manifest) -> dict[str, str]:
+    """The columns of `results.csv` with their meaning; a study with a grid has one more for each of its factors."""
+    factors = {key: "the grid's value of this key" for values in manifest.conditions.values() for key in values}
+    return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS}
+
+
+def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] = ()) -> str:
+    """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`.
+
+    The looks at which the study was judged follow, one row for each seed, then what else is known of it.
+    """
+    manifest = records.manifest
+    names = ["condition", "arm", "seed", "metric", "value", "standard_error"]
+    values = {tuple(row[:4]): row[4:] for row in records.metrics[names].itertuples(index=False, name=None)}
+    columns = list(result_columns(manifest))
+    rows: list[dict[str, str]] = []
+    seeds = [int(seed) for seed in records.cells["seed"]]
+    for cell, seed in zip(records.cells.itertuples(index=False), seeds, strict=True):
+        key = (str(cell.condition), str(cell.arm), seed)
+        of_cell = {
+            **{factor: to_cell(str(value)) for factor, value in manifest.conditions[key[0]].items()},
+            "arm": to_cell(key[1]), "seed": str(key[2]), "status": str(cell.status), "trial": str(cell.trial),
+            "environment": str(cell.environment), "losses": records.losses.get(key, "")[:_HASH],
+        }  # fmt: skip
+        for metric in metrics:
+            value, error = values.get((*key, metric), (math.nan, math.nan))
+            no_number = cell.status == "finished" and (key[0], key[1], metric) in records.infinite
+            rows.append({
+                **of_cell, "metric": to_cell(metric), "value": _plain(value) or ("nan" if no_number else ""),
+                "evaluation_se": _plain(error), "direction": records.directions.get(metric, ""),
+            })  # fmt: skip
+    rows += look_rows(looks, manifest.ledger.unknown if looks else "")
+    rows += [
+        {"metric": kind, "status": STATED, "note": json.dumps(fact, ensure_ascii=False)}
+        for kind, fact in _stated(records)
+    ]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writerow({name: to_cell(name) for name in columns})
+    writer.writerows({"study": to_cell(manifest.name), **row} for row in rows)
+    return out.getvalue()
+
+
+def _plain(value: float) -> str:
+    return "" if math.isnan(value) else repr(float(value))
+
+
+def _stated(records: Records) -> Iterator[tuple[str, Any]]:
+    """What else is known of a study: the kind of each fact, and the fact as JSON holds it."""
+    manifest = records.manifest
+    if manifest.longest_trained is not None:
+        yield "longest_trained", manifest.longest_trained
+    for (arm, condition), reason in manifest.impossible_at.items():
+        yield "impossible", [arm, condition, reason]
+    for each in manifest.fairness:
+        yield "difference", each.to_json()
+    if manifest.exact:
+        yield "exact", list(manifest.exact)
+    if manifest.tuning is not None:
+        yield "tuning", manifest.tuning.to_json()
+    sizes = records.cells.dropna(subset=["total", "non_position"]).groupby(["arm", "condition"], sort=False)
+    for size in sizes[["total", "non_position"]].mean().reset_index().itertuples(index=False):
+        yield "parameters", [str(size.arm), str(size.condition), size.total, size.non_position]
+    for (arm, condition, text), seeds in _by_content(records.evaluations).items():
+        yield "evaluated", [arm, condition, seeds, json.loads(text)]
+    remarks = {key: list(found) for key, found in records.remarks.items()}
+    for (arm, condition, text), seeds in _by_content(remarks).items():
+        yield "remark", [arm, condition, seeds, json.loads(text)]
+
+
+def _by_content(found: Mapping[CellKey, Any]) -> dict[tuple[str, str, str], list[int]]:
+    """Arm, condition and what is said as JSON → the seeds of which it is said."""
+    seeds: dict[tuple[str, str, str], list[int]] = {}
+    for (condition, arm, seed), said in found.items():
+        seeds.setdefault((arm, condition, json.dumps(said, sort_keys=True)), []).append(seed)
+    return seeds
+
+
+def read_results(path: Path, manifest: Manifest) -> Records:
+    """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
+
+    Histories are those of the `history.csv` beside it. Findings of probes are in neither, nor what trials cost. Arms
+    without a row were impossible. Files of before `losses` and `note` are read too. Raises UsageError.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        looks, unknown = looks_in_rows(rows)
+        measured = [row for row in rows if row["arm"]]
+        found = _measured(measured, manifest)
+        stated = [(row["metric"], json.loads(row["note"])) for row in rows if row["status"] == STATED]
+        filled = replace(found.manifest, ledger=Ledger((Series("", looks),) if looks else (), unknown))
+        history = read_history_csv(path.with_name(HISTORY))
+        return replace(_with_stated(found, filled, stated), histories=history)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
+        raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
+
+
+def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
+    """The records in the rows of trials."""
+    cells: dict[CellKey, tuple[Any, ...]] = {}
+    metrics, infinite, losses = [], set(), {}
+    for row in rows:
+        cell = (_condition(row, manifest), row["arm"], int(row["seed"]))
+        known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
+        cells[cell] = (*cell, *known)
+        if row.get("losses"):
+            losses[cell] = row["losses"]
+        if row["value"] == "nan":
+            infinite.add((*cell[:2], row["metric"]))
+        elif row["value"]:
+            error = float(row["evaluation_se"] or "nan")
+            metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
+    impossible = {
+        (arm, condition): "no results"
+        for arm in manifest.arms
+        for condition in manifest.conditions
+        if not any(key[:2] == (condition, arm) for key in cells)
+    }
+    filled = replace(
+        manifest,
+        seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
+        cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
+        impossible_at=impossible,
+    )
+    return Records(
+        filled,
+        pd.DataFrame(list(cells.values()), columns=list(CELL_COLUMNS)),
+        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
+        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
+        {row["metric"]: row["direction"] for row in rows if row["direction"]},
+        (),
+        infinite=frozenset(infinite),
+        losses=losses,
+    )
+
+
+def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[str, Any]]) -> Records:
+    """The records with what is known of the study besides."""
+    of: dict[str, list[Any]] = {}
+    for kind, fact in stated:
+        of.setdefault(kind, []).append(fact)
+    reasons = {(arm, condition): reason for arm, condition, reason in of.get("impossible", [])}
+    manifest = replace(
+        manifest,
+        longest_trained=next(iter(of.get("longest_trained", [])), None),
+        impossible_at={where: reasons.get(where, why) for where, why in manifest.impossible_at.items()},
+        fairness=tuple(map(ArmDifference.from_json, of.get("difference", []))),
+        exact=tuple(dict.fromkeys([*manifest.exact, *next(iter(of.get("exact", [])), [])])),
+        tuning=next(map(Tuning.from_json, of.get("tuning", [])), None),
+    )
+    cells = records.cells
+    for arm, condition, total, non_position in of.get("parameters", []):
+        here = (cells["arm"] == arm) & (cells["condition"] == condition)
+        cells.loc[here, ["total", "non_position"]] = [float(total), float(non_position)]
+    return replace(
+        records,
+        manifest=manifest,
+        evaluations=_by_cell(of.get("evaluated", [])),
+        remarks=_by_cell(of.get("remark", [])),
+    )
+
+
+def _by_cell(facts: Sequence[tuple[str, str, Sequence[int], Any]]) -> dict[CellKey, Any]:
+    return {(condition, arm, seed): said for arm, condition, seeds, said in facts for seed in seeds}
+
+
+def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
+    """The condition of the grid that a row of `results.csv` belongs to."""
+    for name, values in manifest.conditions.items():
+        if all(row[key] == value for key, value in values.items()):
+            return name
+    raise ValueError(f"a row has no condition of the grid: {dict(row)}")
+
+
+HISTORY = "history.csv"
+
+
+def history_csv(records: Records) -> str | None:
+    """`history.csv`: the study's metrics during training, one row a value; None where there is none, or too much."""
+    if records.histories.empty:
+        return None
+    frame = records.histories.assign(
+        **{name: [to_cell(str(each)) for each in records.histories[name]] for name in ("condition", "arm", "metric")}
+    )
+    text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
+    return text if len(text) <= LARGEST_HISTORY else None
+
+
+def read_history_csv(path: Path) -> pd.DataFrame:
+    """The histories in a `history.csv`; none where there is no such file. Raises ValueError and KeyError."""
+    if not path.is_file():
+        return pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
+    kinds = {**dict.fromkeys(HISTORY_COLUMNS, "str"), "seed": "int64", "step": "int64"}
+    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+    frame["value"] = frame["value"].astype(float)  # of a text to the last digit, which read_csv would not give
+    for name in ("condition", "arm", "metric"):
+        frame[name] = [from_cell(each) for each in frame[name]]
+    return frame[list(HISTORY_COLUMNS)]
