@@ -48,11 +48,12 @@ ROOMS = {
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "interface", "ranges", "targets", "results"},
+    "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
     "report": {"errors", "ranges", "results"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
-        *("model", "task", "training", "probes", "report", "results"),
+        *("model", "task", "training", "probes", "measure", "report", "results"),
         *("interface", "errors", "paths", "console", "catalogue", "exercises", "ranges", "targets", "yaml_reader"),
     },
     "interop": {
@@ -562,6 +563,8 @@ ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
     "hostile": "damaged stores, settings, study files and command lines, against every command",
     "oracles": "other people's code computes the same",
+    "measure/test_decode_and_step.py": "what is timed of a whole model",
+    "measure/test_measured_trials.py": "measurements in the store, in studies and in reports",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_position_parts.py": "position encodings within a model",

@@ -21,7 +21,7 @@ from swapformer.paths import environment
 from swapformer.ranges import complaint, fits, hints_of
 
 OURS = (
-    *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.mirror"),
+    *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.measure", "swapformer.mirror"),
     *("swapformer.training.schedule", "swapformer.training.muon"),
 )
 """Where swapformer's own classes lie that a configuration may name, and rules that state facts."""

@@ -34,6 +34,10 @@ _WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cd", "--config-dir", "-cn", "
 """The options that take a value."""
 
 
+_MEASURED = 8
+"""Metrics of a measurement that are printed."""
+
+
 class TrialFailed(Failed):
     """A trial has no result; the message says why."""
 
@@ -142,6 +146,10 @@ def _print_result(trial: Trial, store: Store, reused: bool) -> None:
     assert record is not None, "objective has read it"
     shown = {name: value for name, value in record.metrics.items() if name.startswith("val/") and "@" not in name}
     numbers = "  ".join(f"{name} {value:.4g}" for name, value in sorted(shown.items()))
+    if not shown and record.metrics:  # of a measurement
+        measured = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
+        more = f"  and {len(measured) - _MEASURED} more" if len(measured) > _MEASURED else ""
+        numbers = "  ".join(measured[:_MEASURED]) + more
     print(f"trial {trial.id} {record.status}{' (from the store)' if reused else ''}: {numbers or record.reason}")
     print(f"in {store.directory(trial.id)}")
     for note in record.notes:

@@ -204,6 +204,9 @@ class Composer:
     def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
 
+    def measured_metrics(self, config: dict[str, Any]) -> dict[str, str]:
+        return {}
+
     def same_training(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
         """A setting `dead` does nothing, unless `alive` is another number than 0."""
         self.compared += 1

@@ -31,6 +31,11 @@ class Cache:
         self._entries: dict[object, Entry] = {}
         self._rooms: dict[object, _Room] = {}
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of what is stored, without the room to grow."""
+        return sum(value.numel() * value.element_size() for entry in self._entries.values() for value in entry)
+
     def extend(self, tokens: Tokens) -> Tokens:
         """Append new tokens to those read so far; returns all of them."""
         self.tokens = tokens if self.tokens is None else _joined(self.tokens, tokens)

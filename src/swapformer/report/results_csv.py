@@ -48,7 +48,7 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "status": "finished, diverged, failed, interrupted, killed, running, missing or corrupt; of looks: judged; of what "
     "is known of the whole study: stated",
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
-    "environment": "device, torch version, threads, determinism; only equal ones are paired",
+    "environment": "device, torch version, threads, determinism, hardware of what is timed; only equal ones are paired",
     "losses": "a hash of all losses of the trial, which two trials share only where they trained the same model",
     "note": "of what is stated: JSON, as docs/files.md describes it",
 }

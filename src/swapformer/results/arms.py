@@ -43,6 +43,11 @@ def is_computation(leaf: str) -> bool:
     return _COMPUTATION.match(leaf) is not None
 
 
+def is_timed(metric: str) -> bool:
+    """Whether a metric depends on the machine: seconds, and what follows from them."""
+    return metric.startswith(("time/", "decode/"))
+
+
 def arm_name(arm: str, condition: str = "") -> str:
     """`h4 with size=nano`; the arm alone where there is no grid."""
     return f"{arm} with {condition}" if condition else arm

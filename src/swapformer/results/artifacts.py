@@ -23,6 +23,8 @@ from swapformer.results.schema import from_json, read_json
 from swapformer.results.shapes import Shape, to_json
 from swapformer.results.shapes import from_json as shape_from_json
 
+MEASURED = "measure"
+"""The name under which a measurement leaves what it found, beside those of probes."""
 SCHEMA_VERSION = 3
 """Files of version 1, or without one, are `artifacts/<probe>.json`: of the last settings that were asked. Before
 version 3 what figures need had a form of each probe's own."""
@@ -62,8 +64,11 @@ def settings_key(settings: object) -> str:
 
 
 def probe_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Probe, with its moment, → the key of its settings, for what a configuration asks of probes."""
-    return {name: settings_key(settings) for name, settings in asked_findings(config.get("probes") or {}).items()}
+    """Probe, with its moment, → the key of its settings, for the probes and the measurement that a trial is asked."""
+    asked = dict(asked_findings(config.get("probes") or {}))
+    if measurement := config.get("measure"):
+        asked[MEASURED] = measurement
+    return {name: settings_key(settings) for name, settings in asked.items()}
 
 
 def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:

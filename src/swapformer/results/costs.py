@@ -63,7 +63,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CostRounds:
     """The file of what one configuration cost on one machine.
 
     `key`: of what determines the cost of a step, whatever it runs on. `hardware`: as
@@ -205,9 +205,9 @@ def _read_counted(path: Path) -> list[CostedArm]:
     ]  # fmt: skip
 
 
-def _read_measurement(path: Path) -> Measurement:
+def _read_measurement(path: Path) -> CostRounds:
     raw = _read(path)
-    return Measurement(
+    return CostRounds(
         key=str(raw["key"]), hardware=raw["hardware"], rounds=raw["rounds"], warm_up=int(raw["warm_up"]),
         steps=int(raw["steps"]), forced=bool(raw["forced"]), load=float(raw["load"]), apart=str(raw["pass"]),
         commit=raw["commit"], swapformer=str(raw["swapformer"]),

@@ -48,7 +48,7 @@ class Record:
         exact: the metrics that no seed changes.
         baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` alone.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
-            strategy where there are several.
+            strategy where there are several; hardware where times were measured.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
             gradient checkpointing, compilation.
         machine: where the newest attempt ran, and with which versions besides.
@@ -100,7 +100,7 @@ class Record:
 
     @property
     def environment_class(self) -> str:
-        """Device type and number, torch version, threads and determinism: only equal ones may be compared."""
+        """Device type and number, torch, threads, determinism, hardware of times: only equal ones may be compared."""
         if not (known := self.environment):
             return "unknown"
         threads = known.get("threads", "?")
@@ -110,6 +110,7 @@ class Record:
             f"{several}{known.get('device', '?')}{shared} · torch {known.get('torch', '?')} · "
             f"{threads} thread{'' if threads == 1 else 's'} · "
             f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
+            f"{' · ' + str(known['hardware']) if 'hardware' in known else ''}"
         )
 
     def but(self, **changes: Any) -> Self:

@@ -37,7 +37,8 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     _require_comparison(spec, found.templates, found.impossible)
     _require_values(spec, found.templates, found.refused)
     _require_different(found.templates, composer)
-    longest = composer.task_of(found.templates[0].config).longest_trained
+    first = found.templates[0].config
+    longest = None if composer.measured_metrics(first) else composer.task_of(first).longest_trained
     plan = Plan(
         spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
     )
@@ -221,7 +222,10 @@ def _check_metrics(plan: Plan) -> None:
         if metric in plan.spec.derive:
             continue
         split, _, name = metric.partition("/")
-        if split == "probe":
+        if measured := plan.composer.measured_metrics(plan.shared_config):
+            if metric not in measured:
+                raise UsageError(f"this measurement gives no metric {metric!r}{suggest(metric, measured)}")
+        elif split == "probe":
             probes = plan.shared_config.get("probes")
             if not probes:
                 raise UsageError(f"the metric {metric} needs a probe: put probes=… into the study's `overrides`")
@@ -237,7 +241,10 @@ def _check_metrics(plan: Plan) -> None:
             if name not in known:
                 raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
         else:
-            raise UsageError(f"a metric begins with val/, test/ or probe/, but {metric!r} does not")
+            raise UsageError(
+                f"a metric begins with val/, test/ or probe/, but {metric!r} does not; other metrics are measured: put "
+                "measure=… into the study's `overrides`"
+            )
 
 
 def _require_one_unit(plan: Plan) -> None:

@@ -109,6 +109,14 @@ class TrainingMonitor(Callback):
         self.settled = state_dict.get("settled", False)
 
 
+def write_checkpoint(trainer: Trainer, path: Path, ranks: Ranks) -> None:
+    """Replace a trial's checkpoint whole; every rank calls it, and the first keeps the file."""
+    draft = path.with_suffix(".tmp")
+    trainer.save_checkpoint(draft)
+    if ranks.first:
+        move(draft, path)
+
+
 class Checkpoints(Callback):
     """Keeps the newest state in `last.ckpt`, replaced whole, and stops the trial after a whole step when asked to.
 
@@ -152,10 +160,7 @@ class Checkpoints(Callback):
         stop = self.ranks.any(self.stop.requested is not None)
         step = trainer.global_step
         if trainer.state.fn == "fit" and (stop or step % self.every == 0 or step == trainer.max_steps):
-            draft = self.path.with_suffix(".tmp")
-            trainer.save_checkpoint(draft)
-            if self.ranks.first:
-                move(draft, self.path)
+            write_checkpoint(trainer, self.path, self.ranks)
         if stop:
             raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
 

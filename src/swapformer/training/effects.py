@@ -77,7 +77,7 @@ def first_look(config: Config, task: Task) -> str:
 def closer_look(config: Config, task: Task) -> str:
     """The start of every weight, what the model does with many sequences and several noises, and other batches."""
     steps = config["budget"]["steps"]
-    chosen = sorted({step * (steps - 1) // (STEPS - 1) for step in range(STEPS)})
+    chosen = sorted({step * (steps - 1) // (STEPS - 1) for step in range(STEPS)}) if steps else []
     batches = [_digest(_content(task.train_batch(config["data_seed"], step))) for step in chosen]
     with _module(config, task) as module:
         starts = _digest({name: parameter.detach() for name, parameter in module.model.named_parameters()})

@@ -17,7 +17,7 @@ from swapformer.results.vocabulary import write_vocabulary
 from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
-from swapformer.training.callbacks import Diverged, Interrupted
+from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
 from swapformer.training.parameter_selection import stacks
@@ -84,11 +84,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         RuntimeError: if the training of one of several processes failed.
     """
     trainer = config["trainer"]
-    if trainer["accelerator"] == "gpu" and torch.cuda.device_count() < trainer["devices"]:
-        raise UsageError(
-            f"trainer.accelerator=gpu with trainer.devices={trainer['devices']} needs as many CUDA devices, but there "
-            f"are {torch.cuda.device_count()} here; use fewer, or trainer=cpu."
-        )
+    require_devices(trainer)
     if trainer["devices"] == 1:
         return train(config, directory, callbacks, final)
     if callbacks:
@@ -103,6 +99,15 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
             }
         )
     raise _ERRORS[report["error"]](report["reason"])
+
+
+def require_devices(trainer: Mapping[str, Any]) -> None:
+    """Raise UsageError for GPUs that are not there."""
+    if trainer["accelerator"] == "gpu" and torch.cuda.device_count() < trainer["devices"]:
+        raise UsageError(
+            f"trainer.accelerator=gpu with trainer.devices={trainer['devices']} needs as many CUDA devices, but there "
+            f"are {torch.cuda.device_count()} here; use fewer, or trainer=cpu."
+        )
 
 
 _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCheckpoint, "failed": RuntimeError}
@@ -136,6 +141,8 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         try:
             resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
+            if config["budget"]["steps"] == 0:
+                write_checkpoint(trainer, checkpoint, ranks)  # of the weights that a training would start from
             if final:
                 module.final = True
                 trainer.validate(module, verbose=False)

@@ -93,6 +93,7 @@ _UNFIT_ADVICE = (
     ".*`IterableDataset` has `__len__` defined.*",
     ".*your dataloader is not resumable.*",  # its batches are a pure function of the step
     ".*GPU available but not used.*",
+    ".*across ranks is zero.*",  # a trial of no steps, which asks for none
     ".*LeafSpec.*deprecated.*",  # Lightning's own use of torch
 )
 

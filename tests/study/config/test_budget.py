@@ -60,7 +60,7 @@ def test_the_same_steps_are_the_same_trial_however_they_were_asked_for() -> None
         (["budget.tokens=3"], f"budget.tokens=3 is less than one step, which takes {PLACES} tokens"),
         (["budget.flops=-1"], "`budget.flops` must be a number in (0, 1e30] or null, but it is -1"),
         (["budget.tokens=many"], "`budget.tokens` must be a number in (0, 1e30] or null, but it is 'many'"),
-        (["budget.steps=0"], "`budget.steps` must be a whole number of at least 1 or null, but it is 0"),
+        (["budget.steps=-1"], "`budget.steps` must be a whole number of at least 0 or null, but it is -1"),
         (["budget.flops=1e9", "model.num_heads=3"], "`num_heads` must divide `d_model`"),
         (["budget.flops=1e9", "model/ffn=moe"], "cannot be counted without them"),
     ],

@@ -51,6 +51,38 @@ def test_a_trial_waits_until_the_measurement_has_ended() -> None:
     assert began.is_set() and ended.is_set()
 
 
+def test_who_waits_for_the_machine_comes_before_those_who_arrive_later() -> None:
+    """Without a turn, trials that overlap would keep a measurement waiting for ever."""
+    order: list[str] = []
+    inside, free = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with computing():
+            inside.set()
+            free.wait(5)
+
+    def measuring() -> None:
+        with alone(waits=True):
+            order.append("measurement")
+
+    def later() -> None:
+        with computing():
+            order.append("trial")
+
+    threads = [threading.Thread(target=each) for each in (first, measuring, later)]
+    threads[0].start()
+    assert inside.wait(5)
+    threads[1].start()
+    threads[1].join(0.3)
+    threads[2].start()
+    threads[2].join(0.3)
+    assert order == [], "one computes, one waits to be alone, one waits behind it"
+    free.set()
+    for thread in threads:
+        thread.join(5)
+    assert order == ["measurement", "trial"]
+
+
 def test_without_a_place_for_locks_trials_run_and_measurements_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,11 +16,15 @@ from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
-from swapformer.results.arms import arm_name
+from swapformer.results.arms import arm_name, is_timed
 from swapformer.results.moments import INIT, split_moment
 
 MOST_REMARKS = 10
 """How many notes of trials' records a report repeats."""
+NOISY = 0.1
+"""How far the rounds of a timing may lie apart, over their median, before the report says so."""
+MOST_NOISY = 3
+"""How many of them it names."""
 LONGEST_REMARK = 300
 """Characters of a note that it shows."""
 
@@ -91,6 +95,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     found += (
         _same_models(records, views)
         + _unmeasured(views)
+        + _noise(views)
         + evaluation_caveats(views)
         + _fairness(records)
         + _remarks(records)
@@ -114,6 +119,9 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if min(pairs, default=5) < 5:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
+    if is_measured(records):
+        found.append(f"Nothing was trained: each seed is a round of measuring, with the model of that seed{scale}.")
+        return found
     found.append(
         f"Intervals cover the randomness of seeds, for this task, size and budget{scale}; {_evaluation_sets(records)}, "
         "and its own standard error stands beside."
@@ -190,6 +198,34 @@ def _unmeasured(views: Sequence[View]) -> list[str]:
                     "open on the flattering side."
                 )
     return found
+
+
+def _noise(views: Sequence[View]) -> list[str]:
+    """Timings whose rounds lie far apart: the largest less the smallest, over their median."""
+    spreads: dict[str, float] = {}
+    for view in views:
+        evidence = view.data.evidence
+        for arm, metric in evidence.values:
+            values = (
+                [float(x) for x in evidence.seed_values(arm, metric) if math.isfinite(x)] if is_timed(metric) else []
+            )
+            if len(values) > 1 and (middle := median(values)):
+                spreads[f"{metric} of {arm_name(arm, view.condition)}"] = (max(values) - min(values)) / middle
+    noisy = sorted((name for name, each in spreads.items() if each > NOISY), key=spreads.__getitem__, reverse=True)
+    if not noisy:
+        return []
+    worst = number_format.listed([f"{name} ({100 * spreads[name]:.0f} %)" for name in noisy[:MOST_NOISY]])
+    more = f", and {len(noisy) - MOST_NOISY} more" if len(noisy) > MOST_NOISY else ""
+    return [
+        f"Noisy timings: the rounds of {len(noisy)} of {len(spreads)} lie apart by more than "
+        f"{number_format.percent(NOISY)} of their median: {worst}{more}."
+    ]
+
+
+def is_measured(records: Records) -> bool:
+    """Whether a study measured models that it did not train."""
+    names = records.metrics["metric"]
+    return len(names) > 0 and not names.str.startswith(("val/", "test/", "probe/")).any()
 
 
 def _fairness(records: Records) -> list[str]:

@@ -39,10 +39,17 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     cannot be counted: `explain` says why.
 
     Raises:
-        UsageError: unless at most one budget is given, of one step or more.
+        UsageError: unless at most one budget is given, of one step or more, or of no steps; of a measurement, none.
     """
     node = dict(config["budget"])
     asked = {kind: value for kind in ("steps", *KINDS) if (value := node.pop(kind, None)) is not None}
+    if config.get("measure"):
+        if given := " and ".join(f"budget.{kind}={value}" for kind, value in asked.items() if value):
+            raise UsageError(
+                f"what measures trains nothing, but {config['measure']['_target_'].rpartition('.')[2]} was given with "
+                f"{given}; leave the budget out, or use measure=none"
+            )
+        return {**node, "steps": 0}
     if len(asked) > 1:
         given = " and ".join(f"budget.{kind}={value}" for kind, value in asked.items())
         raise UsageError(f"a budget must be given in one kind, not {given}; set the others to null")
@@ -72,6 +79,8 @@ def too_short(config: Mapping[str, Any]) -> str | None:
     it is the default of `train.yaml`: `lines` says so.
     """
     steps = config["budget"]["steps"]
+    if steps == 0:
+        return None  # nothing is trained, so nothing is asked to happen during it
     wanted, largest = config["schedule"]["warmup_steps"], make(config["schedule"], Schedule).longest_warmup(steps)
     found = {"schedule.warmup_steps": largest} if wanted > largest else {}
     found |= {key: steps for key, value in _beyond(config).items() if value != _defaults()[key]}
@@ -105,7 +114,9 @@ def text(budget: Mapping[str, Any]) -> str | None:
 
 
 def _beyond(config: Mapping[str, Any]) -> dict[str, int]:
-    """The intervals that never come, by key."""
+    """The intervals that never come in a training, by key."""
+    if config["budget"]["steps"] == 0:
+        return {}
     return {key: value for key in INTERVALS if (value := _value(config, key)) > config["budget"]["steps"]}
 
 

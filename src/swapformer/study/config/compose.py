@@ -14,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, quote, suggest
+from swapformer.measure.base import Measurement
 from swapformer.paths import conf_dir
 from swapformer.ranges import LARGEST
 from swapformer.results.moments import END, moments_of
@@ -36,7 +37,7 @@ from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.study.config.rules.settings import of_types
 from swapformer.study.config.same_training import same_training as same_training
-from swapformer.targets import require_known_folder
+from swapformer.targets import make, require_known_folder
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
 
@@ -144,6 +145,14 @@ def _load_option(slot: str, name: str) -> Config:
     composed = OmegaConf.to_container(option, resolve=True)
     assert isinstance(composed, dict)
     return composed["model"]
+
+
+def measured_metrics(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Metric → which way it is better, for all that a trial's measurement may give; empty for one that trains."""
+    if not config["measure"]:
+        return {}
+    measurement: Measurement = make(config["measure"], Measurement)
+    return measurement.directions()
 
 
 def check(config: Mapping[str, Any]) -> None:

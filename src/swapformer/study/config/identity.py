@@ -15,7 +15,9 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
+from swapformer.measure import is_timed
 from swapformer.results.moments import steps_of
+from swapformer.study.launch.machine import hardware
 from swapformer.targets import find, targets
 
 RESULTS_EPOCH = 5
@@ -23,7 +25,7 @@ RESULTS_EPOCH = 5
 
 CHANGES_RESULT = (
     *("seed", "data_seed", "model", "task", "eval", "divergence", "log_every", "optim", "schedule", "trainer"),
-    "init_fresh",
+    *("init_fresh", "measure"),
 )
 """The keys of a configuration whose nodes can change a result; how it is logged, kept and launched cannot."""
 
@@ -32,6 +34,7 @@ NEUTRAL: Mapping[str, Any] = {
     "trainer.gradient_checkpointing": False,
     "trainer.compile": False,
     "model.extension": {},
+    "measure": {},
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 
@@ -49,7 +52,7 @@ def trial_id(config: Mapping[str, Any]) -> str:
 
 def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
-    nodes = {key: config[key] for key in CHANGES_RESULT}
+    nodes = {key: config[key] for key in CHANGES_RESULT if key in config or key not in NEUTRAL}
     nodes["task"] = _without_paths(config["task"])
     if nodes["task"].get("eval_batch_size") == nodes["task"].get("batch_size"):
         nodes["task"].pop("eval_batch_size", None)  # as it was before it could be another
@@ -76,7 +79,7 @@ def _watched(config: Mapping[str, Any]) -> Config:
 
 
 def environment_class(config: Mapping[str, Any]) -> Config:
-    """The settings that two trials must share for their numbers to be comparable bit by bit."""
+    """What two trials must share for their numbers to be comparable: bit by bit, or where they are times, at all."""
     trainer = config["trainer"]
     return {
         "device": trainer["accelerator"],
@@ -84,7 +87,13 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
         **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+        **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }
+
+
+@lru_cache
+def _hardware(accelerator: str) -> str:
+    return str(hardware(accelerator)["name"])
 
 
 def _hashed(node: Any, key: str = "") -> Any:

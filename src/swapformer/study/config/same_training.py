@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from swapformer.measure import is_timed
 from swapformer.study.config.cost import task_of
 from swapformer.training.effects import STAGES
 
@@ -16,8 +17,11 @@ _KNOWN: dict[tuple[str, int], str | None] = {}
 def same_training(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the settings in which two configurations differ do nothing to what is trained and evaluated.
 
-    Devices, precision and kernels do not count. What cannot be observed here is taken for different.
+    Devices, precision and kernels do not count. What cannot be observed here is taken for different, and so is what is
+    measured in time, or measured otherwise.
     """
+    if is_timed(one) or one.get("measure") != other.get("measure"):
+        return False
     return all(_effect(one, stage) == _effect(other, stage) is not None for stage in range(len(STAGES)))
 
 

@@ -7,12 +7,13 @@ import pkgutil
 from contextlib import suppress
 from importlib import import_module
 
+import swapformer.measure
 import swapformer.model
 import swapformer.probes
 import swapformer.task
 import swapformer.training
 
-for package in (swapformer.model, swapformer.task, swapformer.probes, swapformer.training):
+for package in (swapformer.model, swapformer.task, swapformer.probes, swapformer.measure, swapformer.training):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         with suppress(Exception):  # the trial that needs it will say what is wrong with it
             import_module(module.name)

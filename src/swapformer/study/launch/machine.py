@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,68 +28,91 @@ FOLDERS = (Path("/tmp"), Path("/var/tmp"))
 whether the user is logged in or not."""
 
 
-def lock_files() -> list[Path]:
+def lock_files(kind: str = "") -> list[Path]:
     """The files that may be locked, the first first."""
     user = os.getuid() if hasattr(os, "getuid") else os.getpid()
-    return [folder / f"swapformer-{user}.lock" for folder in FOLDERS]
+    return [folder / f"swapformer-{user}{kind}.lock" for folder in FOLDERS]
 
 
-def _opened() -> int:
-    """A descriptor of the machine's lock. Raises OSError, which names the file, where none can be opened."""
-    for number, path in enumerate(lock_files(), start=1):
+@contextmanager
+def _opened() -> Iterator[tuple[int, int]]:
+    """Descriptors of the turn and of the machine's lock, in the order in which they are locked.
+
+    Who waits to be alone holds the turn, so that no trial begins before it. Raises OSError, which names the file, where
+    none can be opened.
+    """
+    with ExitStack() as stack:
+        turn, lock = (_descriptor(lock_files(kind)) for kind in ("-turn", ""))
+        for descriptor in (turn, lock):
+            stack.callback(os.close, descriptor)
+        yield turn, lock
+
+
+def _descriptor(paths: list[Path]) -> int:
+    for number, path in enumerate(paths, start=1):
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError:
-            if number == len(FOLDERS):
+            if number == len(paths):
                 raise
     raise AssertionError("there is a file to try")
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """A trial computes here; while somebody measures alone, it waits."""
-    try:
-        descriptor = _opened()
-    except OSError as error:  # a trial does not fail for want of a lock: measuring will
-        log.warning("the machine's lock cannot be opened (%s): costs must not be measured now", error)
-        yield
-        return
-    try:
+    """A trial computes here; while somebody measures alone, or waits to, it waits."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.warning("costs are being measured on this machine, with nothing beside: waiting for that to end")
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            turn, lock = stack.enter_context(_opened())
+        except OSError as error:  # a trial does not fail for want of a lock: measuring will
+            log.warning("the machine's lock cannot be opened (%s): costs must not be measured now", error)
+        else:
+            waiting = "costs are being measured on this machine, with nothing beside: waiting for that to end"
+            _lock(turn, fcntl.LOCK_SH, waiting)
+            _lock(lock, fcntl.LOCK_SH, waiting)
+            fcntl.flock(turn, fcntl.LOCK_UN)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def alone(*, waits: bool = False) -> Iterator[None]:
     """No trial computes here, and none begins.
 
+    Args:
+        waits: for the trials and measurements that run, in place of refusing; those that come later wait for this one.
+
     Raises:
-        UsageError: while one does, or another process measures.
+        UsageError: while a trial computes or another process measures, unless it waits; where nothing can be locked.
     """
-    try:
-        descriptor = _opened()
-    except OSError as error:
-        raise UsageError(
-            f"costs are measured under the machine's lock, but it cannot be opened ({error}); one of "
-            f"{', '.join(map(str, FOLDERS))} must be a folder that can be written"
-        ) from error
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks = stack.enter_context(_opened())
+        except OSError as error:
+            raise UsageError(
+                f"costs are measured under the machine's lock, but it cannot be opened ({error}); one of "
+                f"{', '.join(map(str, FOLDERS))} must be a folder that can be written"
+            ) from error
+        waiting = "trials run on this machine: waiting for them to end, to measure with nothing beside"
+        try:
+            for lock in locks:
+                _lock(lock, fcntl.LOCK_EX, waiting if waits else None)
         except BlockingIOError:
             raise UsageError(
                 "costs are measured with the machine to itself, but trials run on it now (or another measurement "
                 "does); wait until they have ended"
             ) from None
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int, waiting: str | None) -> None:
+    """Lock a file, and say so where that takes a while. Raises BlockingIOError where nobody is `waiting`."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if waiting is None:
+            raise
+        log.warning(waiting)
+        fcntl.flock(descriptor, kind)
 
 
 def hardware(accelerator: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from swapformer.results.history import history_path
 from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.machine import computing
+from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import deferred_signals, sigterm_raises
 from swapformer.training.signals import SigtermReceived
@@ -54,21 +54,37 @@ class Trial:
         return self.config.get("probes") or {}
 
 
+def _never(config: Config) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Work:
-    """What a trial does: train, then replay probes. Picklable, so that a child process can be told."""
+    """What a trial does: train or measure, then replay probes. Picklable, so that a child process can be told.
+
+    `timed`: whether the numbers of a configuration depend on the machine.
+    """
 
     fit: Callable[[Config, Path], Outcome]
     replay: Callable[[Config, Path], object]
     corrupt_checkpoint: type[Exception]
+    timed: Callable[[Config], bool] = _never
 
 
-def training_work() -> Work:
-    """The real work: to train, and to replay probes. Imported only when a trial runs: it brings torch and Lightning."""
-    from swapformer.probes import fit_watched, replay
+def real_work() -> Work:
+    """The real work: to train or measure, and to replay probes. Imported when a trial runs: it brings torch."""
+    from swapformer.measure import is_timed
+    from swapformer.probes import replay
     from swapformer.training.fit import CorruptCheckpoint
 
-    return Work(fit_watched, replay, CorruptCheckpoint)
+    return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed)
+
+
+def _fit_or_measure(config: Config, folder: Path) -> Outcome:
+    from swapformer.measure import measure
+    from swapformer.probes import fit_watched
+
+    return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
 
 
 def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
@@ -105,11 +121,12 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
             store.repair(trial.id)
             record = store.read(trial.id)
             if record is None or not record.final:
-                with computing():
-                    record = _train(trial, store, provenance, record, work or training_work())
+                work = work or real_work()
+                with alone(waits=True) if work.timed(trial.config) else computing():
+                    record = _train(trial, store, provenance, record, work)
             if missing_probes(trial, store, record.status):
                 with computing():
-                    record = _replay(trial, store, record, work or training_work())
+                    record = _replay(trial, store, record, work or real_work())
             return record
 
 
@@ -134,6 +151,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
 
     try:
         try:
+            _require_hardware(trial)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
@@ -165,6 +183,14 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         parameters=dict(result.parameters),
         notes=(*running.notes, *result.notes),
     )
+
+
+def _require_hardware(trial: Trial) -> None:
+    """Raise UsageError for a trial of times that was named on another machine than this."""
+    named = trial.environment.get("hardware")
+    if named is None or named == (here := hardware(trial.config["trainer"]["accelerator"])["name"]):
+        return
+    raise UsageError(f"times are of one machine, but this is {here} and the trial was named on {named}; start it here")
 
 
 def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:

@@ -15,7 +15,7 @@ from typing import Any
 from swapformer import __version__
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.costs import Measurement, is_measured
+from swapformer.results.costs import CostRounds, is_measured
 from swapformer.study.config.identity import identity
 from swapformer.study.launch.machine import hardware
 from swapformer.study.launch.provenance import Provenance
@@ -80,7 +80,7 @@ class CostPass:
         """Store the rounds of each key for this hardware, in place of older ones."""
         began = records.now()
         for key, rounds in self.found.items():
-            Measurement(
+            CostRounds(
                 key, hardware(self.configs[key]["trainer"]["accelerator"]), rounds, self.warm_up, self.steps,
                 self.forced, self.load, began, provenance.commit, __version__,
             ).write(runs_dir)  # fmt: skip

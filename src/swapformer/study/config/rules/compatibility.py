@@ -13,6 +13,7 @@ from hydra.errors import InstantiationException
 from torch import nn
 
 from swapformer.errors import UsageError
+from swapformer.measure.base import Measurement
 from swapformer.model.init.base import deviation
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
@@ -59,7 +60,8 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             topology = _target(config["model"]["topology"])
             if found := list(dict.fromkeys(whole_model.sources(topology, plan))):
                 return found
-            found = list(dict.fromkeys(whole_model.futures(topology, plan, task, config["allow"])))
+            predicts = not config["measure"]  # what is measured alone learns nothing from what it sees
+            found = list(dict.fromkeys(whole_model.futures(topology, plan, task, config["allow"]))) if predicts else []
             for layers in plan.stacks:
                 try:
                     found += whole_model.placed(_of_layers(layers, config, task), layers, plan, topology)
@@ -69,7 +71,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             found += [*whole_model.depth(plan), *_topology(config, plan, task), *unused]
             if not found:
                 _start(config, plan, task)
-                found += _probes(config, plan, task)
+                found += [*_probes(config, plan, task), *_measurement(config, plan, task)]
     except InstantiationException as error:
         return [str(error.__cause__ or error).split("\n")[0]]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -137,6 +139,23 @@ def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[
                 yield from (f"with the change {change} of probes.{name}: {each}" for each in found)
             if problem := probe.unsuited(model, task):
                 yield problem
+
+
+def _measurement(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+    """A measurement that could find nothing, or would be looked at by probes."""
+    if not config["measure"]:
+        return
+    if config["probes"]:
+        yield (
+            f"a measurement trains nothing and keeps no model, so probes={', '.join(config['probes'])} would have none "
+            "to look at; use measure=none with budget.steps=0, or leave the probes out."
+        )
+    if config["trainer"]["devices"] > 1:
+        yield f"one device is measured, but trainer.devices={config['trainer']['devices']}; use trainer.devices=1."
+    model: Topology = factory(config["model"]["topology"])(plan)
+    with torch.device("cpu"):
+        if problem := make(config["measure"], Measurement).unsuited(model, task):
+            yield problem
 
 
 def _target(node: Mapping[str, Any]) -> type[Topology]:

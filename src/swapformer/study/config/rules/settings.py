@@ -19,7 +19,8 @@ TYPES: dict[str, Any] = {
     "seed": Natural,
     "data_seed": Natural,
     **dict.fromkeys(("model.d_model", "model.num_layers", "model.num_heads"), Count),
-    **dict.fromkeys(("model.head_dim", "model.max_len", "model.encoder.num_layers", "budget.steps"), Count | None),
+    **dict.fromkeys(("model.head_dim", "model.max_len", "model.encoder.num_layers"), Count | None),
+    "budget.steps": Natural | None,
     "model.dropout": Annotated[float, Within("[0, 1)")],
     "model.bias": bool,
     **dict.fromkeys(("budget.tokens", "budget.flops"), Amount | None),
@@ -53,8 +54,9 @@ FOREIGN: dict[str, Any] = {
 """What classes of others leave open about their settings."""
 
 KEYS = {
-    "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer", "probes",
-         "logger", "divergence", "log_every", "checkpoint_every", "runs_dir", "allow", "init_from", "init_fresh"),
+    "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer",
+         "probes", "measure", "logger", "divergence", "log_every", "checkpoint_every", "runs_dir", "allow",
+         "init_from", "init_fresh"),
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
     "model.encoder": ("num_layers", "layers"),

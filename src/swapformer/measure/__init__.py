@@ -1,0 +1,68 @@
+"""Measurements: what a model costs or holds, found without training it, as a trial of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from swapformer.measure.base import MeasuredModel, Measurement
+from swapformer.measure.clock import Clock, OtherWork
+from swapformer.results.artifacts import MEASURED, Artifact, write_artifact
+from swapformer.targets import find, make
+from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
+from swapformer.training.fit import Outcome, require_devices
+from swapformer.training.warm_start import load_initial_weights
+
+_PRECISIONS = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
+_CASTS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+def is_timed(config: Mapping[str, Any]) -> bool:
+    """Whether a trial's numbers depend on the machine."""
+    node = config.get("measure") or {}
+    return "_target_" in node and bool(find(node["_target_"]).timed)
+
+
+def measure(config: Config, directory: Path) -> Outcome:
+    """Measure what a trial's configuration asks for, and leave what figures are drawn from in `directory`.
+
+    Raises:
+        UsageError: if the trial asks for a GPU that is not there, or its data are no longer what they were.
+    """
+    trainer = config["trainer"]
+    require_devices(trainer)
+    torch.set_num_threads(trainer["threads"])
+    device = torch.device("cuda" if trainer["accelerator"] == "gpu" else "cpu")
+    task = rebuild_task(config)
+    model = build_model(config, task.interface)
+    parameters, notes = count_parameters(model), []
+    if config["init_from"] is not None:
+        notes.append(f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}")
+    model = model.to(device, _PRECISIONS.get(trainer["precision"], torch.float32)).eval()
+    measurement: Measurement = make(config["measure"], Measurement)
+    subject, others = MeasuredModel(config, task, model, Clock(device)), OtherWork()
+    with _cast(trainer["precision"], device):
+        finding = measurement.measure(subject)
+    if measurement.timed:
+        notes += [note for note in (subject.clock.note, others.note) if note is not None]
+    shapes = {**finding.shapes, **subject.clock.shapes}
+    write_artifact(directory, MEASURED, Artifact(dict(config["measure"]), finding.metrics, shapes))
+    directions = measurement.directions()
+    lost = [f"{name} is {value}: it counts as lost" for name, value in finding.metrics.items() if not isfinite(value)]
+    return Outcome(
+        "finished",
+        metrics=dict(finding.metrics),
+        directions={name: directions[name] for name in finding.metrics},
+        parameters=parameters,
+        notes=(*notes, *lost),
+    )
+
+
+def _cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which torch casts operations as a mixed precision says."""
+    return torch.autocast(device.type, _CASTS[precision]) if precision in _CASTS else nullcontext()

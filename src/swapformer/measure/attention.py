@@ -1,0 +1,232 @@
+"""Measures one attention layer: seconds by operation and length, and the bytes that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
+from swapformer.measure.clock import Clock, peak_bytes
+from swapformer.model.attention import Attention
+from swapformer.model.context import Context
+from swapformer.model.kernel import Kernel
+from swapformer.model.layers import Linear
+from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
+from swapformer.model.topology import Topology
+from swapformer.random import stream
+from swapformer.ranges import Count, Natural
+from swapformer.results.shapes import Curve, Finding
+from swapformer.task.base import Direction, Task
+
+OPERATIONS = ("scores", "softmax", "mix", "projections", "all", "attention", "backward")
+
+
+class AttentionCost(Measurement):
+    """Seconds and bytes of one attention layer by operation and length: time/scores@n, time/all@n, bytes/all@n …
+
+    The layer is the model's first, given random x [B, n, D], forward and without gradients. For each length n:
+    `time/projections` are the linear maps between the stream and the heads (q, k, v, output, gates); `time/scores` is
+    from q and k to masked logits, `time/softmax` the normaliser, `time/mix` the weighted sum of values: a kernel that
+    fuses them, and an attention without them, lacks these three. `time/all` is the layer without the clock in between,
+    and `time/attention` what is left of it without the projections. `time/backward` is the backward pass of the sum of
+    the outputs. `bytes/all` is the peak of what a forward allocates beside x and the weights, with masks and biases;
+    `bytes/backward` that of forward and backward. In the timings masks and biases are there already, as the layers of a
+    model share them.
+
+    Args:
+        lengths: n, in tokens.
+        batch: B.
+        backward: whether the backward pass is measured.
+        warm_up: calls before the first that counts.
+        repeats: samples whose median counts.
+    """
+
+    timed: ClassVar[bool] = True
+
+    def __init__(
+        self, *, lengths: Sequence[Count], batch: Count, backward: bool, warm_up: Natural, repeats: Count
+    ) -> None:
+        self.lengths, self.batch, self.backward = lengths, batch, backward
+        self.warm_up, self.repeats = warm_up, repeats
+
+    def directions(self) -> Mapping[str, Direction]:
+        bases = [f"time/{operation}" for operation in OPERATIONS] + ["bytes/all", "bytes/backward"]
+        named = [base for base in bases if self.backward or not base.endswith("backward")]
+        return {f"{base}@{length}": "lower" for base in named for length in self.lengths}
+
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        return beyond_table("attention", max(self.lengths), model)
+
+    def measure(self, subject: MeasuredModel) -> Finding:
+        attention, position = first_attention(subject.model, min(self.lengths), subject.device)
+        metrics: dict[str, float] = {}
+        for length in self.lengths:
+            layer = _Layer(attention, position, self.batch, length, subject)
+            metrics |= self._forward(layer, subject)
+            if self.backward:
+                metrics |= subject.clock.sample(layer.backward, self.warm_up, self.repeats)
+                metrics[f"bytes/backward@{length}"] = peak_bytes(layer.fresh_backward, subject.device)
+                attention.zero_grad()
+        kinds = {"time": "seconds", "bytes": "bytes"}
+        return Finding(metrics, {kind: _curve(kind, unit, self.lengths, metrics) for kind, unit in kinds.items()})
+
+    @torch.no_grad()
+    def _forward(self, layer: _Layer, subject: MeasuredModel) -> dict[str, float]:
+        """The metrics of the forward pass at one length."""
+        length = layer.length
+        found = subject.clock.sample(layer.whole, self.warm_up, self.repeats)
+        found |= subject.clock.sample(layer.operations, self.warm_up, self.repeats)
+        rest = found[f"time/all@{length}"] - found[f"time/projections@{length}"]
+        held = peak_bytes(layer.fresh_forward, subject.device)
+        return found | {f"time/attention@{length}": max(rest, 0.0), f"bytes/all@{length}": held}
+
+
+class _Layer:
+    """One attention layer with an input of one length."""
+
+    def __init__(
+        self, attention: Attention, position: Position, rows: int, length: int, subject: MeasuredModel
+    ) -> None:
+        self.attention, self.position, self.clock, self.length = attention, position, subject.clock, length
+        weight = next(attention.parameters())
+        shape = (rows, length, subject.model.dims.d_model)
+        x = torch.randn(shape, generator=stream("measure", *shape))
+        self.x = x.to(subject.device, weight.dtype)
+        names = subject.model.stack.tags
+        tags = {name: torch.zeros(1, length, dtype=torch.int64, device=subject.device) for name in names}
+        self.tokens = Tokens.of(length, device=subject.device, tags=tags)
+        self.context = self._fresh_context()
+
+    def _fresh_context(self) -> Context:
+        """A context whose masks and biases have not been made yet."""
+        return Context(self.tokens, self.tokens, self.x.dtype)
+
+    def forward(self) -> Tensor:
+        """The output."""
+        out: Tensor = self.attention(self.x, context=self.context, position=self.position)
+        return out
+
+    def fresh_forward(self) -> Tensor:
+        """The output, for which masks and biases are made anew."""
+        out: Tensor = self.attention(self.x, context=self._fresh_context(), position=self.position)
+        return out
+
+    def fresh_backward(self) -> None:
+        """Forward and backward, with masks and biases made anew."""
+        torch.autograd.backward(self.fresh_forward().sum())
+
+    def whole(self) -> dict[str, float]:
+        """Seconds of the layer."""
+        return {f"time/all@{self.length}": self.clock.timed(self.forward)}
+
+    def backward(self) -> dict[str, float]:
+        """Seconds of the backward pass."""
+        total = self.forward().sum()
+        return {f"time/backward@{self.length}": self.clock.timed(lambda: torch.autograd.backward(total))}
+
+    def operations(self) -> dict[str, float]:
+        """Seconds by operation, read at their borders."""
+        with _watched(self.attention, self.clock) as marks:
+            self.forward()
+        return {f"time/{name}@{self.length}": seconds for name, seconds in marks.seconds().items()}
+
+
+class _Marks:
+    """Times at the borders of the operations of one forward."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.projections: list[float] = []
+        self.kernel: list[float] = []
+        self.normaliser: list[float] = []
+
+    def seconds(self) -> dict[str, float]:
+        """By operation; those that one kernel does at once are left out."""
+        found = {"projections": sum(self.projections[1::2]) - sum(self.projections[::2])}
+        if len(self.kernel) == len(self.normaliser) == 2:
+            (begin, end), (first, last) = self.kernel, self.normaliser
+            found |= {"scores": first - begin, "softmax": last - first, "mix": end - last}
+        return found
+
+
+class _TimedKernel(Kernel):
+    """A kernel that notes when it begins and ends."""
+
+    def __init__(self, kernel: Kernel, marks: _Marks) -> None:
+        self.inner, self.marks = kernel, marks
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        self.marks.kernel.append(self.marks.clock.read())
+        out = self.inner(*args, **kwargs)
+        self.marks.kernel.append(self.marks.clock.read())
+        return out
+
+
+@contextmanager
+def _watched(attention: Attention, clock: Clock) -> Iterator[_Marks]:
+    """Read the clock before and after every linear map, the kernel and the normaliser of an attention."""
+    marks = _Marks(clock)
+
+    def watch(module: torch.nn.Module, times: list[float]) -> None:
+        before = module.register_forward_pre_hook(lambda *_: times.append(clock.read()))
+        after = module.register_forward_hook(lambda *_: times.append(clock.read()))
+        stack.callback(before.remove)
+        stack.callback(after.remove)
+
+    with ExitStack() as stack:
+        for module in attention.modules():
+            if isinstance(module, Linear):
+                watch(module, marks.projections)
+        kernel, normaliser = (getattr(attention, name, None) for name in ("kernel", "normaliser"))
+        if isinstance(normaliser, torch.nn.Module):
+            watch(normaliser, marks.normaliser)
+        if isinstance(kernel, Kernel):
+            attention.kernel = _TimedKernel(kernel, marks)  # type: ignore[assignment]
+            stack.callback(setattr, attention, "kernel", kernel)
+        yield marks
+
+
+class _Seen(Exception):
+    """Ends a forward at the first attention."""
+
+
+def first_attention(model: Topology, length: int, device: torch.device) -> tuple[Attention, Position]:
+    """The first attention that a forward comes to, and the position encoding that it is handed."""
+    found: list[tuple[Attention, Position]] = []
+
+    def see(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        assert isinstance(module, Attention)
+        found.append((module, kwargs["position"]))
+        raise _Seen
+
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    handles = [module.register_forward_pre_hook(see, with_kwargs=True) for module in attentions]
+    try:
+        with torch.no_grad():
+            model(*model.example(1, length, device))
+    except _Seen:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0]
+
+
+def _curve(kind: str, unit: str, lengths: Sequence[int], metrics: Mapping[str, float]) -> Curve:
+    names = dict.fromkeys(name.partition("@")[0] for name in metrics if name.startswith(f"{kind}/"))
+    return Curve(
+        f"{kind.capitalize()} of one attention layer",
+        f"{unit.capitalize()} of a forward pass against length, by operation.",
+        "tokens",
+        unit,
+        list(lengths),
+        {name.partition("/")[2]: [metrics[f"{name}@{length}"] for length in lengths] for name in names},
+        log_x=True,
+        log_y=True,
+        fit=len(lengths) > 1,
+    )

@@ -1,0 +1,173 @@
+"""Measures a table of positions: whether a linear map shifts it, at positions that the map was not fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
+from swapformer.model.position import Position
+from swapformer.model.tokens import Tokens
+from swapformer.model.topology import Topology
+from swapformer.random import stream
+from swapformer.ranges import Count, Fraction, Natural, NonNegative, Positive
+from swapformer.results.shapes import Curve, Finding, Matrix
+from swapformer.task.base import Direction, Task
+
+MAPS = ("exact", "free", "orthogonal", "power")
+_SHOWN = 64
+"""Rows and columns of a matrix in a figure at most."""
+
+
+class PositionTable(Measurement):
+    """How well linear maps shift a position table by k: shift/exact@k, shift/free@k, shift/orthogonal@k, shift/power@k.
+
+    The table P [rows, D] is what the model adds to embeddings at the positions 0 … rows − 1, in float64. A metric is
+    the relative residual ‖P[p] M − P[p+k]‖ / ‖P[p+k]‖ over pairs (p, p + k) that no map was fitted to, in Frobenius
+    norms. M is `exact`: the rotation of sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017,
+    arXiv:1706.03762, section 3.5), the same for every p; `free`: fitted by ridge regression; `orthogonal`: the best
+    orthogonal map (Schönemann 1966); `power`: the free map of k = 1, k times. On pairs that it was fitted to, any table
+    with no more rows than columns has a map without residual, so pairs are held out and those that are left are more
+    than D.
+
+    Args:
+        rows: positions of the table.
+        shifts: k.
+        held_out: share of the pairs that no map is fitted to, drawn at random.
+        ridge: λ in ‖XM − Y‖² + λ tr(XᵀX)/D ‖M‖².
+        base: of the exact map.
+        seed: draws the pairs.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: Count,
+        shifts: Sequence[Count],
+        held_out: Fraction,
+        ridge: NonNegative,
+        base: Positive,
+        seed: Natural,
+    ) -> None:
+        self.rows, self.shifts, self.held_out = rows, shifts, held_out
+        self.ridge, self.base, self.seed = ridge, base, seed
+
+    def directions(self) -> Mapping[str, Direction]:
+        return {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
+
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        width = model.dims.d_model
+        if not any(encoding.embeds for encoding in _encodings(model)):
+            return (
+                "measure=position_table reads a table that is added to embeddings, but this model adds none; use "
+                "model/position=sinusoidal, learned or learned_interpolated."
+            )
+        if width % 2:
+            return f"measure=position_table pairs sines with cosines, but model.d_model={width} is odd; make it even."
+        fitted = self.rows - max(self.shifts) - self._count_held_out(max(self.shifts))
+        if fitted <= width:
+            return (
+                f"measure=position_table fits maps of {width} × {width}, for which the pairs of rows must be more, but "
+                f"measure.rows={self.rows} leaves {fitted}; raise measure.rows, or lower model.d_model."
+            )
+        return beyond_table("position_table", self.rows, model)
+
+    def _count_held_out(self, shift: int) -> int:
+        return max(round(self.held_out * (self.rows - shift)), 1)
+
+    @torch.no_grad()
+    def measure(self, subject: MeasuredModel) -> Finding:
+        table = table_of(subject.model, self.rows)
+        metrics: dict[str, float] = {}
+        first = self._maps(table, 1)["free"]
+        for shift in self.shifts:
+            held, _ = self._split(shift)
+            maps = {**self._maps(table, shift), "power": torch.linalg.matrix_power(first, shift)}
+            metrics |= {f"shift/{name}@{shift}": residual(table, maps[name], shift, held) for name in MAPS}
+        return Finding(metrics, dict(self._shapes(table, metrics)))
+
+    def _split(self, shift: int) -> tuple[Tensor, Tensor]:
+        """Positions p of the pairs (p, p + shift) that are held out, and of those that maps are fitted to."""
+        order = torch.randperm(self.rows - shift, generator=stream("position_table", self.seed, shift))
+        count = self._count_held_out(shift)
+        return order[:count], order[count:]
+
+    def _maps(self, table: Tensor, shift: int) -> dict[str, Tensor]:
+        """The maps [D, D] of a shift; rows of the table stand to their left."""
+        _, fitted = self._split(shift)
+        x, y = table[fitted], table[fitted + shift]
+        left, _, right = torch.linalg.svd(x.mT @ y)
+        exact = rotation(table.shape[1], shift, self.base)
+        return {"exact": exact, "free": ridge_map(x, y, self.ridge), "orthogonal": left @ right}
+
+    def _shapes(self, table: Tensor, metrics: Mapping[str, float]) -> Iterator[tuple[str, Matrix | Curve]]:
+        series = {name: [metrics[f"shift/{name}@{shift}"] for shift in self.shifts] for name in MAPS}
+        yield "residual", Curve(
+            "Residual of a shift", "Relative residual at held-out positions of maps that shift the table by k.",
+            "k", "relative residual", list(self.shifts), series, log_x=True, log_y=True,
+        )  # fmt: skip
+        shift, width = self.shifts[len(self.shifts) // 2], min(table.shape[1], _SHOWN)
+        columns = [str(index) for index in range(width)]
+        maps = self._maps(table, shift)
+        for name in ("exact", "free"):
+            yield f"map/{name}", Matrix(
+                f"The {name} map of k = {shift}", f"What row p of the table is multiplied by to give row p + {shift}.",
+                columns, columns, maps[name][:width, :width].tolist(),
+            )  # fmt: skip
+        shown = table[:: -(-self.rows // _SHOWN)]
+        positions = [str(index) for index in range(0, self.rows, -(-self.rows // _SHOWN))]
+        yield "gram", Matrix(
+            "Gram matrix of the table", "Inner products of the vectors of positions.", positions, positions,
+            (shown @ shown.mT).tolist(),
+        )  # fmt: skip
+        _, _, axes = torch.linalg.svd(table - table.mean(0), full_matrices=False)
+        orbit = ((table - table.mean(0)) @ axes[:2].mT).mT.tolist()
+        yield "orbit", Curve(
+            "Orbit of the table", "The vectors of positions along their two principal axes.", "position", "component",
+            list(range(self.rows)), {"first axis": orbit[0], "second axis": orbit[1]}, per_seed=True,
+        )  # fmt: skip
+
+
+def table_of(model: Topology, rows: int) -> Tensor:
+    """What a model adds to the embeddings of positions 0 … rows − 1, float64 [rows, D] on the CPU."""
+    model = model.double()
+    device = next(model.parameters()).device
+    zeros = torch.zeros(1, rows, model.dims.d_model, dtype=torch.float64, device=device)
+    tokens, added = Tokens.of(rows, device=device), zeros
+    for encoding in _encodings(model):
+        added = encoding.embed(added, tokens)
+    return added[0].detach().cpu()
+
+
+def _encodings(model: Topology) -> list[Position]:
+    """The position encodings of a model's layers, each once."""
+    found = [part for part in model.stack.positions.values() if isinstance(part, Position)]
+    return list(dict.fromkeys(encoding for position in found for encoding in position.encodings()))
+
+
+def rotation(width: int, shift: int, base: float) -> Tensor:
+    """T with [sin pω, cos pω] T = [sin (p+k)ω, cos (p+k)ω] for each pair of columns, float64 [D, D]."""
+    angle = shift * base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    even = torch.arange(0, width, 2)
+    found = torch.zeros(width, width, dtype=torch.float64)
+    found[even, even] = found[even + 1, even + 1] = angle.cos()
+    found[even + 1, even] = angle.sin()
+    found[even, even + 1] = -angle.sin()
+    return found
+
+
+def ridge_map(x: Tensor, y: Tensor, ridge: float) -> Tensor:
+    """M that minimises ‖XM − Y‖² + λ tr(XᵀX)/D ‖M‖², for X and Y [N, D]; solved without the normal equations."""
+    width = x.shape[1]
+    weight = (ridge * x.square().sum() / width).sqrt()
+    stacked = torch.cat([x, weight * torch.eye(width, dtype=x.dtype)])
+    wanted = torch.cat([y, torch.zeros(width, y.shape[1], dtype=y.dtype)])
+    return torch.linalg.lstsq(stacked, wanted, driver="gelsd").solution
+
+
+def residual(table: Tensor, shift_map: Tensor, shift: int, positions: Tensor) -> float:
+    """‖P[p] M − P[p+k]‖ / ‖P[p+k]‖ over some positions p."""
+    wanted = table[positions + shift]
+    return float((table[positions] @ shift_map - wanted).norm() / wanted.norm())

@@ -1,0 +1,92 @@
+"""One attention layer: operations by a clock whose seconds are known, bytes by what an algorithm writes down."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from measure.conftest import TINY, Hand, measured
+from swapformer.errors import UsageError
+from swapformer.model.kernel import dense
+from swapformer.model.layers import Linear
+from swapformer.model.normaliser import Softmax
+from swapformer.model.score import Dot
+from swapformer.study.config.compose import check, compose
+
+QUICK = ("measure=attention", "measure.warm_up=0", "measure.repeats=1")
+HEADS, PROJECTIONS, RAW, NORMALISE, SUM = 2, 3.0, 7.0, 5.0, 11.0
+
+
+@pytest.fixture
+def slowed(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """A clock by which each operation takes seconds of its own, and nothing else any."""
+    monkeypatch.setattr(Linear, "forward", hand.slow(Linear.forward, PROJECTIONS))
+    monkeypatch.setattr(Dot, "raw", hand.slow(Dot.raw, RAW))
+    monkeypatch.setattr(Softmax, "forward", hand.slow(Softmax.forward, NORMALISE))
+    monkeypatch.setattr(dense, "head_sums", hand.slow(dense.head_sums, SUM))
+    return hand
+
+
+def test_each_operation_takes_its_own_seconds(slowed: Hand) -> None:
+    found = measured(*QUICK, "measure.lengths=[8]", "model/kernel=reference", now=slowed).metrics
+    assert {name: value for name, value in found.items() if name.startswith("time/")} == {
+        "time/projections@8": 4 * PROJECTIONS, "time/scores@8": RAW, "time/softmax@8": NORMALISE, "time/mix@8": SUM,
+        "time/all@8": 4 * PROJECTIONS + RAW + NORMALISE + SUM, "time/attention@8": RAW + NORMALISE + SUM,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("other", ["model/kernel=sdpa", "model/attention=linear", "model/attention=reformer"])
+def test_operations_that_a_mechanism_does_not_have_are_absent(other: str) -> None:
+    found = measured(*QUICK, "measure.lengths=[8]", other).metrics
+    names = {"time/projections@8", "time/all@8", "time/attention@8", "bytes/all@8"}
+    assert found.keys() == names
+
+
+def test_the_backward_pass_is_measured_where_asked(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "backward", hand.slow(torch.autograd.backward, 13.0))
+    found = measured(*QUICK, "measure.lengths=[8]", "measure.backward=true", now=hand).metrics
+    assert found["time/backward@8"] == 13 and found["bytes/backward@8"] > found["bytes/all@8"]
+
+
+def curvature(*overrides: str, lengths: tuple[int, int, int] = (256, 512, 768)) -> float:
+    """The coefficient of n² in the bytes at three lengths with equal steps."""
+    found = measured(*QUICK, f"measure.lengths={list(lengths)}", "model.max_len=1024", *overrides).metrics
+    first, second, third = (found[f"bytes/all@{length}"] for length in lengths)
+    return (third - 2 * second + first) / (2 * (lengths[1] - lengths[0]) ** 2)
+
+
+def test_the_reference_writes_matrices_of_all_pairs() -> None:
+    """At its peak logits, those without blind rows, and weights: three matrices [heads, n, n] in float32."""
+    assert curvature("model/kernel=reference", "model/pattern=full", lengths=(16, 32, 48)) == 3 * 4 * HEADS
+
+
+def test_the_mask_of_a_causal_pattern_counts() -> None:
+    """It and what it forbids are [1, 1, n, n] of one byte; raw, scaled and masked products are the three matrices."""
+    assert curvature("model/kernel=reference", lengths=(16, 32, 48)) == 3 * 4 * HEADS + 2
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [("model/kernel=sdpa",), ("model/kernel=blocked", "model/pattern=window"), ("model/attention=linear",)],
+    ids=["sdpa", "blocked", "linear"],
+)
+def test_fused_blocked_and_linear_attention_hold_bytes_in_proportion_to_the_length(overrides: tuple[str, ...]) -> None:
+    assert curvature(*overrides) == 0
+
+
+def test_a_fused_kernel_that_wrote_all_pairs_would_be_noticed() -> None:
+    with sdpa_kernel(SDPBackend.MATH):
+        assert curvature("model/kernel=sdpa") >= 4 * HEADS
+
+
+@pytest.mark.parametrize("attention", ["linformer", "nystrom"])
+def test_attentions_that_see_the_future_are_measured_with_the_full_pattern(attention: str) -> None:
+    found = measured(*QUICK, "measure.lengths=[8]", f"model/attention={attention}", "model/pattern=full").metrics
+    assert found["bytes/all@8"] > 0
+
+
+def test_a_length_beyond_a_table_is_refused() -> None:
+    config = compose([*TINY, *QUICK, "measure.lengths=[8,300]", "model/attention=linformer", "model/pattern=full"])
+    with pytest.raises(UsageError, match="300 positions, but the table of Linformer has 65"):
+        check(config)

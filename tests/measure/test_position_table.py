@@ -1,0 +1,111 @@
+"""Tables of positions against definition loops in float64, and what happens when no rows are held out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from measure.conftest import TINY, measured, subject_of
+from swapformer.errors import UsageError
+from swapformer.measure.position_table import PositionTable, ridge_map, rotation, table_of
+from swapformer.study.config.compose import check, compose
+
+TABLE = ("measure=position_table", "measure.rows=96", "measure.shifts=[1,8]")
+
+
+def made(rows: int, *, held_out: float = 0.25, ridge: float = 1e-9) -> PositionTable:
+    return PositionTable(rows=rows, shifts=[1, 4], held_out=held_out, ridge=ridge, base=10000.0, seed=0)
+
+
+def sinusoid(position: int, width: int) -> list[float]:
+    angles = [position / 10000 ** (2 * i / width) for i in range(width // 2)]
+    return [function(angle) for angle in angles for function in (math.sin, math.cos)]
+
+
+def test_the_table_and_its_exact_map_are_those_of_the_definition() -> None:
+    """sin((p+k)ω) = sin pω cos kω + cos pω sin kω, and so for the cosine, in loops over numbers."""
+    table = table_of(subject_of(compose([*TINY, *TABLE, "model/position=sinusoidal"])).model, 96)
+    shifted = rotation(16, 8, 10000.0)
+    for position in (0, 1, 50, 87):
+        row, wanted = sinusoid(position, 16), sinusoid(position + 8, 16)
+        assert table[position].tolist() == pytest.approx(row, abs=1e-12)
+        for i in range(8):
+            angle = 8 / 10000 ** (2 * i / 16)
+            sine, cosine = row[2 * i], row[2 * i + 1]
+            assert sine * math.cos(angle) + cosine * math.sin(angle) == pytest.approx(wanted[2 * i], abs=1e-12)
+        product = [sum(row[a] * float(shifted[a, b]) for a in range(16)) for b in range(16)]
+        assert product == pytest.approx(wanted, abs=1e-12)
+
+
+def test_sinusoids_shift_by_a_rotation_at_positions_that_no_map_has_seen() -> None:
+    found = measured(*TABLE, "model/position=sinusoidal").metrics
+    assert all(found[f"shift/exact@{k}"] < 1e-12 for k in (1, 8))
+    assert all(found[f"shift/{name}@{k}"] < 1e-2 for name in ("free", "orthogonal", "power") for k in (1, 8))
+
+
+def test_residuals_are_those_of_a_loop_over_the_pairs_that_were_held_out() -> None:
+    subject = subject_of(compose([*TINY, *TABLE, "model/position=learned", "model.max_len=96"]))
+    found, table = made(96).measure(subject).metrics, table_of(subject.model, 96)
+    held, fitted = made(96)._split(4)
+    assert sorted([*held.tolist(), *fitted.tolist()]) == list(range(92)) and len(held) == 23
+    x = torch.stack([table[p] for p in fitted])
+    y = torch.stack([table[p + 4] for p in fitted])
+    weight = 1e-9 * float((x * x).sum()) / 16
+    free = torch.linalg.inv(x.T @ x + weight * torch.eye(16, dtype=torch.float64)) @ x.T @ y  # the normal equations
+    wrong = sum(float(((table[p] @ free - table[p + 4]) ** 2).sum()) for p in held)
+    size = sum(float((table[p + 4] ** 2).sum()) for p in held)
+    assert found["shift/free@4"] == pytest.approx(math.sqrt(wrong / size), rel=1e-6)
+
+
+def test_an_orthogonal_map_is_one_and_the_best_among_turns_of_it() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(40, 6, dtype=torch.float64, generator=generator)
+    found = made(40)._maps(table, 1)["orthogonal"]
+    assert torch.allclose(found @ found.T, torch.eye(6, dtype=torch.float64), atol=1e-12)
+    _, fitted = made(40)._split(1)
+
+    def error(turn: torch.Tensor) -> float:
+        return float((table[fitted] @ turn - table[fitted + 1]).norm())
+
+    for _ in range(5):
+        skew = 0.1 * torch.randn(6, 6, dtype=torch.float64, generator=generator)
+        assert error(found @ torch.linalg.matrix_exp(skew - skew.T)) > error(found)
+
+
+def test_the_power_is_the_free_map_of_one_position_taken_so_often() -> None:
+    """Of a table that a rotation by 0.3 makes, T₁⁴ is the rotation by 1.2."""
+    angles = 0.3 * torch.arange(40, dtype=torch.float64)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1)
+    power = torch.linalg.matrix_power(ridge_map(table[:-1], table[1:], 0.0), 4)
+    expected = [[math.cos(1.2), -math.sin(1.2)], [math.sin(1.2), math.cos(1.2)]]
+    assert power.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+
+
+def test_a_random_table_has_no_shift() -> None:
+    """Independent rows: a fitted map predicts nothing, so the residual is 1 and a little more for the noise it fits."""
+    found = measured(
+        "measure=position_table", "measure.rows=1024", "measure.shifts=[8]", "model/position=learned",
+        "model.max_len=1024",
+    ).metrics  # fmt: skip
+    assert 0.95 < found["shift/free@8"] < 1.1
+
+
+def test_a_map_of_few_rows_shifts_anything_unless_rows_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: residuals on the pairs that a map was fitted to. 12 rows of 16 columns always have a map."""
+    subject = subject_of(compose([*TINY, *TABLE, "model/position=learned", "model.max_len=96"]))
+    honest = made(12).measure(subject).metrics["shift/free@4"]
+    split = PositionTable._split
+    monkeypatch.setattr(PositionTable, "_split", lambda self, shift: (split(self, shift)[1], split(self, shift)[1]))
+    assert made(12).measure(subject).metrics["shift/free@4"] < 1e-6 < 0.5 < honest
+
+
+def test_what_could_not_be_measured_is_refused() -> None:
+    for overrides, why in (
+        (["model/position=rope"], "this model adds none"),
+        (["model/position=sinusoidal", "model.d_model=128"], "of 128 × 128, for which the pairs of rows must be more"),
+        (["model/position=learned"], "asks for 96 positions, but the table of Learned has 65; set model.max_len=96"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            check(compose([*TINY, *TABLE, *overrides]))
