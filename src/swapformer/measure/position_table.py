@@ -61,25 +61,29 @@ class PositionTable(Measurement):
         width = model.dims.d_model
         if not any(encoding.embeds for encoding in _encodings(model)):
             return (
-                "measure=position_table reads a table that is added to embeddings, but this model adds none; use "
+                "position_table reads a table that is added to embeddings, but this model adds none; use "
                 "model/position=sinusoidal, learned or learned_interpolated."
             )
         if width % 2:
-            return f"measure=position_table pairs sines with cosines, but model.d_model={width} is odd; make it even."
+            return f"position_table pairs sines with cosines, but model.d_model={width} is odd; make it even."
         fitted = self.rows - max(self.shifts) - self._count_held_out(max(self.shifts))
         if fitted <= width:
             return (
-                f"measure=position_table fits maps of {width} × {width}, for which the pairs of rows must be more, but "
-                f"measure.rows={self.rows} leaves {fitted}; raise measure.rows, or lower model.d_model."
+                f"position_table fits maps of {width} × {width}, for which the pairs of rows must be more, but "
+                f"`rows`={self.rows} leaves {fitted}; raise `rows`, or lower model.d_model."
             )
         return beyond_table("position_table", self.rows, model)
 
     def _count_held_out(self, shift: int) -> int:
         return max(round(self.held_out * (self.rows - shift)), 1)
 
-    @torch.no_grad()
     def measure(self, subject: MeasuredModel) -> Finding:
-        table = table_of(subject.model, self.rows)
+        return self.of(subject.model)
+
+    @torch.no_grad()
+    def of(self, model: Topology) -> Finding:
+        """The numbers and pictures of a model's table, which becomes float64."""
+        table = table_of(model, self.rows)
         metrics: dict[str, float] = {}
         first = self._maps(table, 1)["free"]
         for shift in self.shifts:
