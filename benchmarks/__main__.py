@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measurement import Figure, Ratio, Slope
 from benchmarks.reliability import DISTURBANCES
+from benchmarks.statistics import TABLES
 from swapformer.console import OneOf, at_least, guarded
 from swapformer.errors import suggest
 from swapformer.tools.cost.cost_pass import require_quiet_machine
@@ -19,7 +20,7 @@ from swapformer.tools.cost.cost_pass import require_quiet_machine
 if TYPE_CHECKING:
     from benchmarks.statistics import Simulated
 
-GROUPS = ("kernels", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
+GROUPS = ("kernels", "bias", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 """The tokenisers that `corpus` measures."""
@@ -79,7 +80,7 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         timed=False,
     ),
     "parts": _Benchmark(
-        "kernels, linear attention, the decoder, generation, norms, bfloat16",
+        "kernels, biases, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
         {
             "groups": _words("group", GROUPS),
@@ -137,7 +138,8 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         "errors of verdicts, coverage and power, simulated for laws that seeds may follow",
         "benchmarks.statistics:measure",
         {
-            "--studies": _count(20_000, "simulated studies of each law and number of seeds"),
+            "tables": _words("table", TABLES),
+            "--studies": _count(10_000, "simulated studies of each law and number of seeds"),
             "--seed": _count(0, "seed of the simulation", least=0),
         },
         rounds=None,

@@ -1,6 +1,7 @@
-"""Attention by its kernels: time against the reference, and time and memory against length.
+"""Attention by its kernels: time against the reference, biases against none, and time and memory against length.
 
-`python -m benchmarks.attention LENGTH …` prints the peak memory in megabytes for each length.
+`python -m benchmarks.attention LENGTH … OVERRIDE …` prints the peak memory in megabytes for each length; with the word
+`dense`, where the bias is formed for all pairs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import le
+from itertools import product
+from operator import ge, le
 from statistics import median
 from typing import Any
 
@@ -44,26 +46,45 @@ CASES = {
 """Overrides of each case."""
 
 
-def attention_step(overrides: Sequence[str], length: int, *, rows: int = 1, device: str = "cpu") -> Act | None:
-    """Forward and backward of attention over random heads [rows, 4, length, 64]; None if the kernel refuses it.
+TIMED, BY_ALL_PAIRS = ("alibi", "t5", "kerple", "relative_bias"), ("alibi", "t5")
+"""Encodings whose bias is timed; those that are also compared with a bias for all pairs, and at narrow heads."""
+SHORT = (1024, 2048, 4096)
+"""Lengths at which a bias for all pairs still fits."""
 
-    In float32 on a CPU, in bfloat16 under autocast on a GPU.
+
+def attention_step(
+    overrides: Sequence[str],
+    length: int,
+    *,
+    rows: int = 1,
+    device: str = "cpu",
+    heads: int = HEADS,
+    width: int = WIDTH,
+    backward: bool = True,
+    dense: bool = False,
+) -> Act | None:
+    """Forward, and backward, of attention over random heads [rows, heads, length, width]; None if the kernel refuses.
+
+    In float32 on a CPU, in bfloat16 under autocast on a GPU. `dense` forms a bias for all pairs of tokens.
     """
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    sizes = [f"model.d_model={HEADS * WIDTH}", f"model.num_heads={HEADS}", "model.num_layers=1"]
+    sizes = [f"model.d_model={heads * width}", f"model.num_heads={heads}", "model.num_layers=1"]
     layer = build_plan(compose(["task=copy", "model/position=none", *sizes, *overrides]), 2).layers[0]
     attention, position = initialised(layer.attention()), initialised(layer.position().to(device))
     if attention.refuses(position) is not None:
         return None
     tokens = Tokens.of(length, device=device)
-    q, k, v = (torch.randn(rows, HEADS, length, WIDTH, device=device, dtype=dtype).requires_grad_() for _ in range(3))
+    q, k, v = (torch.randn(rows, heads, length, width, device=device, dtype=dtype).requires_grad_() for _ in range(3))
     direction = torch.randn_like(q)
     kernel: Any = attention.kernel
+    if dense:
+        kernel.fused.in_blocks = lambda *_: False
 
     def act() -> None:
-        with torch.autocast(device, dtype, enabled=device == "cuda"):
+        with torch.autocast(device, dtype, enabled=device == "cuda"), torch.set_grad_enabled(backward):
             out = kernel(q, k, v, attention.plan, position, Context(tokens, tokens), 0.0)
-        torch.autograd.grad(out, [q, k, v, *position.parameters()], direction, allow_unused=True)
+        if backward:
+            torch.autograd.grad(out, [q, k, v, *position.parameters()], direction, allow_unused=True)
 
     return act
 
@@ -99,14 +120,41 @@ def blocked(rounds: int, device: str) -> Iterator[Ratio]:
         yield compare(name, "tokens a ms", rates, f"≥ {least}", partial(le, least))
 
 
+def bias(rounds: int, device: str) -> Iterator[Ratio | Slope]:
+    """Causal attention with a bias against none, and against a bias for all pairs, in time and in peak memory.
+
+    With one thread: two wait for each other at every block, which on a shared machine is longer than the block.
+    """
+    torch.set_num_threads(1)
+    for option, width, length, backward in product(TIMED, (64, 16), (1024, 4096, 8192), (False, True)):
+        if width == 64 or option in BY_ALL_PAIRS:
+            step = partial(attention_step, length=length, heads=8192 // length, width=width, backward=backward)
+            ours, plain = (_must(step([f"model/position={position}"])) for position in (option, "none"))
+            case = f"T={length}, {8192 // length} × {width} wide, forward{' and backward' if backward else ''}"
+            target, met = ("≤ 1.3", partial(ge, 1.3)) if option == "alibi" and width == 64 else (None, None)
+            yield compare(f"{option} / no bias, {case}", "ms", alternating(ours, plain, rounds), target, met)
+            if option in BY_ALL_PAIRS and length < 8192:
+                whole = _must(step([f"model/position={option}"], dense=True))
+                yield compare(f"{option} / formed for all pairs, {case}", "ms", alternating(ours, whole, rounds))
+    for option in ("none", *TIMED, "fire"):
+        name, overrides = f"peak memory of {option}, 64 wide, forward and backward", [f"model/position={option}"]
+        yield growth(name, "MB", _peaks_alone(SHORT, *overrides), 1.2)
+        if option in BY_ALL_PAIRS:
+            yield growth(f"{name}, formed for all pairs", "MB", _peaks_alone(SHORT, *overrides, "dense"), 1.2)
+
+
 def memory(rounds: int, device: str) -> Iterator[Slope]:
     """Peak memory of a blocked window of 256 against length: forward and backward, in a process of its own."""
-    lengths = (4096, 8192, 16384, 32768)
-    command = [sys.executable, "-m", "benchmarks.attention", *map(str, lengths)]
+    peaks = _peaks_alone((4096, 8192, 16384, 32768), "model/kernel=blocked", *WINDOW)
+    yield growth("peak memory of kernel blocked, w=256, forward and backward", "MB", peaks, 1.1)
+
+
+def _peaks_alone(lengths: Sequence[int], *words: str) -> dict[int, float]:
+    """Megabytes of forward and backward for each length, measured by this module in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.attention", *map(str, lengths), *words]
     own = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "16384"}  # glibc then gives back at once what is freed
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=own).stdout)
-    peaks = dict(zip(lengths, found, strict=True))
-    yield growth("peak memory of kernel blocked, w=256, forward and backward", "MB", peaks, 1.1)
+    return dict(zip(lengths, found, strict=True))
 
 
 def linear(rounds: int, device: str) -> Iterator[Slope]:
@@ -134,15 +182,17 @@ def _must(act: Act | None) -> Act:
     return act
 
 
-def peaks(lengths: Sequence[int]) -> list[float]:
+def peaks(lengths: Sequence[int], overrides: Sequence[str], *, dense: bool) -> list[float]:
     """Megabytes above the memory of the process after a short sequence, for each length, in rising order."""
     assert list(lengths) == sorted(lengths), "the peak of a process never falls"
     found = []
     for length in (256, *lengths):
-        _must(attention_step(["model/kernel=blocked", *WINDOW], length))()
+        _must(attention_step(overrides, length, dense=dense))()
         found.append(peak_memory())
     return [held - found[0] for held in found[1:]]
 
 
 if __name__ == "__main__":
-    print(json.dumps(peaks([int(word) for word in sys.argv[1:]])))
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    changes = [word for word in sys.argv[1:] if "=" in word]
+    print(json.dumps(peaks(sizes, changes, dense="dense" in sys.argv[1:])))

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.attention import blocked, kernels, linear, memory
+from benchmarks.attention import bias, blocked, kernels, linear, memory
 from benchmarks.decode import decode
 from benchmarks.decoder import bf16, decoder
 from benchmarks.measurement import Ratio, Slope, alternating, compare
@@ -52,11 +52,11 @@ def norms(rounds: int, device: str) -> Iterator[Ratio]:
         yield compare(name, "ms", pairs, "≤ 1.05", lambda ratio: ratio <= 1.05)
 
 
-Group = Callable[[int, str], Iterator[Ratio] | Iterator[Slope]]
+Group = Callable[[int, str], Iterator[Ratio] | Iterator[Slope] | Iterator[Ratio | Slope]]
 """(rounds, device) → measurements."""
 
 MEASURED: Mapping[str, Group] = {
-    group.__name__: group for group in (kernels, blocked, memory, linear, decoder, decode, norms, bf16)
+    group.__name__: group for group in (kernels, bias, blocked, memory, linear, decoder, decode, norms, bf16)
 }
 ON_CUDA = ("kernels", "decoder", "decode", "norms")
 """Groups that are measured on a CUDA device too; the others are about a CPU."""

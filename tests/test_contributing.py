@@ -17,8 +17,11 @@ import pytest
 import yaml
 
 from configs import small
+from swapformer.cli import main
 from swapformer.conformance import LAWS, BrokenLaw, examine
 from swapformer.conformance.subject import Subject
+from swapformer.report.records import read
+from swapformer.results.shapes import Profile
 
 GUIDE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 PART = "my_parts/clipped.py"
@@ -75,7 +78,7 @@ for number, words in enumerate(json.loads(sys.argv.pop())):
 """
 
 
-def run(typed: list[list[str]], place: Path, what: str = "part") -> str:
+def run(typed: list[list[str]], place: Path) -> str:
     """What `swapformer …` commands of the walk print when a user types them in `place`; the store after each is kept.
 
     In one process, since to start one takes longer than to do what it is asked.
@@ -88,7 +91,7 @@ def run(typed: list[list[str]], place: Path, what: str = "part") -> str:
         text=True,
         check=False,
         timeout=200,
-        env={**os.environ, **exported(what)},
+        env={**os.environ, **exported()},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -192,8 +195,10 @@ def test_a_spoiled_edit_is_caught(
         LAWS[law](Subject(small_with(module), "position"))
 
 
-def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(tmp_path: Path) -> None:
-    """The walk of a probe: its files, its one command, and what the page says of moments, metrics and figures."""
+def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk of a probe: its files, its command (in this process), and what is stored and said of its moments."""
     assert list(files("probe")) == [
         *("my_probes/attention_share.py", "conf/probes/attention_share.yaml", "my_probe_study.yaml")
     ]
@@ -201,7 +206,10 @@ def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(tmp_
     assert export == ["export", "SWAPFORMER_PACKAGES=my_probes"]
     assert study == ["swapformer", "study", "my_probe_study.yaml"]
     write(tmp_path, files("probe"))
-    run([study], tmp_path, "probe")
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "my_probes")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main([*study[1:], "hydra/launcher=basic"]) == 0
     found = records(tmp_path / "runs")
     assert [record["status"] for record in found.values()] == ["finished"] * 4
     for trial in found:
@@ -216,4 +224,10 @@ def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(tmp_
         assert len(re.findall(rf",{re.escape(metric)},\d", results)) == 4
     page = (report / "report.html").read_text()
     assert "probe/attention_share during training" in page and "the stream of post starts larger" in page
-    assert "Gradient in the attention" in page
+    (profile,) = {
+        (shape.moments, shape.layers)
+        for shapes in read(report.parent, tmp_path / "runs").probes.values()
+        for shape in [shapes["attention_share"]["share"]]
+        if isinstance(shape, Profile)
+    }
+    assert profile[0] == ("init", "5", "10", "end")

@@ -7,8 +7,9 @@ a claim would be wrong on either side of it; for power, the arms lie two standar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 SEEDS = (3, 5, 8, 16)
 ONE_BY_ONE = 2000
@@ -29,41 +30,165 @@ class Simulated:
         columns = list(next(iter(self.rows.values())))
         lines = ["| " + " | ".join([self.title, *columns]) + " |", "|---" * (1 + len(columns)) + "|"]
         for name, row in self.rows.items():
-            cells = [" ".join(f"{share:.3f}".removeprefix("0") for share in row[column]) for column in columns]
+            cells = [" ".join(map(_text, row[column])) for column in columns]
             lines.append("| " + " | ".join([name, *cells]) + " |")
-        of = "all choices of committed seeds" if self.studies is None else f"{self.studies} studies a cell"
-        return "\n".join([*lines, "", f"n = {', '.join(map(str, self.seeds))}; {of}.", ""])
+        said = [f"n = {', '.join(map(str, self.seeds))}"] if self.seeds else []
+        said += [] if self.studies is None else [f"{self.studies} studies a cell"]
+        return "\n".join([*lines, "", *([f"{'; '.join(said)}.", ""] if said else [])])
 
 
-def measure(studies: int, seed: int) -> Iterator[Simulated]:
-    """The tables of laws, families and kinds of claims, with so many studies in each cell (of kinds 2000 at most)."""
-    from benchmarks.statistics.committed import committed_studies, decided_share
-    from benchmarks.statistics.kinds import case_shares, cases
+def _text(share: float) -> str:
+    """A share to three digits; a dash where no study of a cell had it."""
+    return "–" if math.isnan(share) else f"{share:.3f}".removeprefix("0")
+
+
+TABLES = (
+    "laws", "families", "opposed", "kinds", "intervals", "pairing",
+    "variances", "ranges", "groups", "looks", "committed",
+)  # fmt: skip
+FEWER = (3, 5, 8)
+Row = dict[str, float]
+
+
+def measure(tables: Sequence[str], studies: int, seed: int) -> Iterator[Simulated]:
+    """The tables of these names, or all, with so many studies in each cell; fewer where each is worked out alone."""
+    for name in tables or TABLES:
+        yield from _MADE[name](studies, seed)
+
+
+def _table(
+    title: str, cells: Mapping[str, list[Row]], studies: int | None, seeds: tuple[int, ...] = SEEDS
+) -> Simulated:
+    rows = {name: {key: tuple(cell[key] for cell in row) for key in row[0]} for name, row in cells.items()}
+    return Simulated(title, seeds, rows, studies)
+
+
+def _laws(studies: int, seed: int) -> Iterator[Simulated]:
     from benchmarks.statistics.laws import committed_laws, synthetic_laws
-    from benchmarks.statistics.shares import family_shares, law_shares
-
-    def table(title: str, cells: Mapping[str, list[dict[str, float]]]) -> Simulated:
-        rows = {name: {key: tuple(cell[key] for cell in row) for key in row[0]} for name, row in cells.items()}
-        return Simulated(title, SEEDS, rows, studies)
+    from benchmarks.statistics.shares import law_shares
 
     laws = [*synthetic_laws(), *committed_laws()]
-    yield table("law of the seeds", {law.name: [law_shares(law, n, studies, seed) for n in SEEDS] for law in laws})
+    cells = {law.name: [law_shares(law, n, studies, seed) for n in SEEDS] for law in laws}
+    yield _table("law of the seeds", cells, studies)
+
+
+def _families(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.shares import family_shares
+
     families = {
         f"{size} claims {where}{', correlation .65' if correlation else ''}": (size, far, correlation)
         for size in (2, 8, 30)
         for far, where in ((False, "at their edges"), (True, "of which half are clear"))
         for correlation in (0.0, 0.65)
     }
-    yield table(
-        "claims that share a baseline",
-        {name: [family_shares(*family, n, studies, seed) for n in SEEDS] for name, family in families.items()},
-    )
-    alone = min(studies, ONE_BY_ONE)
-    kinds = {case.name: [case_shares(case, n, alone, seed) for n in SEEDS] for case in cases()}
-    yield replace(table("other kinds of claims, at their edges", kinds), studies=alone)
-    fewer = (3, 5, 6, 8)
-    shares = {
-        name: {"decided": tuple(decided_share(folder, n) for n in fewer)}
-        for name, folder in committed_studies().items()
+    cells = {name: [family_shares(*family, n, studies, seed) for n in SEEDS] for name, family in families.items()}
+    yield _table("claims that share a baseline", cells, studies)
+
+
+def _opposed(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import opposed_bound, opposed_shares
+
+    cells = {
+        f"{size} claims, every other one the other way{text}": [
+            opposed_shares(size, correlation, n, studies, seed) for n in SEEDS
+        ]
+        for size in (2, 4, 8)
+        for correlation, text in ((0.0, ""), (0.65, ", correlation .65"))
     }
-    yield Simulated("claims of committed studies", fewer, shares, None)
+    yield _table("claims of opposite directions, at their edges", cells, studies)
+    bounds = {f"statistics correlate by {at / 10:g}": [{"error": opposed_bound(at / 10)}] for at in (0, 3, 5, 7, 8, 9)}
+    yield _table("two opposed claims, normal statistics", bounds, None, ())
+
+
+def _kinds(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.kinds import case_shares, cases
+
+    alone = min(studies, ONE_BY_ONE)
+    cells = {case.name: [case_shares(case, n, alone, seed) for n in SEEDS] for case in cases()}
+    yield _table("other kinds of claims, at their edges", cells, alone)
+
+
+def _intervals(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import FEW, missing_intervals
+
+    alone = min(studies, FEW)
+    cells = {
+        f"{clear} of eight claims clear": [missing_intervals(clear, n, alone, seed) for n in SEEDS]
+        for clear in (0, 4, 7)
+    }
+    yield _table("intervals that miss", cells, alone)
+
+
+def _pairing(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import pairing_errors
+
+    several = 2 * studies
+    cells = {
+        f"{arms} arms, correlation {correlation:g}, tail {text}": [
+            pairing_errors(arms, correlation, tail, n, several, seed) for n in FEWER
+        ]
+        for arms in (2, 4, 6)
+        for correlation in (-0.15, 0.0, 0.3, 0.65)
+        for tail, text in ((0.05, "5 %"), (0.05 / 8, "5 % / 8"))
+    }
+    yield _table("errors as multiples of the tail", cells, several, FEWER)
+
+
+def _variances(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import variance_errors
+
+    cells = {
+        f"largest : smallest deviation {spread:g}": [variance_errors(spread, n, studies, seed) for n in FEWER]
+        for spread in (1, 3, 15, 145)
+    }
+    yield _table("five claims at their edges", cells, studies, FEWER)
+
+
+def _ranges(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import laws_of_ranges, range_chances
+
+    alone = min(studies, 1000)
+    cells = {
+        name: [range_chances(distance, error, n, alone, seed) for n in FEWER]
+        for name, distance, error in laws_of_ranges()
+    }
+    yield _table("undecided studies, run again with more seeds", cells, alone, FEWER)
+
+
+def _groups(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import FEW, group_shares
+
+    alone, seeds = min(studies, FEW), (5, 8, 16)
+    laws = ("two modes 50 standard deviations apart", "lognormal", "normal")
+    yield _table("samples", {law: [group_shares(law, n, alone, seed) for n in seeds] for law in laws}, alone, seeds)
+
+
+def _looks(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.design import uncounted_looks
+
+    paths = {
+        "5, then 8 seeds": (5, 8),
+        "3, 5, then 8 seeds": (3, 5, 8),
+        "every number from 3 to 20": tuple(range(3, 21)),
+    }
+    cells = {name: [{"false supported": uncounted_looks(path, studies, seed)}] for name, path in paths.items()}
+    yield _table("looks that nobody counts", cells, studies, ())
+
+
+def _committed(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.committed import committed_studies, decided_share
+
+    fewer = (3, 5, 6, 8)
+    cells = {
+        name: [{"decided": decided_share(folder, n)} for n in fewer] for name, folder in committed_studies().items()
+    }
+    yield _table("claims of committed studies, all choices of their seeds", cells, None, fewer)
+
+
+_MADE: Mapping[str, Callable[[int, int], Iterator[Simulated]]] = dict(
+    zip(
+        TABLES,
+        (_laws, _families, _opposed, _kinds, _intervals, _pairing, _variances, _ranges, _groups, _looks, _committed),
+        strict=True,
+    )
+)

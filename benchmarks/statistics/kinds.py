@@ -7,9 +7,9 @@ nothing is worked out a second time here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import special
 
 from benchmarks.statistics.laws import FloatArray, correlated
 from benchmarks.statistics.shares import ALPHA
-from swapformer.report.derive import derive
+from swapformer.report.derive import TrialNumbers, derive
 from swapformer.report.statistics import contrasts
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
@@ -28,6 +28,8 @@ from swapformer.report.statistics.evidence import Evidence
 LOSS, SCORE, SLOPE, STEPS = "val/loss", "val/score", "slope(val/loss)", "derived/steps"
 DIRECTIONS = {LOSS: "lower", SCORE: "higher", STEPS: "lower"}
 CONDITIONS = {"x": {"k": "x"}, "y": {"k": "y"}}
+DEPTHS = (3, 6, 12, 24)
+DEEP = {f"k={depth}": {"k": str(depth)} for depth in DEPTHS}
 Values = Mapping[tuple[str, str], FloatArray]
 """Of (arm, metric), one for each seed."""
 
@@ -45,9 +47,15 @@ class Case:
 def cases() -> Iterator[Case]:
     """Every kind of claim beside the difference of two means."""
 
-    def case(name: str, truth: float, draw: Callable[[np.random.Generator, int], Values], **body: Any) -> Case:
+    def case(
+        name: str,
+        truth: float,
+        draw: Callable[[np.random.Generator, int], Values],
+        conditions: Mapping[str, Mapping[str, str]] = CONDITIONS,
+        **body: Any,
+    ) -> Case:
         raw = [{"text": name, **body}]
-        return Case(name, parse(raw, "abcdef", [LOSS, SCORE, STEPS], CONDITIONS)[0], truth, draw)
+        return Case(name, parse(raw, "abcdef", [LOSS, SCORE, STEPS], conditions)[0], truth, draw)
 
     for points in (4, 6, 8):
         body = {"arm": "a", "metric": LOSS, "above": 0.5}
@@ -69,7 +77,7 @@ def cases() -> Iterator[Case]:
     yield case("`contrast` of conditions, uncorrelated", 0.0, _crossed, contrast=body)
     body = {"weights": {"a": {LOSS: 1, SCORE: -1}}, "above": 0.0}
     yield case("`contrast` of two metrics", 0.0, _two_metrics, contrast=body)
-    for name, step in (("zero", 0.0), ("a standard deviation", 1.0)):
+    for name, step in (("zero", 0.0), ("half a standard deviation", 0.5), ("a standard deviation", 1.0)):
         truth = float(np.mean([2 * special.ndtr(step * gap / math.sqrt(2)) - 1 for gap in (1, 1, 1, 2, 2, 3)]))
         body = {"arms": list("abcd"), "metric": LOSS, "above": truth}
         yield case(f"`trend`, steps of {name}", truth, partial(_steps_up, step), trend=body)
@@ -84,7 +92,18 @@ def cases() -> Iterator[Case]:
         margin = 2 * share - 1
         body = {"arm": "a", "than": ["b", "c"], "metric": SCORE, "margin": margin}
         yield case(f"`first` of three in {share}", margin, partial(_race, share), first=body)
-    for name, here, there in (("a sixth", 6.0, 8.0), ("half", 8.0, 10.0)):
+    body = {"over": dict(zip("abcd", DEPTHS, strict=True)), "metric": LOSS, "above": -0.5}
+    yield case("`slope` over four arms", -0.5, partial(_falling, "abcd"), slope=body)
+    body = {"arm": "a", "over": "k", "metric": LOSS, "above": -0.5}
+    yield case(
+        "`slope` over four conditions", -0.5, partial(_falling, [f"a with {at}" for at in DEEP]), DEEP, slope=body
+    )
+    body = {"over": dict(zip("abcd", DEPTHS, strict=True)), "metric": LOSS, "above": _mean_sensitivity()}
+    yield case("`lr_sensitivity` of four rates", _mean_sensitivity(), _bowl, lr_sensitivity=body)
+    for share in (0.2, 0.5):
+        draw = partial(_rates, share, 0.0)
+        yield case(f"`diverges` in a share of {share}", share, draw, diverges={"arm": "a", "above": share})
+    for name, here, there in (("a sixth", 6.0, 8.0), ("half", 8.0, 10.0), ("five sixths", 9.0, 12.0)):
         margin = _mean_time(there) - _mean_time(here)
         body = {"arm": "a", "than": "b", "metric": STEPS, "margin": margin}
         draw = partial(_times, here, there)
@@ -123,10 +142,13 @@ def _estimate(claim: Claim, evidence: Evidence) -> Estimate:
 
 
 def gathered(values: Values, n: int) -> Evidence:
-    """The evidence of n seeds that all finished."""
+    """The evidence of n seeds that all ended: with a score of 1 they diverged, where the claim is about that."""
     arms = tuple(dict.fromkeys(arm for arm, _ in values))
-    yes, no = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
-    return Evidence(arms, tuple(range(n)), values, dict.fromkeys(arms, yes), dict.fromkeys(arms, no), DIRECTIONS)
+    yes = np.ones(n, dtype=bool)
+    diverged = {arm: values.get((arm, SCORE), np.zeros(n)) == 1 for arm in arms}
+    return Evidence(
+        arms, tuple(range(n)), values, dict.fromkeys(arms, yes), diverged, DIRECTIONS, censored=frozenset({STEPS})
+    )
 
 
 def _power_laws(points: int, g: np.random.Generator, n: int) -> Values:
@@ -135,7 +157,8 @@ def _power_laws(points: int, g: np.random.Generator, n: int) -> Values:
     logs = (0.5 + g.normal(0, 0.1, (n, 1))) * log_n + g.normal(0, 0.5, (n, 1)) + g.normal(0, 0.1, (n, points))
     empty, way = pd.DataFrame({"metric": [], "step": [], "value": []}), {SLOPE: {"slope": LOSS}}
     trials = [{f"{LOSS}@{2 ** (3 + at)}": float(v) for at, v in enumerate(np.exp(row))} for row in logs]
-    return {("a", SLOPE): np.array([derive(way, trial, empty, {}, 0, [])[SLOPE] for trial in trials])}
+    slopes = [derive(way, TrialNumbers(trial, empty, {}, 0), [])[SLOPE] for trial in trials]
+    return {("a", SLOPE): np.array(slopes)}
 
 
 def _normal(correlation: float, spreads: FloatArray, g: np.random.Generator, n: int) -> Values:
@@ -151,6 +174,32 @@ def _crossed(g: np.random.Generator, n: int) -> Values:
 def _two_metrics(g: np.random.Generator, n: int) -> Values:
     shared = g.normal(size=n)
     return {("a", LOSS): shared + g.normal(size=n), ("a", SCORE): shared + g.normal(0, 0.3, n)}
+
+
+def _falling(names: Sequence[str], g: np.random.Generator, n: int) -> Values:
+    """Logarithms of losses that fall with depth^-.5, with noise that arms share and noise of their own."""
+    shared = g.normal(0, 0.1, n)
+    logs = {
+        name: -0.5 * math.log(depth) + shared + g.normal(0, 0.05, n) for name, depth in zip(names, DEPTHS, strict=True)
+    }
+    return {(name, f"log({LOSS})"): values for name, values in logs.items()}
+
+
+def _bowl(g: np.random.Generator, n: int) -> Values:
+    """Losses of four learning rates, of which the last one ends at the loss of guessing, 4."""
+    noise = g.normal(0, NOISE_OF_RATES, (4, n))
+    losses = np.minimum(np.array(RATES)[:, None] + noise, 4.0)
+    return {(arm, f"capped({LOSS})"): row for arm, row in zip("abcd", losses, strict=True)}
+
+
+RATES, NOISE_OF_RATES = (2.5, 2.0, 2.1, 4.5), 0.1
+
+
+@lru_cache
+def _mean_sensitivity() -> float:
+    """The true mean sensitivity of such losses, from a million seeds."""
+    rows = np.array(list(_bowl(np.random.default_rng(0), 1_000_000).values()))
+    return float((rows.mean(axis=0) - rows.min(axis=0)).mean())
 
 
 def _steps_up(step: float, g: np.random.Generator, n: int) -> Values:

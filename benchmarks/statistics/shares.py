@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, correlated
+from swapformer.report.statistics.evidence import BoolArray
 from swapformer.report.statistics.pairing import FEWEST_ARMS, break_even
 
 ALPHA = 0.05
@@ -68,7 +69,8 @@ def family_shares(size: int, far: bool, correlation: float, n: int, studies: int
 
 def outcomes(claims: list[ArrayClaim], values: FloatArray) -> FloatArray:
     """The verdict on each claim in each study [studies, claims]: 1 supported, -1 refuted, 0 undecided."""
-    decided = [_decide(claim, values) for claim in claims]
+    unpaired = unpaired_studies(values)
+    decided = [_decide(claim, values, unpaired) for claim in claims]
     p = np.stack([each for each, _ in decided], axis=1)
     sides = np.stack([side for _, side in decided], axis=1)
     order = np.argsort(p, axis=1, kind="stable")
@@ -79,14 +81,14 @@ def outcomes(claims: list[ArrayClaim], values: FloatArray) -> FloatArray:
     return kept * sides
 
 
-def _decide(claim: ArrayClaim, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _decide(claim: ArrayClaim, values: FloatArray, unpaired: BoolArray) -> tuple[FloatArray, FloatArray]:
     """The p-value of each study's verdict, and its side."""
     below, above = claim.region
     sided = int(np.isfinite(below)) + int(np.isfinite(above))
     all_inside = np.ones(len(values), dtype=bool)
     supported, refuted = np.zeros(len(values)), np.ones(len(values))
     for than in claim.than:
-        mean, error, freedom = estimate(values, claim.arm, than)
+        mean, error, freedom = estimate(values, claim.arm, than, unpaired)
         all_inside &= (below < mean) & (mean < above)
         inside, outside = np.zeros(len(values)), np.ones(len(values))
         for edge, sign in ((below, 1), (above, -1)):
@@ -121,8 +123,13 @@ def limits(values: FloatArray, arm: int, than: int, tail: float) -> tuple[FloatA
     return np.where(error > 0, mean - half, low), np.where(error > 0, mean + half, high)
 
 
-def estimate(values: FloatArray, arm: int, than: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, standard error (0 where all differences agree) and degrees of freedom, paired or Welch by the rule."""
+def estimate(
+    values: FloatArray, arm: int, than: int, unpaired: BoolArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, standard error (0 where all differences agree) and degrees of freedom, paired or Welch by the rule.
+
+    `unpaired`: in which studies not, where that is known.
+    """
     x, y = values[:, arm], values[:, than]
     n = x.shape[1]
     difference = x - y
@@ -131,12 +138,12 @@ def estimate(values: FloatArray, arm: int, than: int) -> tuple[FloatArray, Float
     a, b = x.var(axis=1, ddof=1) / n, y.var(axis=1, ddof=1) / n
     with np.errstate(divide="ignore", invalid="ignore"):
         welch = (a + b) ** 2 / (a**2 + b**2) * (n - 1)
-    unpaired = unpaired_studies(values) & ~same
-    error = np.where(unpaired, np.sqrt(a + b), paired)
-    return difference.mean(axis=1), np.where(same, 0.0, error), np.where(unpaired, welch, n - 1.0)
+    apart = (unpaired_studies(values) if unpaired is None else unpaired) & ~same
+    error = np.where(apart, np.sqrt(a + b), paired)
+    return difference.mean(axis=1), np.where(same, 0.0, error), np.where(apart, welch, n - 1.0)
 
 
-def unpaired_studies(values: FloatArray) -> FloatArray:
+def unpaired_studies(values: FloatArray) -> BoolArray:
     """In which studies [studies, arms, seeds] the mean correlation of the arms does not pay for pairing."""
     _, arms, n = values.shape
     if arms < FEWEST_ARMS:
@@ -146,4 +153,4 @@ def unpaired_studies(values: FloatArray) -> FloatArray:
     still = norms <= 1e-12 * np.maximum(np.abs(values).max(axis=2, keepdims=True), 1e-300)
     unit = np.where(still, 0.0, centred / np.where(still, 1.0, norms))
     total = (unit.sum(axis=1) ** 2).sum(axis=1) - (~still).sum(axis=(1, 2))
-    return np.asarray(total / (arms * (arms - 1)) < break_even(n))
+    return np.asarray(total / (arms * (arms - 1)) < break_even(n), dtype=bool)

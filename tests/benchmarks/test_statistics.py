@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.statistics import Simulated
+from benchmarks.statistics import TABLES, Simulated, measure
 from benchmarks.statistics.committed import committed_studies, decided_share
+from benchmarks.statistics.design import opposed_bound, opposed_shares
 from benchmarks.statistics.kinds import SLOPE, case_shares, cases, gathered, outcome
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
+from swapformer.report.statistics import contrasts
+from swapformer.report.statistics import evidence as evidence_module
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.verdicts import judge
 
 STUDIES = 4000
@@ -84,16 +88,13 @@ def test_an_engine_that_forgets_holm_would_be_seen(monkeypatch: pytest.MonkeyPat
 
 CASES = {case.name: case for case in cases()}
 FEW = 300
-STEEP = "`trend`, steps of a standard deviation"
-"""An edge near Kendall's largest τ, where docs/statistics.md warns."""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != STEEP])
-def test_every_other_kind_of_claim_errs_at_its_edge_as_the_page_says(name: str) -> None:
-    """At most .062 of either side there (times of which half are censored): all other cells lie nearer to .05."""
+@pytest.mark.parametrize("name", CASES)
+def test_every_other_kind_of_claim_errs_at_its_edge_with_5_percent(name: str) -> None:
     shares = case_shares(CASES[name], 5, FEW, 1)
     noise = 3 * math.sqrt(0.05 * 0.95 / FEW)
-    assert max(shares["false supported"], shares["false refuted"]) <= 0.062 + noise
+    assert max(shares["false supported"], shares["false refuted"]) <= 0.05 + noise
     assert shares["95 % covers"] >= 0.95 - noise
 
 
@@ -131,6 +132,41 @@ def test_a_population_has_the_means_of_the_committed_seeds(tmp_path: Path) -> No
     values = committed_values(path, "m")
     assert values[:, 0].tolist() == [0, 3, 4, 5, 6, 7], "the lowest arm, and the five highest that have every seed"
     assert values.shape == (ARMS, 4)
+
+
+def test_students_t_alone_would_err_more_on_ranks_and_on_censored_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault of both mends: what docs/statistics.md says that t does at n = 5."""
+    trend, times = (
+        CASES["`trend`, steps of half a standard deviation"],
+        CASES["`time_to`, five sixths of an arm censored"],
+    )
+    noise = 3 * math.sqrt(0.05 * 0.95 / 1000)
+    for case, of in ((trend, "trend_estimate"), (times, "censored_estimate")):
+        assert max(list(case_shares(case, 5, 1000, 2).values())[:2]) <= 0.05 + noise
+        module = contrasts if of == "trend_estimate" else evidence_module
+        t = (
+            (lambda taus, *_: mean_estimate(taus, (-1, 1)))
+            if of == "trend_estimate"
+            else (lambda d, _: mean_estimate(d))
+        )
+        monkeypatch.setattr(module, of, t)
+        assert max(list(case_shares(case, 5, 1000, 2).values())[:2]) > 0.05 + noise
+
+
+def test_opposed_claims_err_with_the_bound_that_the_page_states() -> None:
+    """Statistics of two arms against one baseline correlate by a half, and the bound is largest near .9."""
+    bounds = {at: opposed_bound(at / 20) for at in range(20)}
+    assert max(bounds.values()) < 0.061 and bounds[0] == pytest.approx(0.05, abs=1e-3)
+    shares = opposed_shares(2, 0.0, 16, 20_000, 3)
+    assert max(shares.values()) == pytest.approx(bounds[10], abs=3 * math.sqrt(0.05 / 20_000))
+
+
+@pytest.mark.parametrize("table", sorted({*TABLES} - {"laws", "kinds", "committed", "families"}))
+def test_a_table_can_be_made_alone(table: str) -> None:
+    """The four others have tests of their cells."""
+    for made in measure([table], 40, 1):
+        assert all(len(cell) == max(len(made.seeds), 1) for row in made.rows.values() for cell in row.values())
+        assert made.line().startswith(f"| {made.title} |")
 
 
 def test_a_table_is_markdown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,9 @@ def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("swapformer.mirror.wandb_runs.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed: pip install wandb"):
         place().require()
+
+
+def test_the_own_run_of_a_part_has_an_id_that_wandb_takes_and_no_other_study_has() -> None:
+    """Its group is the study's name, `04_head_count/width`, which may have a slash; an id may not."""
+    assert re.fullmatch(r"study-04_head_count-width-[0-9a-f]{8}", wandb_runs.study_run("04_head_count/width"))
+    assert wandb_runs.study_run("04_head_count-width") == "study-04_head_count-width"

@@ -12,6 +12,7 @@ from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, run
 from swapformer.interface import Interface
 from swapformer.model.generate import Prompt, Sampler, StepwiseGeneration, beam_search, complete, generate, greedy
+from swapformer.model.position.rotary import Rotation
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -79,6 +80,20 @@ def test_a_window_keeps_only_what_it_sees() -> None:
     assert generation._cache is not None
     kept = [value.shape[-2] for values in generation._cache._entries.values() for value in values]
     assert kept and set(kept) == {4}
+
+
+@pytest.mark.parametrize("part", ["attention=mha", "attention=mla", "position=rope_yarn", "position=xpos"])
+def test_a_key_is_turned_once(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key's angle is its own position's, so the cache holds it turned: a new token turns its own query and key."""
+    turned = []
+    turn = Rotation.turn
+    monkeypatch.setattr(Rotation, "turn", lambda *given: turned.append(given[1].shape[2]) or turn(*given))
+    model, inputs = wide("model/position=rope", f"model/{part}"), ids(2)
+    steps_of(model, inputs, cache=True)
+    layers = len(model.stack.layers)
+    assert turned == [inputs.shape[1] - 6] * 2 * layers + [1] * 6 * 2 * layers
+    monkeypatch.setattr(Rotation, "turn", turn)
+    assert (steps_of(model, inputs, cache=True) - steps_of(model, inputs, cache=False)).abs().max() < 1e-10
 
 
 class TestEncoderDecoder:

@@ -460,6 +460,10 @@ class TestErrors:
         ):
             pass
         assert taps.missing(model, "blocks.*.hook_resid_mid") is None
+        behind = {0: "replace blocks.1.hook_stream", 1: "replace ln_final.hook_normalized"}
+        for layer, instead in behind.items():
+            found = taps.missing(model, f"blocks.{layer}.hook_resid_post", replacing=True)
+            assert found is not None and found.endswith(instead)
 
     @pytest.mark.parametrize("wrong", [lambda x: x[:, :1], lambda x: x.float(), lambda x: None])
     def test_of_a_function_name_the_place_and_both_shapes(self, plain: Topology, wrong: Any) -> None:

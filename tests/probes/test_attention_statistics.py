@@ -117,8 +117,9 @@ def test_metrics_are_means_by_layer_and_over_layers(found: tuple[dict[str, float
     metrics, shapes = found
     for name in ("distance", "entropy", "distance_rest", "entropy_rest"):
         layers = [sum(row) / 2 for row in shapes[f"heads/{name}"].values]
-        assert [metrics[f"probe/{name}@{layer}"] for layer in (1, 2)] == pytest.approx(layers)
+        assert [metrics[f"probe/{name}_by_layer@{layer}"] for layer in (1, 2)] == pytest.approx(layers)
         assert metrics[f"probe/{name}"] == pytest.approx(sum(layers) / 2)
+        assert shapes[f"layers/{name}"].values[0] == pytest.approx(layers)
     assert metrics["probe/rare_token"] == max(max(row) for row in shapes["heads/rare_token"].values)
     matrix, maps = shapes["heads/distance"], shapes["maps"]
     assert isinstance(matrix, Matrix) and isinstance(maps, AttentionMaps)

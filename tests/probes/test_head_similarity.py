@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from swapformer.errors import UsageError
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
+from swapformer.study.config.compose import check, compose
 
 
 def mean(weights: torch.Tensor) -> torch.Tensor:
@@ -63,3 +65,9 @@ def test_negative_weights_count_as_weights() -> None:
 
 def test_one_head_has_no_pairs() -> None:
     assert mean_over_pairs(torch.ones(1, 1)) is None
+
+
+def test_a_model_whose_attention_has_no_weights_is_refused_before_it_trains() -> None:
+    with pytest.raises(UsageError, match="no attention of this model has") as error:
+        check(compose(["model/attention=mamba2", "probes=head_similarity", "model/size=nano"]))
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 300

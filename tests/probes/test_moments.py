@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from swapformer.probes import MomentProbes, fit_watched, replay
+from swapformer.probes import MomentProbes, fit_watched, moments, replay
 from swapformer.probes.base import Finding, Probe
 from swapformer.results.artifacts import read_artifacts
+from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
+from swapformer.study.launch.provenance import Provenance
+from swapformer.study.launch.trial import execute, is_complete
+from swapformer.study.plan import make_trial
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import Outcome
 
@@ -174,3 +178,39 @@ def test_what_a_checkpoint_has_not_seen_is_forgotten_before_it_is_measured_again
         with pytest.raises(Killed):
             fit_watched(config, tmp_path)
     assert sorted(read_artifacts(tmp_path, [])) == ["nosy:1"]
+
+
+def test_a_trial_that_diverged_has_its_beginning_and_the_moments_that_it_reached(tmp_path: Path) -> None:
+    exploding = ["optim.lr=1000", "schedule.warmup_steps=1", "trainer.gradient_clip_val=0", "log_every=1"]
+    config = {**tiny(*exploding, at=["init", 1, 22, "end"]), "divergence": 1.5, "runs_dir": str(tmp_path)}
+    trial, store = make_trial(config), Store(tmp_path)
+    store.prepare()
+    record = execute(trial, store, Provenance("test", "", False))
+    assert record is not None and record.status == "diverged" and record.steps < 22
+    folder = store.directory(trial.id)
+    assert sorted(read_artifacts(folder, [])) == ["nosy:1", "nosy:init"]
+    assert is_complete(trial, store, record), "what it lacks cannot be measured"
+    assert replay(config, folder) == [
+        f"the probe nosy cannot look {moment}: the trial diverged" for moment in ("after 22 steps", "at end")
+    ]
+    (folder / "artifacts").joinpath(next(path.name for path in (folder / "artifacts").glob("nosy@init*"))).unlink()
+    assert not is_complete(trial, store, record), "init is rebuilt for a trial that is there"
+    assert execute(trial, store, Provenance("test", "", False)) == record
+    assert sorted(read_artifacts(folder, [])) == ["nosy:1", "nosy:init"]
+
+
+def test_a_probe_that_fails_within_a_training_is_noted_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, Outcome, Path, Outcome]
+) -> None:
+    def broken(*_: Any) -> Finding:
+        raise RuntimeError("no such place")
+
+    monkeypatch.setattr(moments, "measure", broken)
+    outcome = fit_watched(tiny(at=[2, 6]), tmp_path)
+    assert outcome.metrics == whole[1].metrics
+    assert [note for note in outcome.notes if "nosy" in note] == [
+        f"the probe nosy failed after {steps} steps: RuntimeError: no such place" for steps in (2, 6)
+    ]
+    assert replay(tiny(at=[2, 6]), tmp_path) == [
+        f"the probe nosy cannot look after {steps} steps: its training is over" for steps in (2, 6)
+    ]

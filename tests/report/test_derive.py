@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,17 +15,31 @@ import pytest
 from report.store import Store
 from swapformer.errors import UsageError
 from swapformer.report.build import build
-from swapformer.report.derive import derive, parse_derive
+from swapformer.report.derive import (
+    TrialNumbers,
+    derive,
+    exact_of,
+    losses_of_diverged,
+    lr_sensitivity,
+    parse_derive,
+    ways_of,
+)
 from swapformer.report.records import read
 from swapformer.report.results_csv import read_results
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.sequential import judge_all
 
 METRICS = ("val/loss", "val/loss@64", "val/loss@128", "val/accuracy")
 EMPTY = pd.DataFrame({"metric": [], "step": [], "value": []})
 SQUARE = {f"val/loss@{n}": 3.0 * n**2 for n in (8, 16, 64)}
 
 
+def numbers(metrics: dict[str, float], history: pd.DataFrame = EMPTY, **more: Any) -> TrialNumbers:
+    return TrialNumbers(metrics, history, {"val/accuracy": "higher"}, 100, **more)
+
+
 def of(way: dict[str, Any], metrics: dict[str, float], history: pd.DataFrame = EMPTY) -> float:
-    return derive({"derived/x": way}, metrics, history, {"val/accuracy": "higher"}, 100, [])["derived/x"]
+    return derive({"derived/x": way}, numbers(metrics, history), [])["derived/x"]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +90,7 @@ def test_families_that_meet_at_a_length_cross_there_and_a_single_length_is_told(
     assert math.isnan(of({"crossing": ["a", "b"]}, powers | {"b@16": 0.0}))
     problems: list[str] = []
     assert (
-        derive({"derived/x": {"crossing": ["a", "b"]}}, {"a@8": 1.0, "a@16": 1.0, "b@8": 2.0}, EMPTY, {}, 1, problems)
-        == {}
+        derive({"derived/x": {"crossing": ["a", "b"]}}, numbers({"a@8": 1.0, "a@16": 1.0, "b@8": 2.0}), problems) == {}
     )
     assert problems == ["derived/x needs both of a and b at two lengths, but has 1"]
 
@@ -93,10 +108,83 @@ def test_the_time_to_a_target_is_censored_at_the_budget_and_never_dropped() -> N
     assert of({"time_to": "val/loss", "value": 1.5}, {}, loss) == 20
 
 
+def test_a_target_may_be_counted_in_tokens_operations_or_seconds() -> None:
+    """Reached at step 20 of 100, so after a fifth of everything; never reached, after all of it."""
+    curve = pd.DataFrame({"metric": "val/accuracy", "step": [10, 20], "value": [0.2, 0.8]})
+    trial = numbers({}, curve, tokens=1000.0, operations=5e6, seconds=30.0)
+    for value, share in ((0.75, 0.2), (0.95, 1.0)):
+        for unit, whole in (("steps", 100), ("tokens", 1000), ("operations", 5e6), ("seconds", 30)):
+            way = {"derived/x": {"time_to": "val/accuracy", "value": value, "unit": unit}}
+            assert derive(way, trial, [])["derived/x"] == pytest.approx(share * whole)
+
+
+def test_a_family_may_be_a_history_a_profile_or_a_curve() -> None:
+    """y = 3 x² at steps, layers and places of a curve, beside another line and another moment; its slope is 2."""
+    xs = [1, 2, 3, 4]
+    squares = [3.0 * x**2 for x in xs]
+    history = pd.DataFrame({"metric": "train/loss", "step": xs, "value": squares})
+    profile = SimpleNamespace(layers=["a", "b", "c", "d"], moments=["init", "end"], values=[squares, [1.0, 1, 1, 1]])
+    curve = SimpleNamespace(xs=xs, series={"flat": [1.0, None, 1, 1], "square": squares})
+    trial = numbers({}, history, findings={"gradients/norm": profile, "losses/by_place": curve})
+    finding = {"over": "finding"}
+    ways = {
+        "derived/history": {"slope": "train/loss", "over": "steps"},
+        "derived/init": {"slope": "gradients/norm", **finding, "moment": "init"},
+        "derived/end": {"first_below": "gradients/norm", **finding, "value": 2},
+        "derived/line": {"slope": "losses/by_place", **finding, "line": "square"},
+        "derived/above": {"first_above": "losses/by_place", **finding, "line": "square", "value": 20},
+        "derived/flat": {"slope": "losses/by_place", **finding},
+    }
+    expected = {"history": 2, "init": 2, "end": 1, "line": 2, "above": 3, "flat": 0}
+    found = derive(parse_derive(ways, [*METRICS, "train/loss"]), trial, [])
+    assert found == pytest.approx({f"derived/{name}": value for name, value in expected.items()}, abs=1e-12)
+    problems: list[str] = []
+    assert derive({"derived/x": {"slope": "gone/norm", **finding}}, trial, problems) == {}
+    assert problems == ["derived/x needs gone/norm at two places or more, but trials have it at 0"]
+
+
+def test_lengths_have_moments_of_their_own() -> None:
+    later = {f"probe/x@{n}": 1.0 * n for n in (8, 16)} | {f"probe/x@{n}:init": 1.0 / n for n in (8, 16)}
+    assert of({"slope": "probe/x:init"}, later) == pytest.approx(-1)
+    assert of({"slope": "probe/x"}, later) == pytest.approx(1)
+
+
+def test_a_trial_is_stuck_at_the_loss_of_counting_that_its_record_holds() -> None:
+    way, problems = {"derived/x": {"stuck": "val/loss"}}, list[str]()
+    known = {"baselines": {"val/loss": {"guessing": 4.0, "counting": 3.0}}}
+    for loss, expected in ((2.9, 0.0), (3.0, 1.0), (3.5, 1.0)):
+        assert derive(way, numbers({"val/loss": loss}, **known), problems) == {"derived/x": expected}
+    assert derive(way, numbers({"val/loss": 3.0}), problems) == {}
+    assert len(problems) == 1 and "needs the loss of counting, which records of trials lack" in problems[0]
+
+
+def test_sensitivity_is_the_mean_of_losses_less_the_best_one_and_a_loss_is_cut_off_at_guessing() -> None:
+    """Wortsman et al. 2023: E[min(loss, loss of the start)] - min loss, by hand."""
+    assert lr_sensitivity([2.0, 2.5, 4.0]) == pytest.approx((2 + 2.5 + 4) / 3 - 2)
+    ways = ways_of(SimpleNamespace(derive={}, claims=[{"lr_sensitivity": {"arm": "a", "metric": "val/loss"}}]))
+    known = {"val/loss": {"guessing": 4.0}}
+    assert derive(ways, numbers({"val/loss": 9.0}, baselines=known), []) == {"capped(val/loss)": 4.0}
+    assert derive(ways, numbers({"val/loss": 2.0}, baselines=known), []) == {"capped(val/loss)": 2.0}
+    assert losses_of_diverged(ways, known) == {"capped(val/loss)": 4.0}
+
+
+def test_what_is_derived_from_exact_numbers_alone_is_exact() -> None:
+    study = SimpleNamespace(
+        derive={
+            "derived/r": {"ratio": ["a", "b"]},
+            "derived/l": {"log": "derived/r"},
+            "derived/m": {"ratio": ["a", "c"]},
+        },
+        claims=[{"slope": {"metric": "bytes"}}, {"slope": {"metric": "val/loss"}}],
+    )
+    found = exact_of(ways_of(study), ["a", "b", "bytes@8", "bytes@16"])
+    assert found == {"a", "b", "bytes@8", "bytes@16", "derived/r", "derived/l", "slope(bytes)"}
+
+
 def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:
     problems: list[str] = []
     for _ in range(3):
-        assert derive({"slope(val/loss)": {"slope": "val/loss"}}, {"val/loss@8": 1.0}, EMPTY, {}, 1, problems) == {}
+        assert derive({"slope(val/loss)": {"slope": "val/loss"}}, numbers({"val/loss@8": 1.0}), problems) == {}
     assert problems == ["slope(val/loss) needs val/loss@n at two lengths or more, but trials have it at 1"]
 
 
@@ -109,8 +197,21 @@ def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:
         ({"derived/x": {"ratio": ["val/loss"]}}, "must be two metrics"),
         ({"derived/x": {"crossing": "val/loss"}}, "`crossing` of derived/x must be two families, such as"),
         ({"derived/x": {"crossing": ["val/loss", "val/los"]}}, "does not measure 'val/los'"),
-        ({"derived/x": {"stuck": "val/loss"}}, "`stuck` of derived/x needs a finite `value`, but has None"),
-        ({"derived/x": {"log": "val/loss", "valu": 1}}, "has no key 'valu'; did you mean 'value'"),
+        (
+            {"derived/x": {"stuck": "val/loss", "value": "x"}},
+            "`stuck` of derived/x needs a finite `value`, but has 'x'",
+        ),
+        (
+            {"derived/x": {"time_to": "val/loss", "value": 1, "unit": "step"}},
+            "`unit` of derived/x must be steps or tok",
+        ),
+        ({"derived/x": {"slope": "val/loss", "over": "layers"}}, "`over` of derived/x must be lengths or steps or fin"),
+        (
+            {"derived/x": {"slope": "norms", "over": "finding"}},
+            "must be PROBE/SHAPE, such as gradients/norm, not 'norms'",
+        ),
+        ({"derived/x": {"log": "derived/y"}, "derived/y": {"log": "val/loss"}}, "does not measure 'derived/y'"),
+        ({"derived/x": {"stuck": "val/loss", "valu": 1}}, "has no key 'valu'; did you mean 'value'"),
         ({"derived/x": {"time_to": "val/loss"}}, "needs a finite `value`, but has None"),
         ({"derived/x": {"log": "val/loss", "direction": "up"}}, "must be lower or higher, not 'up'"),
         ([], "must map names"),
@@ -120,6 +221,62 @@ def test_a_wrong_derivation_is_told_in_one_line(raw: object, message: str) -> No
     with pytest.raises(UsageError, match=message) as error:
         parse_derive(raw, METRICS)
     assert "\n" not in str(error.value) and len(str(error.value)) <= 300
+
+
+def test_a_metric_that_trials_declare_exact_is_decided_by_arithmetic_in_the_store_and_in_its_results(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "bytes@8", "bytes@16"], seeds=range(2))
+    store.claims = [
+        {"text": "fewer", "lower": {"arm": "a", "than": "b", "metric": "bytes@8", "margin": 7}},
+        {"text": "linear", "slope": {"arm": "b", "metric": "bytes", "between": [0.999, 1.001]}},
+        {"text": "open", "lower": {"arm": "a", "than": "b", "metric": "val/loss", "margin": 0}},
+    ]
+    for arm in store.arms:
+        for seed in store.seeds:
+            size = 8 if arm == "a" else 16
+            values = {"val/loss": 1.0 + 0.1 * seed, "bytes@8": size, "bytes@16": 2 * size}
+            store.write_trial(arm, seed, values, exact=["bytes@8", "bytes@16"])
+    store.write_manifest()
+    report = build(store.study, store.runs)
+    assert [verdict.outcome for verdict in report.verdicts] == ["supported", "supported", "undecided"]
+    assert [verdict.level for verdict in report.verdicts] == [0, 0, 0.05]
+    asked = replace(report.records.manifest, exact=(), cells=())
+    again = read_results(store.study / "report" / "results.csv", asked)
+    assert set(again.manifest.exact) >= {"bytes@8", "bytes@16"}
+    assert [v.outcome for v in judge_all(claims_of(again.manifest), again)[""]][:2] == ["supported"] * 2
+    store.write_trial("b", 1, {"val/loss": 1.0, "bytes@8": 17, "bytes@16": 32}, exact=["bytes@8", "bytes@16"])
+    with pytest.raises(UsageError, match="bytes@8 is said to be `exact`, but b has 16 with one seed and 17"):
+        build(store.study, store.runs)
+
+
+def test_a_diverged_trial_counts_in_the_sensitivity_with_the_loss_of_guessing(tmp_path: Path) -> None:
+    """Losses 1 and 3 at learning rates 1 and 2, of which the second of the arm `wild` diverges: 4 = guessing."""
+    arms = {f"{arm}{lr}": [f"optim.lr={lr}"] for arm in ("calm", "wild") for lr in (1, 2)}
+    store = Store(tmp_path, arms, "calm1", ["val/loss"], seeds=range(4))
+    store.claims = [
+        {
+            "text": arm,
+            "lr_sensitivity": {"arms": [f"{arm}1", f"{arm}2"], "over": "optim.lr", "metric": "val/loss", **held},
+        }
+        for arm, held in (("calm", {"between": [0.8, 1.2]}), ("wild", {"above": 1.3}))
+    ]
+    known = {"val/loss": {"guessing": 4.0, "counting": 3.5}}
+    for arm in arms:
+        for seed in store.seeds:
+            loss = 1.0 if arm.endswith("1") else 3.0
+            wild = arm == "wild2"
+            values = {} if wild else {"val/loss": loss + 0.01 * ((seed * 7 + len(arm) + int(loss)) % 3)}
+            store.write_trial(arm, seed, values, status="diverged" if wild else "finished", baselines=known)
+    store.write_manifest()
+    report = build(store.study, store.runs)
+    assert [verdict.outcome for verdict in report.verdicts] == ["supported"] * 2
+    values = [verdict.contrasts[0].estimate.value for verdict in report.verdicts]
+    assert values == pytest.approx([1.0, 1.5], abs=0.02)
+    assert "wild2 diverged with 4 of 4 seeds: counted with the loss of guessing" in report.verdicts[1].notes
+    again = read_results(store.study / "report" / "results.csv", replace(report.records.manifest, cells=()))
+    found = judge_all(claims_of(again.manifest), again)[""]
+    assert [verdict.contrasts[0].estimate.value for verdict in found] == pytest.approx(values)
 
 
 def test_claims_about_derived_numbers_are_judged_and_stand_in_the_results(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def test_long_names_wrap_at_separators_and_lose_no_character() -> None:
 def test_a_metric_by_length_brings_its_whole_family() -> None:
     recorded = ["val/acc", "val/acc@128", "val/acc@16", "val/loss", "test/acc@16"]
     assert length_families(["val/acc@16"], recorded) == {"val/acc": {16: "val/acc@16", 128: "val/acc@128"}}
+    swept = ["probe/replay/w/loss@0", "probe/replay/w/loss@7"]
+    assert length_families(swept, swept) == {}, "a number that a replay changes is no length"
+    longer = ["probe/replay/x/loss", "probe/replay/x/loss@64"]
+    assert length_families(longer, longer) == {"probe/replay/x/loss": {64: "probe/replay/x/loss@64"}}
     assert reported_metrics(["val/loss", "val/acc@16"], recorded) == [
         "val/loss",
         "val/acc@16",

@@ -38,6 +38,8 @@ class Outcome:
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, Any] = field(default_factory=lambda: {"val/loss": "lower"})
     evaluation: dict[str, Any] = field(default_factory=lambda: {"val": {"items": 4, "fingerprint": "e4"}})
+    exact: tuple[str, ...] = ()
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     steps: int = 10
     tokens: int = 640
     parameters: dict[str, int] = field(default_factory=lambda: {"total": 7, "non_position": 7})

@@ -70,6 +70,14 @@ def test_steps_that_follow_from_a_budget_are_announced_and_no_difference(plan: P
     assert list(arm_differences.changed({"budget": {"steps": 5}}, {"budget": {"steps": 9}})) == ["budget.steps"]
 
 
+def test_what_a_probe_changes_afterwards_follows_from_the_model() -> None:
+    """`without=each` names the heads that there are; changes that differ by themselves are differences."""
+    one, other = ({"replay": {"changes": {"x": {f"l0h{head}": {"offset": 1}}}}} for head in (0, 1))
+    before, after = {"probes": one, "model": {"num_heads": 1}}, {"probes": other, "model": {"num_heads": 2}}
+    assert list(arm_differences.changed(before, after)) == ["model.num_heads"]
+    assert len(arm_differences.changed({"probes": one}, {"probes": other})) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "arm", "expected"),
     [

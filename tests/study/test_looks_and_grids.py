@@ -147,7 +147,7 @@ class TestGrids:
         lines = (crossed.report.directory / "results.csv").read_text().splitlines()
         assert lines[0].startswith("study,spread,kind,arm,seed,metric,value")
         looks = [line for line in lines if ",look@" in line]
-        assert len(looks) == 10 and looks[0] == "crossed,,,,0,look@10,0.05,,,judged,," + looks[0].rpartition(",")[2]
+        assert len(looks) == 10 and looks[0].startswith("crossed,,,,0,look@10,0.05,,,judged,,")
         assert len(lines) - len(looks) == 1 + 2 * 4 * 10 and lines[1].startswith("crossed,1,a,h1,0,val/loss,")
         assert (crossed.report.directory / "table.md").read_text().count("### spread=") == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,8 @@ def test_a_verdict_that_a_study_does_not_give_is_not_counted(tmp_path: Path) -> 
     assert rows[-1] == "| 1.5 | X | 0 of 1 | not begun |  |"
     (folder / "results" / "results.csv").write_bytes((shipped.parent / "results" / "results.csv").read_bytes())
     assert "| 0 of 2 | 2 / 0 / 4 |" in scorecard(tmp_path)
+    shutil.copytree(folder / "results", folder / "results" / "gpu")
+    assert "| 0 of 2 | 2 / 0 / 4<br>gpu: 2 / 0 / 4 |" in scorecard(tmp_path), "each scale is judged by itself"
     (tmp_path / "06_strange").mkdir()
     with pytest.raises(UsageError, match="must name every exercise, but '06_strange' is missing"):
         scorecard(tmp_path)

@@ -20,7 +20,7 @@ import torch
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.assemble import build_task
-from swapformer.training.callbacks import Checkpoints
+from swapformer.training.callbacks import Checkpoints, Diverged, TrainingMonitor
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
 from swapformer.training.module import TrialModule
 
@@ -159,6 +159,43 @@ def test_an_exploding_loss_is_a_result(tmp_path: Path) -> None:
     assert outcome.reason is not None
     assert "exceeds 1.5 ×" in outcome.reason
     assert outcome.metrics == {}
+
+
+def judged(losses: list[float], guessing: float = 4.0) -> int | None:
+    """The step at which a training with these losses diverges, at 2 times the loss of guessing; None if it does not."""
+    monitor = TrainingMonitor(None, 1, 2.0, 1, guessing)
+    for step, loss in enumerate(losses, 1):
+        monitor.first = monitor.first or loss
+        try:
+            monitor._require_sane(loss, step, step == len(losses))
+        except Diverged:
+            return step
+    return None
+
+
+@pytest.mark.parametrize(
+    ("losses", "guessing", "step"),
+    [
+        ([4.1, 3.0, 7.9, 3.0], 4.0, None),
+        ([4.1, 3.0, 8.1, 3.0], 4.0, 3),
+        ([50.0, 90.0, 9.0, 7.0], 4.0, None),  # an absurd start that comes down
+        ([50.0, 40.0, 7.0, 9.0, 7.0], 4.0, 4),  # and must stay there
+        ([50.0, 101.0, 7.0], 4.0, 2),  # twice the first loss
+        ([50.0, 45.0, 40.0], 4.0, 3),  # it never came down; by the first loss nothing had happened
+        ([1.0, 7.0, 3.0], 4.0, None),  # a start that is better than guessing is no yardstick
+        ([1.0, 2.5], math.nan, 2),  # values have no loss of guessing
+    ],
+)
+def test_a_training_is_judged_by_the_loss_of_guessing(losses: list[float], guessing: float, step: int | None) -> None:
+    assert judged(losses, guessing) == step
+
+
+def test_a_trial_keeps_the_losses_of_guessing_and_counting(tmp_path: Path) -> None:
+    outcome = fit(tiny("budget.steps=2"), tmp_path)
+    size = build_task(tiny()).vocab_size
+    assert {name for name in outcome.metrics if name.partition("@")[0].endswith("/loss")} == outcome.baselines.keys()
+    for found in outcome.baselines.values():
+        assert found["guessing"] == pytest.approx(math.log(size)) and 0 < found["counting"] < 1.1 * found["guessing"]
 
 
 def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

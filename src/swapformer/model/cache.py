@@ -20,8 +20,7 @@ class Cache:
     """Tensors that parts store for the tokens read so far, for the sequences of one batch.
 
     Every part stores its entry under a key of its own, which holds the part itself. All tensors have the batch as
-    their first axis. Attention stores keys and values before rotation, since an encoding may turn them by what comes
-    later; a recurrent mixer stores its state.
+    their first axis. Attention stores rotated keys, and values; a recurrent mixer stores its state.
 
     Attributes:
         tokens: the tokens read so far; None before the first.

@@ -63,7 +63,23 @@ class Context:
     @property
     def uniform(self) -> bool:
         """Whether tokens differ in their positions alone, and encodings see the true ones."""
-        return self.plain and self.key.position is self.key.order
+        return self.plain and self.in_order
+
+    @property
+    def in_order(self) -> bool:
+        """Whether queries are the keys, in order, and encodings see their true positions."""
+        return self.query is self.key and self.key.consecutive and self.key.position is self.key.order
+
+    @cached_property
+    def distances(self) -> Context:
+        """One query, the last of K tokens, and keys from K − 1 before it to K − 1 after: every distance once."""
+        length, device = len(self.key), self.key.order.device
+        keys = Tokens.of(2 * length - 1, device=device)
+        return Context(Tokens.of(1, start=length - 1, device=device), keys, self.dtype)
+
+    def masks_by_distance(self, pattern: Pattern) -> bool:
+        """Whether the mask of a pattern, with padding and documents, depends on the distance of a pair alone."""
+        return self.uniform and not pattern.anchored and not pattern.tags
 
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:
         """A block of this context, by index; a mask or bias of the block is that block of the whole mask or bias."""

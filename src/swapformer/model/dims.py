@@ -10,8 +10,9 @@ Tensor names carry their shape: `q_BHTE` has the axes B, H, T, E.
 | K | key tokens | F | width of the feed-forward layer |
 | D | width of the stream, `d_model` | V | symbols of the vocabulary |
 | W | width of a head's values where it is not E | N | width of a head's keys where it is not E |
-| R | width of a latent vector | J | experts of a token |
-| n | streams of a residual | C | numbers of an answer that is no symbol |
+| L | width of a latent vector | J | experts of a token |
+| R | rotated part of E | n | streams of a residual |
+| C | numbers of an answer that is no symbol | | |
 """
 
 from __future__ import annotations

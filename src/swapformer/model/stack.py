@@ -181,13 +181,15 @@ class Stack(Tapped):
         A layer leaves behind what the next one reads, the last one what the stream is closed to before the final norm.
         """
         yield Site("hook_embed", self, "hook_embed", "B T D")
-        fixed = None if self._residual(-1).reads_stream else "hook_stream"
-        ends = [Site(READ[0], self, "hook_resid_post", "B T D", fixed)]
-        starts = [next(site for site in layer.sites() if site.name == READ[0]) for layer in self._layers()]
-        for index, (layer, end) in enumerate(zip(self._layers(), [*starts[1:], *ends], strict=True)):
-            yield from (site.under(f"{layers}{index}") for site in layer.sites())
-            yield replace(end, name="hook_resid_post").under(f"{layers}{index}")
-        yield Site("ln_final.hook_normalized", self, "ln_final.hook_normalized", "B T D")
+        output = Site("ln_final.hook_normalized", self, "ln_final.hook_normalized", "B T D")
+        fixed = None if self._residual(-1).reads_stream else output.name
+        end = Site("hook_resid_post", self, "hook_resid_post", "B T D", fixed)
+        own = [[site.under(f"{layers}{index}") for site in layer.sites()] for index, layer in enumerate(self._layers())]
+        starts = [next(site for site in sites if site.name.endswith(f".{READ[0]}")) for sites in own]
+        for index, (sites, left) in enumerate(zip(own, [*starts[1:], end], strict=True)):
+            yield from sites
+            yield replace(left, name=f"{layers}{index}.hook_resid_post")
+        yield output
 
     def _updates(self, contexts: Callable[[], tuple[Context, EncoderOutput | None]]) -> list[Update]:
         """The functions of all residual branches, first to last, with a context of their own."""

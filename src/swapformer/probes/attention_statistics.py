@@ -15,7 +15,8 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width
 from swapformer.ranges import Count
-from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Shape
+from swapformer.results.moments import BY_LAYER
+from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Profile, Shape
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, cut, drawn_position_range
 from swapformer.training.module import model_inputs
@@ -33,13 +34,13 @@ class AttentionStatistics(Probe):
 
     Metrics are averages over heads and layers (`probe/distance`, `probe/entropy`, `probe/first_key`, `probe/future`;
     `probe/distance_rest` and `probe/entropy_rest` with the first token left out) and over the heads of layer L, counted
-    from 1 (`probe/distance@L` and likewise for entropy and those of the rest; `derive` takes their rank correlation
-    with L). Of what single heads specialise in, the best head counts: `probe/previous_token` in the first layer,
-    `probe/prefix_matching` in later ones, `probe/rare_token` in all. See `analysis` for the formulas.
+    from 1 (`probe/distance_by_layer@L` and likewise for entropy and those of the rest; `derive` takes their rank
+    correlation with L). Of what single heads specialise in, the best head counts: `probe/previous_token` in the first
+    layer, `probe/prefix_matching` in later ones, `probe/rare_token` in all. See `analysis` for the formulas.
 
-    The shapes are a matrix of layers × heads for each score, a histogram of distances by layer, and the attention maps
-    of one example. In an encoder-decoder it is the decoder that is watched, and what it attends to in the source is
-    left out. Layers that form no weights are passed over.
+    The shapes are a matrix of layers × heads for each score, a profile of those that are taken by layer, a histogram of
+    distances, and the attention maps of one example. In an encoder-decoder it is the decoder that is watched, and what
+    it attends to in the source is left out. Layers that form no weights are passed over.
 
     Args:
         batches: validation batches at the training length.
@@ -78,6 +79,7 @@ class AttentionStatistics(Probe):
                     uniform += seen.binned(seen.uniform, batch.inputs.shape[1]).sum(0)
         known = [name for name in SCORES if any(each.known(name) for each in layers.values())]
         shapes: dict[str, Shape] = {f"heads/{name}": _matrix(name, layers) for name in known}
+        shapes |= {f"layers/{name}": _profile(name, layers) for name in _BY_LAYER if name in known}
         shapes["distances"] = _histogram(layers, uniform, batches[0].inputs.shape[1])
         shapes["maps"] = self._maps(model, task, batches[0])
         empty = [name for name in SCORES if all(value is None for each in layers.values() for value in each.of(name))]
@@ -135,13 +137,23 @@ def _metrics(layers: Mapping[int, HeadScores]) -> dict[str, float]:
     heads = {name: {index: each.known(name) for index, each in sorted(layers.items())} for name in SCORES}
     means = {name: {index: fmean(known) for index, known in heads[name].items() if known} for name in _AVERAGED}
     found = {f"probe/{name}": fmean(each.values()) for name, each in means.items() if each}
-    found |= {f"probe/{name}@{index + 1}": value for name in _BY_LAYER for index, value in means[name].items()}
+    found |= {
+        f"probe/{name}{BY_LAYER}@{index + 1}": value for name in _BY_LAYER for index, value in means[name].items()
+    }
     best = {
         "previous_token": heads["previous_token"].get(0, []),
         "prefix_matching": [value for index, known in heads["prefix_matching"].items() if index for value in known],
         "rare_token": [value for known in heads["rare_token"].values() for value in known],
     }
     return found | {f"probe/{name}": max(known) for name, known in best.items() if known}
+
+
+def _profile(name: str, layers: Mapping[int, HeadScores]) -> Profile:
+    means = {index: fmean(each.known(name)) for index, each in sorted(layers.items()) if each.known(name)}
+    return Profile(
+        f"{name.replace('_', ' ').capitalize()} by layer", f"A mean over heads: {SCORES[name]}.",
+        name.replace("_", " "), "", [str(index + 1) for index in means], ["end"], [list(means.values())],
+    )  # fmt: skip
 
 
 def _matrix(name: str, layers: Mapping[int, HeadScores]) -> Matrix:

@@ -40,8 +40,12 @@ class HeadSimilarity(Probe):
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        problem = taps.missing(model, WEIGHTS)
-        return None if problem is None else f"head_similarity compares attention weights: {problem}"
+        if taps.missing(model, WEIGHTS) is None:
+            return None
+        return (
+            "head_similarity compares attention weights, which no attention of this model has; use "
+            "model/attention=mha, or leave out probes=head_similarity."
+        )
 
     def measure(self, model: Topology, task: Task) -> Finding:
         source = next(item for item in task.evaluation("val") if item.name == "")

@@ -12,6 +12,7 @@ import torch
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Fraction, Positive
+from swapformer.results.moments import REPLAY
 from swapformer.results.shapes import Curve, Matrix, Shape, Table
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config, build_model, build_plan, factory, rebuild_task
@@ -21,7 +22,7 @@ from swapformer.training.weights import vocabulary_of
 Parts = Mapping[str, Any]
 """The changed parts of a configuration: settings of `model` and `task`, `data`, and `offset` and `stride`."""
 _HEAD = re.compile(r"l(\d+)h(\d+)")
-_SHOWN = 3
+_SHOWN = 2
 
 
 class Replay(Probe):
@@ -118,21 +119,21 @@ class Replay(Probe):
             }
             if list(found) == [""]:
                 single[name] = found[""]
-                metrics |= {f"probe/replay/{name}/{key}": value for key, value in found[""].items()}
+                metrics |= {f"{REPLAY}{name}/{key}": value for key, value in found[""].items()}
             elif all(map(_HEAD.fullmatch, found)):
                 rises = {label: each["loss"] - unchanged["loss"] for label, each in found.items()}
                 shares = [rise < self.negligible for rise in rises.values()]
-                metrics[f"probe/replay/{name}/negligible"] = sum(shares) / len(shares)
-                metrics[f"probe/replay/{name}/largest"] = max(rises.values())
+                metrics[f"{REPLAY}{name}/negligible"] = sum(shares) / len(shares)
+                metrics[f"{REPLAY}{name}/largest"] = max(rises.values())
                 shapes[name] = _head_matrix(name, rises)
             else:
                 swept = {int(label): each for label, each in sorted(found.items(), key=lambda pair: int(pair[0]))}
                 for number, each in swept.items():
-                    metrics |= {f"probe/replay/{name}/{key}@{number}": each[key] for key in self.metrics}
+                    metrics |= {f"{REPLAY}{name}/{key}@{number}": each[key] for key in self.metrics}
                 if "accuracy" in self.metrics:
                     accuracies = {number: each["accuracy"] for number, each in swept.items()}
                     if (smallest := reach(accuracies, self.kept * unchanged["accuracy"])) is not None:
-                        metrics[f"probe/replay/{name}/reach"] = smallest
+                        metrics[f"{REPLAY}{name}/reach"] = smallest
                 shapes |= {f"{name}/{key}": _curve(name, key, swept, unchanged[key]) for key in self.metrics}
         shapes["changes"] = _table(single)
         return Finding(metrics, shapes)

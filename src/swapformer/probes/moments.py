@@ -44,12 +44,13 @@ def measure(node: Mapping[str, Any], model: Topology, task: Task, config: Config
     return Finding(
         {at_moment(name, moment): value for name, value in found.metrics.items()},
         {name: replace(s, moments=[str(moment)]) if isinstance(s, Profile) else s for name, s in found.shapes.items()},
+        [at_moment(name, moment) for name in found.exact],
     )
 
 
 def store_finding(directory: Path, probe: str, node: Mapping[str, Any], moment: Moment, found: Finding) -> None:
     """Keep what a probe found at a moment as an artifact of the trial in `directory`."""
-    artifact = Artifact(without_moments(dict(node)), found.metrics, found.shapes)
+    artifact = Artifact(without_moments(dict(node)), found.metrics, found.shapes, exact=tuple(found.exact))
     write_artifact(directory, at_moment(probe, moment), artifact)
 
 

@@ -1,32 +1,35 @@
 """Numbers that are derived from a trial's others, one per trial, before any statistics.
 
-    slope: FAMILY                 least squares of log metric@n over log n
-    rank_correlation: FAMILY      Kendall's τ of metric@n and n
-    first_below: FAMILY, value    the smallest length n whose metric@n is below the value; the largest where none is
+    slope: FAMILY                 least squares of log y over log x
+    rank_correlation: FAMILY      Kendall's τ of y and x
+    first_below: FAMILY, value    the smallest x whose y is below the value; the largest x where none is
     first_above: FAMILY, value    likewise above it
     crossing: [FAMILY, FAMILY]    the smallest length at which the two meet, straight between lengths on log-log axes;
                                   nan where they do not
     ratio: [A, B]                 A / B
     log: A                        the natural logarithm
-    time_to: A, value             the step at which the history first reaches the value, min(T, budget): a trial that
-                                  never reaches it counts with its whole budget
-    stuck: A, value               1 where A is no better than the value, such as the loss of counting; 0 where it is
+    time_to: A, value, unit       the step at which the history first reaches the value, min(T, budget): a trial that
+                                  never reaches it counts with its whole budget; or the tokens, operations or seconds
+    stuck: A, value               1 where A is no better than the value, 0 where it is; without a value the loss of
+                                  counting, which the trial's record holds
 
+A family is a metric at lengths n, `metric@n`; with `over: steps` the history of a metric; with `over: finding` what a
+probe found, PROBE/SHAPE: a profile over its layers (`moment`: which) or a curve over its x (`line`: which).
 A mean over seeds of such a number is valid where the number itself has a meaning for one trial.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.results.manifest import Manifest
+from swapformer.report.families import Points, crossing, of_finding, of_lengths, over_points
 from swapformer.results.moments import INIT, family_of, split_moment
 
 PREFIX = "derived/"
@@ -34,17 +37,42 @@ _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
 _PAIRS = ("crossing", "ratio")
 _WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
 WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
+UNITS = ("steps", "tokens", "operations", "seconds")
+SOURCES = ("lengths", "steps", "finding")
+LR_KEY = "optim.lr"
 Way = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class TrialNumbers:
+    """What numbers of one trial are derived from.
+
+    `history`: its rows (step, metric, value). `steps`, `tokens`, `operations`, `seconds`: of the whole training, nan
+    where they are not known. `baselines`: metric → the loss of `guessing` and of `counting`. `findings`: PROBE/SHAPE →
+    what a probe found.
+    """
+
+    metrics: Mapping[str, float]
+    history: pd.DataFrame
+    directions: Mapping[str, str]
+    steps: float
+    tokens: float = math.nan
+    operations: float = math.nan
+    seconds: float = math.nan
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    findings: Mapping[str, Any] = field(default_factory=dict)
+
+
 def parse_derive(raw: object, metrics: Collection[str]) -> dict[str, Way]:
-    """The `derive` section of a study file, checked against the study's metrics."""
+    """The `derive` section of a study file, checked against the study's metrics and what was derived before."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
         raise UsageError(f"`derive` must map names such as {PREFIX}slope to how they are derived, not {quote(raw)}")
+    known = list(metrics)
     for name, way in raw.items():
-        _check(name, way, metrics)
+        _check(name, way, known)
+        known.append(name)
     return dict(raw)
 
 
@@ -56,42 +84,79 @@ def _check(name: object, way: object, metrics: Collection[str]) -> None:
         wanted = f"a mapping with exactly one of {', '.join(WAYS)}"
         raise UsageError(f"`derive` of {name} must be {wanted}, not {quote(way)}")
     (kind,) = kinds
+    keys = (kind, "direction", *_keys_of(kind, way))
     for key in way:
-        if key not in (kind, "direction", *(("value",) if kind in _WITH_VALUE else ())):
-            hint = suggest(str(key), (kind, "direction", "value"))
-            raise UsageError(f"`derive` of {name} has no key {quote(key)}{hint}")
-    bases = {family_of(metric)[0] for metric in metrics}
-    known = bases if kind in (*_FAMILIES, "crossing") else set(metrics)
+        if key not in keys:
+            raise UsageError(f"`derive` of {name} has no key {quote(key)}{suggest(str(key), keys)}")
+    for key, choices in (("over", SOURCES), ("unit", UNITS), ("direction", ("lower", "higher"))):
+        if key in way and way[key] not in choices:
+            hint = suggest(str(way[key]), choices)
+            raise UsageError(f"`{key}` of {name} must be {' or '.join(choices)}, not {quote(way[key])}{hint}")
     names = way[kind] if kind in _PAIRS and isinstance(way[kind], list | tuple) else [way[kind]]
     if kind in _PAIRS and len(names) != 2:
         wanted = (
             "metrics, such as [val/loss@64, val/loss@32]" if kind == "ratio" else "families, such as [val/a, val/b]"
         )
         raise UsageError(f"`{kind}` of {name} must be two {wanted}")
+    if way.get("over") == "finding":
+        if not isinstance(way[kind], str) or "/" not in way[kind].strip("/"):
+            raise UsageError(f"`{kind}` of {name} must be PROBE/SHAPE, such as gradients/norm, not {quote(way[kind])}")
+        names = []
+    families = kind in (*_FAMILIES, "crossing") and way.get("over") != "steps"
+    known = {family_of(metric)[0] for metric in metrics} if families else set(metrics)
     for metric in names:
         if metric not in known:
             hint = suggest(str(metric), known)
             raise UsageError(f"`derive` of {name}: the study does not measure {quote(metric)}{hint}")
     value = way.get("value")
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if kind in _WITH_VALUE and not number:
+    if (kind in _WITH_VALUE and not number) and not (kind == "stuck" and "value" not in way):
         raise UsageError(f"`{kind}` of {name} needs a finite `value`, but has {quote(value)}")
-    if way.get("direction", "lower") not in ("lower", "higher"):
-        raise UsageError(f"`direction` of {name} must be lower or higher, not {quote(way['direction'])}")
 
 
-def ways_of(manifest: Manifest) -> dict[str, Way]:
-    """All that is derived in a study: what it says, and the slopes that its claims are about."""
-    claimed = [claim["slope"].get("metric") for claim in manifest.claims if isinstance(claim.get("slope"), Mapping)]
-    return {**manifest.derive, **{f"slope({family})": {"slope": family} for family in claimed}}
+def _keys_of(kind: str, way: Way) -> Iterable[str]:
+    """What may stand in a way of this kind beside its inputs and its direction."""
+    yield from ("value",) if kind in _WITH_VALUE else ()
+    yield from ("unit",) if kind == "time_to" else ()
+    yield from ("over",) if kind in _FAMILIES else ()
+    yield from ("moment", "line") if way.get("over") == "finding" else ()
 
 
-def directions_of(ways: Mapping[str, Way]) -> dict[str, str]:
-    """Which way is better, of the derived numbers that have a good direction."""
-    known = {
-        name: way.get("direction", "lower" if "time_to" in way or "stuck" in way else "") for name, way in ways.items()
-    }
-    return {name: direction for name, direction in known.items() if direction}
+class Asked(Protocol):
+    """A study as its file or its manifest has it."""
+
+    @property
+    def derive(self) -> Mapping[str, Way]: ...
+
+    @property
+    def claims(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def ways_of(study: Asked) -> dict[str, Way]:
+    """All that is derived in a study: what it says, and what its claims are about."""
+    found: dict[str, Way] = dict(study.derive)
+    for claim in study.claims:
+        slope, sensitivity = (claim.get(kind) for kind in ("slope", "lr_sensitivity"))
+        if isinstance(slope, Mapping) and "over" in slope:
+            found[f"log({slope.get('metric')})"] = {"log": slope.get("metric")}
+        elif isinstance(slope, Mapping):
+            found[f"slope({slope.get('metric')})"] = {"slope": slope.get("metric")}
+        if isinstance(sensitivity, Mapping):
+            found[f"capped({sensitivity.get('metric')})"] = {"capped": sensitivity.get("metric")}
+    return found
+
+
+def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Which way is better, of the derived numbers that have a good direction; `known`: of what they are derived from.
+
+    What a claim takes a logarithm of, or cuts off, is better where the metric is.
+    """
+    found = {}
+    for name, way in ways.items():
+        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else None
+        own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
+        found[name] = way.get("direction", own)
+    return {name: direction for name, direction in found.items() if direction}
 
 
 def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
@@ -106,75 +171,97 @@ def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
     }
 
 
-def derive(
-    ways: Mapping[str, Way],
-    metrics: Mapping[str, float],
-    history: pd.DataFrame,
-    directions: Mapping[str, str],
-    steps: float,
-    problems: list[str],
-) -> dict[str, float]:
+def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:
+    """The derived numbers that are times, cut off at the budget."""
+    return frozenset(name for name, way in ways.items() if "time_to" in way)
+
+
+def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
+    """The metrics that no seed changes: those of `exact`, and what is derived from them alone."""
+    found = set(exact)
+    bases = {family_of(metric)[0] for metric in exact if "@" in metric}
+    for name, way in ways.items():
+        kind = next((key for key in (*WAYS, "capped") if key in way), "")
+        inputs = way[kind] if kind in _PAIRS else [way.get(kind)]
+        lengths = kind in (*_FAMILIES, "crossing") and way.get("over", "lengths") == "lengths"
+        if kind not in ("time_to", "stuck") and inputs and all(i in found or (lengths and i in bases) for i in inputs):
+            found.add(name)
+    return frozenset(found)
+
+
+def derive(ways: Mapping[str, Way], trial: TrialNumbers, problems: list[str]) -> dict[str, float]:
     """The derived numbers of one finished trial; nan where a number does not exist, left out where its inputs do."""
     found: dict[str, float] = {}
+    known = dict(trial.metrics)
     for name, way in ways.items():
-        kind = next(key for key in way if key in WAYS)
-        if kind in _FAMILIES:
-            points = _family(str(way[kind]), metrics)
-            if len(points) < 2:
-                problem = f"{name} needs {way[kind]}@n at two lengths or more, but trials have it at {len(points)}"
-                problems += [] if problem in problems else [problem]
-                continue
-            found[name] = _over_lengths(kind, points, float(way.get("value", math.nan)))
-        elif kind == "crossing":
-            here, there = (dict(_family(str(base), metrics)) for base in way[kind])
-            shared = [(n, here[n], there[n]) for n in here if n in there]
-            if len(shared) < 2:
-                problem = f"{name} needs both of {' and '.join(way[kind])} at two lengths, but has {len(shared)}"
-                problems += [] if problem in problems else [problem]
-                continue
-            found[name] = _crossing(shared)
-        elif kind == "time_to":
-            found[name] = _time_to(history, str(way[kind]), float(way["value"]), directions, steps)
-        else:
-            inputs = [metrics.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
-            known = [value for value in inputs if value is not None]
-            if len(known) == len(inputs) and kind == "stuck":
-                value, limit = known[0], float(way["value"])
-                better = value > limit if directions.get(str(way[kind])) == "higher" else value < limit
-                found[name] = float(not better)
-            elif len(known) == len(inputs):
-                found[name] = _of_numbers(kind, known)
+        value = _derived(name, way, trial, known, problems)
+        if value is not None:
+            found[name] = known[name] = value
     return found
 
 
-def _family(base: str, metrics: Mapping[str, float]) -> list[tuple[float, float]]:
-    """(length, value) of all metrics `base@length`, shortest first."""
-    split = [(family_of(name), value) for name, value in metrics.items()]
-    return sorted((float(n), value) for (family, n), value in split if family == base and n.isdigit())
+def _derived(name: str, way: Way, trial: TrialNumbers, known: Mapping[str, float], problems: list[str]) -> float | None:
+    kind = next(key for key in (*WAYS, "capped") if key in way)
+
+    def lacking(problem: str) -> float | None:
+        problems.extend([problem] if problem not in problems else [])
+        return None
+
+    if kind in _FAMILIES:
+        points = _points(way, str(way[kind]), trial, known)
+        if len(points) < 2:
+            what = {"lengths": f"{way[kind]}@n at two lengths", "steps": f"{way[kind]} at two steps"}
+            needed = what.get(way.get("over", "lengths"), f"{way[kind]} at two places")
+            return lacking(f"{name} needs {needed} or more, but trials have it at {len(points)}")
+        return over_points(kind, points, float(way.get("value", math.nan)))
+    if kind == "crossing":
+        here, there = (dict(of_lengths(str(base), known)) for base in way[kind])
+        shared = [(n, here[n], there[n]) for n in here if n in there]
+        if len(shared) < 2:
+            return lacking(f"{name} needs both of {' and '.join(way[kind])} at two lengths, but has {len(shared)}")
+        return crossing(shared)
+    if kind == "time_to":
+        return _time_to(trial, str(way[kind]), float(way["value"]), str(way.get("unit", "steps")))
+    inputs = [known.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
+    values = [value for value in inputs if value is not None]
+    if len(values) < len(inputs):
+        return None
+    if kind in ("ratio", "log"):
+        return _of_numbers(kind, values)
+    which = "counting" if kind == "stuck" else "guessing"
+    limit = way.get("value", trial.baselines.get(str(way[kind]), {}).get(which))
+    if limit is None:
+        return lacking(f"{name} needs the loss of {which}, which records of trials lack for {way[kind]}; say a `value`")
+    if kind == "capped":
+        return min(values[0], float(limit))
+    better = values[0] > float(limit) if trial.directions.get(str(way[kind])) == "higher" else values[0] < float(limit)
+    return float(not better)
 
 
-def _over_lengths(kind: str, points: Sequence[tuple[float, float]], value: float) -> float:
-    lengths, values = (np.array(each) for each in zip(*points, strict=True))
-    if kind == "slope":
-        return float(np.polyfit(np.log(lengths), np.log(values), 1)[0]) if (values > 0).all() else math.nan
-    if kind == "rank_correlation":
-        return float(stats.kendalltau(lengths, values).statistic)
-    there = lengths[values < value] if kind == "first_below" else lengths[values > value]
-    return float(there[0] if len(there) else lengths[-1])
+def losses_of_diverged(ways: Mapping[str, Way], baselines: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """What a diverged trial counts with where a loss is cut off: the loss of guessing."""
+    guessed = {
+        name: baselines.get(str(way["capped"]), {}).get("guessing") for name, way in ways.items() if "capped" in way
+    }
+    return {name: value for name, value in guessed.items() if value is not None}
 
 
-def _crossing(points: Sequence[tuple[float, float, float]]) -> float:
-    """The length at which two families (length, value, value) first meet."""
-    lengths, here, there = (np.array(each) for each in zip(*points, strict=True))
-    if not ((here > 0) & (there > 0)).all():
-        return math.nan
-    x, gap = np.log(lengths), np.log(here) - np.log(there)
-    for at in range(len(x)):
-        if gap[at] == 0:
-            return float(lengths[at])
-        if at + 1 < len(x) and gap[at] * gap[at + 1] < 0:
-            return math.exp(float(x[at] + (x[at + 1] - x[at]) * gap[at] / (gap[at] - gap[at + 1])))
-    return math.nan
+def lr_sensitivity(losses: Sequence[float]) -> float:
+    """The mean over a range of learning rates of the loss less the best one (Wortsman et al. 2023, arXiv 2309.14322).
+
+    A loss is cut off at that of the start, which a trial that diverged has too.
+    """
+    return float(np.mean(losses) - np.min(losses))
+
+
+def _points(way: Way, family: str, trial: TrialNumbers, known: Mapping[str, float]) -> Points:
+    """The points (x, y) of a family."""
+    if way.get("over") == "steps":
+        rows = trial.history[trial.history["metric"] == family]
+        return [(float(x), float(y)) for x, y in zip(rows["step"], rows["value"], strict=True)]
+    if way.get("over") == "finding":
+        return of_finding(trial.findings.get(family), way)
+    return of_lengths(family, known)
 
 
 def _of_numbers(kind: str, values: Sequence[float]) -> float:
@@ -183,7 +270,12 @@ def _of_numbers(kind: str, values: Sequence[float]) -> float:
     return math.log(values[0]) if values[0] > 0 else math.nan
 
 
-def _time_to(history: pd.DataFrame, metric: str, value: float, directions: Mapping[str, str], steps: float) -> float:
-    curve = history[history["metric"] == metric]
-    reached = curve["value"] >= value if directions.get(metric) == "higher" else curve["value"] <= value
-    return float(min(curve.loc[reached, "step"].min(), steps)) if reached.any() else float(steps)
+def _time_to(trial: TrialNumbers, metric: str, value: float, unit: str) -> float:
+    """When the history first reaches a value: the share of the whole training's steps, tokens, … taken until then."""
+    curve = trial.history[trial.history["metric"] == metric]
+    reached = curve["value"] >= value if trial.directions.get(metric) == "higher" else curve["value"] <= value
+    step = min(float(curve.loc[reached, "step"].min()), trial.steps) if reached.any() else trial.steps
+    if unit == "steps":
+        return float(step)
+    whole = {"tokens": trial.tokens, "operations": trial.operations, "seconds": trial.seconds}[unit]
+    return whole * step / trial.steps if trial.steps else math.nan

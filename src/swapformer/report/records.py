@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.report.derive import before_training, derive, directions_of, ways_of
+from swapformer.report.derive import TrialNumbers, before_training, derive, directions_of, losses_of_diverged, ways_of
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
-from swapformer.results.record import FINAL, FINISHED, MISSING
+from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record
 from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
@@ -90,9 +90,11 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
     followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
-    directions: dict[str, str] = directions_of(ways)
     examples: set[tuple[str, str, str, str]] = set()
     older: dict[str, int] = {}
+    directions: dict[str, str] = {}
+    operations = {(each.arm, each.condition): each.flops for each in manifest.fairness}
+    exact: dict[str, bool] = {}
     probes: dict[CellKey, Mapping[str, Mapping[str, Shape]]] = {}
     infinite: set[tuple[str, str, str]] = set()
     losses: dict[CellKey, str] = {}
@@ -114,14 +116,18 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
+        for name in trial.metrics:
+            exact[name] = exact.get(name, True) and name in trial.exact
         if trial.status != MISSING:
             history = read_history(directory, [*followed, TRAINING_LOSS], problems)
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status in FINAL and trial.record is not None:
-                own, steps = trial.record.directions, number_of(trial.record.steps)
-                possible = ways if trial.status == FINISHED else before_training(ways)
-                found = derive(possible, trial.metrics, history, own, steps, problems)
+                numbers = _numbers_of_trial(
+                    trial, trial.record, history, operations.get((cell.arm, cell.condition), math.nan)
+                )
+                found = derive(ways if trial.status == FINISHED else before_training(ways), numbers, problems)
+                found |= losses_of_diverged(ways, trial.record.baselines) if trial.status == DIVERGED else {}
                 history = _with_ends(history, trial, followed)
                 metrics += [
                     (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
@@ -135,12 +141,13 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             )
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
+    declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
     return Records(
-        manifest,
+        replace(manifest, exact=(*manifest.exact, *declared)),
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
         pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
         long[list(HISTORY_COLUMNS)],
-        directions,
+        directions | directions_of(ways, directions),
         tuple(problems),
         probes,
         frozenset(infinite),
@@ -163,6 +170,14 @@ def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str
                 held.add(key)
             found.setdefault(probe, {})[name] = shape
     return found
+
+
+def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
+    """What numbers of a trial are derived from."""
+    steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
+    findings = {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in shapes.items()}
+    own = record.directions
+    return TrialNumbers(trial.metrics, history, own, steps, tokens, flops, seconds, record.baselines, findings)
 
 
 def _with_ends(history: pd.DataFrame, trial: TrialFiles, metrics: Sequence[str]) -> pd.DataFrame:

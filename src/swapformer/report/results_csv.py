@@ -7,6 +7,7 @@ note is JSON:
     longest_trained   the longest length in training
     impossible        [arm, condition, reason] of an arm that could not be built
     difference        how an arm differs from the baseline, as in the manifest's `fairness`
+    exact             the metrics that no seed changes
     tuning            what was tried and chosen, as in the manifest
     parameters        [arm, condition, all of them, all but those of positions]
     evaluated         [arm, condition, seeds, {evaluation set: its items}]
@@ -39,8 +40,7 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "arm": "the arm, as in study.yaml",
     "seed": "the trial's seed; differences are paired by it",
     "metric": "what was measured, after training; name@n is measured at length n; name:init before training, and "
-    "name:n after n steps; look@n: the look at n seeds was the first with this one; its value is the error that it "
-    "took",
+    "name:n after n steps; look@n: the look at n seeds was the first with this one, its value the error that it took",
     "value": "the measured value; nan if it is no finite number; empty unless the trial finished and has this metric, "
     "or the metric is name:init, measured before training",
     "evaluation_se": "standard error of the value from the finite evaluation set, not from the seeds; empty if unknown",
@@ -150,6 +150,8 @@ def _stated(records: Records) -> Iterator[tuple[str, Any]]:
         yield "impossible", [arm, condition, reason]
     for each in manifest.fairness:
         yield "difference", each.to_json()
+    if manifest.exact:
+        yield "exact", list(manifest.exact)
     if manifest.tuning is not None:
         yield "tuning", manifest.tuning.to_json()
     sizes = records.cells.dropna(subset=["total", "non_position"]).groupby(["arm", "condition"], sort=False)
@@ -240,6 +242,7 @@ def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[st
         longest_trained=next(iter(of.get("longest_trained", [])), None),
         impossible_at={where: reasons.get(where, why) for where, why in manifest.impossible_at.items()},
         fairness=tuple(map(ArmDifference.from_json, of.get("difference", []))),
+        exact=tuple(dict.fromkeys([*manifest.exact, *next(iter(of.get("exact", [])), [])])),
         tuning=next(map(Tuning.from_json, of.get("tuning", [])), None),
     )
     cells = records.cells

@@ -34,13 +34,14 @@ class Artifact:
 
     `settings`: what the probe was asked with; None where nobody knows. `metrics`: numbers by name, such as
     `probe/head_similarity`. `shapes`: what figures are drawn from, by name. `older`: whether it held figures' data in
-    the form of an older version, which is not read.
+    the form of an older version, which is not read. `exact`: the metrics that no seed changes.
     """
 
     settings: Any = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     older: bool = False
+    exact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class _File:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, Any] = field(default_factory=dict)
     data: Any = None
+    exact: tuple[str, ...] = ()
 
 
 def settings_key(settings: object) -> str:
@@ -73,7 +75,8 @@ def write_artifact(folder: Path, probe: str, artifact: Artifact) -> None:
     path.parent.mkdir(exist_ok=True)
     clear_temporaries(path.parent)
     shapes = {name: to_json(shape) for name, shape in artifact.shapes.items()}
-    content = {"settings": artifact.settings, "metrics": artifact.metrics, "shapes": shapes}
+    content: dict[str, Any] = {"settings": artifact.settings, "metrics": artifact.metrics, "shapes": shapes}
+    content |= {"exact": list(artifact.exact)} if artifact.exact else {}
     write_atomic(path, json.dumps({"schema_version": SCHEMA_VERSION, **content}))
     if isinstance(split_moment(probe)[1], int):  # it cannot be measured again once a checkpoint has gone past it
         sync(path)
@@ -105,7 +108,9 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
             problems.append(f"{path}: {error}")
             continue
         if asked is None or settings_key(file.settings) == asked[probe]:
-            found[probe] = Artifact(file.settings, file.metrics, _shapes(file, path, problems), bool(file.data))
+            found[probe] = Artifact(
+                file.settings, file.metrics, _shapes(file, path, problems), bool(file.data), file.exact
+            )
     return dict(sorted(found.items()))
 
 

@@ -40,26 +40,48 @@ class Look:
 
 @dataclass(frozen=True)
 class Series:
-    """The looks at one study: at the same claims, by a digest of them, and at trials of the same configurations.
+    """The looks at one study: at the same claims, by a digest of them, and at trials of the same `settings`.
 
-    Those from a `results.csv` have no digest: they are about the study whose file it is.
+    Those are the ids of what was trained, whatever the seed; a series of before they were kept has none. Series from a
+    `results.csv` have no digest either: they are about the study whose file it is.
     """
 
     claims: str
     looks: tuple[Look, ...]
+    settings: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Series:
+        """A series as the manifest has it."""
+        looks = tuple(map(Look.from_json, raw["looks"]))
+        return cls(str(raw["claims"]), looks, frozenset(map(str, raw.get("settings", ()))))
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        content = {"claims": self.claims, "looks": [look.to_json() for look in self.looks]}
+        return {**content, "settings": sorted(self.settings)} if self.settings else content
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """All seeds that were looked at, in their order."""
         return tuple(seed for look in self.looks for seed in look.trials)
 
-    def is_about(self, claims: str, trials: Mapping[int, Collection[str]], environments: Collection[str]) -> bool:
+    def is_about(
+        self,
+        claims: str,
+        trials: Mapping[int, Collection[str]],
+        environments: Collection[str],
+        settings: frozenset[str] = frozenset(),
+    ) -> bool:
         """Whether these are looks at the same claims, environment class and trials.
 
-        An arm may have come or gone with a seed, but trials of one seed that differ on both sides are of another study.
+        An arm may have come or gone, but settings, or trials of one seed, that differ on both sides are of another
+        study: one with another budget or scale.
         """
         known = {environment for look in self.looks for environment in look.environments}
         if (self.claims and claims != self.claims) or (known and environments and known.isdisjoint(environments)):
+            return False
+        if self.settings and settings and not (self.settings <= settings or settings <= self.settings):
             return False
         shared = [(set(ids), set(trials[s])) for look in self.looks for s, ids in look.trials.items() if trials.get(s)]
         return all(before <= now or now <= before for before, now in shared)
@@ -75,23 +97,25 @@ class Ledger:
     series: tuple[Series, ...] = ()
     unknown: str = ""
 
-    def add(self, looks: Sequence[Look], claims: str, after: Series | None) -> Ledger:
+    def add(
+        self, looks: Sequence[Look], claims: str, after: Series | None, settings: frozenset[str] = frozenset()
+    ) -> Ledger:
         """The ledger with more looks: at the study of the series `after`, or at another one."""
         if after is None:
-            return replace(self, series=(*self.series, Series(claims, tuple(looks))))
-        longer = replace(after, looks=(*after.looks, *looks))
+            return replace(self, series=(*self.series, Series(claims, tuple(looks), settings)))
+        longer = replace(after, looks=(*after.looks, *looks), settings=after.settings | settings)
         return replace(self, series=tuple(longer if each is after else each for each in self.series))
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        series = [{"claims": each.claims, "looks": [look.to_json() for look in each.looks]} for each in self.series]
+        series = [each.to_json() for each in self.series]
         return {"series": series, "unknown": self.unknown, "check": _check(series, self.unknown)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
         """The ledger of a manifest; what is left of one that was cut is kept, and said to be all that is known."""
         try:
-            found = tuple(Series(str(e["claims"]), tuple(map(Look.from_json, e["looks"]))) for e in raw["series"])
+            found = tuple(map(Series.from_json, raw["series"]))
             unknown = str(raw["unknown"])
             intact = raw["check"] == _check(raw["series"], raw["unknown"])
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -49,6 +49,7 @@ class Manifest:
         published: numbers from papers, shown beside the study's own.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
+        settings: the id of what an arm trains in a condition, whatever the seed; none of manifests from before.
         condition: the one that the manifest was narrowed to (`at`); None for all.
     """
 
@@ -76,6 +77,7 @@ class Manifest:
     derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: tuple[str, ...] = ()
     published: tuple[PublishedNumber, ...] = ()
+    settings: Mapping[ArmCondition, str] = field(default_factory=dict)
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -99,6 +101,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of `manifest.json`."""
+        settings = [{**arm_fields(*where), "id": found} for where, found in self.settings.items()]
         content = {
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
@@ -124,6 +127,7 @@ class Manifest:
             **({"derive": self.derive} if self.derive else {}),
             **({"exact": self.exact} if self.exact else {}),
             **({"published": [vars(each) for each in self.published]} if self.published else {}),
+            **({"settings": settings} if settings else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -253,6 +257,9 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         derive={str(name): dict(how) for name, how in (raw.get("derive") or {}).items()},
         exact=_each(raw.get("exact") or (), str),
         published=_each(raw.get("published") or (), partial(from_json, PublishedNumber)),
+        settings={
+            (str(each["arm"]), str(each.get("condition", ""))): str(each["id"]) for each in raw.get("settings") or ()
+        },
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only

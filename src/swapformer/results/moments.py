@@ -14,6 +14,9 @@ from typing import Any
 Moment = str | int
 BY_LAYER = "_by_layer"
 """The end of a family's name whose n is the number of a layer, from 1: `probe/gradient_ffn_by_layer@3`."""
+REPLAY = "probe/replay/"
+"""The beginning of what a replay measures: a family without a number of its own, `probe/replay/w/loss@7` without
+`probe/replay/w/loss`, is over a number that was changed and not over lengths."""
 INIT = "init"
 END = "end"
 _AT = re.compile(r"(.+):(init|[1-9]\d*)")

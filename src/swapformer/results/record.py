@@ -45,6 +45,8 @@ class Record:
         directions: which way each metric is better, `lower` or `higher`.
         evaluation: of each evaluation set, such as `val@64`, the number of its items and a hash of them; empty in
             records from before it was kept.
+        exact: the metrics that no seed changes.
+        baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` alone.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
             strategy where there are several.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
@@ -64,6 +66,8 @@ class Record:
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)

@@ -206,10 +206,12 @@ class Finding:
     Attributes:
         metrics: numbers that studies can compare, by name.
         shapes: what figures are drawn from, by name.
+        exact: the metrics that are the same with every seed, such as counts and bytes.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    exact: Sequence[str] = ()
 
 
 def to_json(shape: Shape) -> dict[str, Any]:

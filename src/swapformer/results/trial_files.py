@@ -72,7 +72,8 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan), and `probes`.
+    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan) or `exact`, and
+    `probes`.
 
     Of a diverged one `metrics` and `probes` are what was measured before it was trained, which is as good as any.
     `probes`: probe → the shapes that it found; `older`: the probes whose shapes an older version wrote in another form.
@@ -85,6 +86,7 @@ class TrialFiles:
     probes: dict[str, Mapping[str, Shape]] = field(default_factory=dict)
     infinite: frozenset[str] = frozenset()
     older: frozenset[str] = frozenset()
+    exact: frozenset[str] = frozenset()
 
 
 def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
@@ -116,7 +118,8 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
         problems.append(f"{path}: the metric {name!r} is not a finite number")
     older = frozenset(name for name, each in artifacts.items() if each.older)
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), infinite, older)
+    exact = frozenset(record.exact).union(*(artifact.exact for artifact in artifacts.values()))
+    return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), infinite, older, exact)
 
 
 def _shapes(artifacts: Mapping[str, Artifact]) -> dict[str, Mapping[str, Shape]]:

@@ -24,6 +24,8 @@ MISSING = "–"
 """Stands for a leaf that only the other configuration has."""
 FOLLOWS = {"data": "task", "model.max_len": "task", "budget.steps": "budget"}
 """Leaves that are worked out from others: they say nothing new where any leaf under the other key differs as well."""
+_REPLAYED = re.compile(r"probes\.[^.]+\.changes\.")
+"""Leaves of what a probe changes in a trained model, which are worked out from the model and the task."""
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -37,6 +39,8 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tu
     followed = {key for key, other in FOLLOWS.items() if any(name != key and covers(other, name) for name in found)}
     asked_alike = before.get("budget", {}).keys() & {"tokens", "flops"}
     followed |= {"budget.steps"} if asked_alike else set()
+    if any(covers(other, name) for name in found for other in ("model", "task")):
+        followed |= {name for name in found if _REPLAYED.match(name)}
     return {key: values for key, values in found.items() if key not in followed}
 
 

@@ -95,7 +95,7 @@ def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:
 def compared(spec: Spec) -> dict[tuple[str, str], str]:
     """The pairs of arms that a claim or the report compares in what training decides, each with a metric."""
     pairs: dict[frozenset[str], tuple[tuple[str, str], str]] = {}
-    derived = ("derived/", "slope(")
+    derived = ("derived/", "slope(", "log(", "capped(")
     for claim in claims_of(spec):
         metric = claim.metrics[0] if claim.metrics else "whether it diverges"
         first, *others = claim.arms

@@ -267,6 +267,7 @@ def _require_one_unit(plan: Plan) -> None:
 
 def _is_per_token(task: Any, metric: str) -> bool:
     """Whether a metric of a task is an average over tokens, whatever they are."""
+    metric = metric.removeprefix("log(").removeprefix("capped(").removesuffix(")")
     split, _, name = metric.partition("/")
     readouts = task.interface.readouts
     answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)

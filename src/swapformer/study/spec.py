@@ -298,10 +298,12 @@ def _claims(raw: object, spec: Spec) -> tuple[Mapping[str, Any], ...]:
 
 def claims_of(spec: Spec) -> list[Claim]:
     """The study's claims, parsed."""
+    from swapformer.report.derive import exact_of, ways_of
     from swapformer.report.statistics.claim_grammar import parse as parse_claims
 
     conditions = {name: texts.values(overrides) for name, overrides in spec.conditions.items()}
-    return parse_claims(list(spec.claims), list(spec.arms), list(spec.metrics), conditions, spec.exact)
+    exact = exact_of(ways_of(spec), spec.exact)
+    return parse_claims(list(spec.claims), spec.arms, list(spec.metrics), conditions, exact)
 
 
 def _derive(raw: object, metrics: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:

@@ -106,6 +106,7 @@ class Task(ABC):
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
     `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
+    `exact`: the metrics that are the same with every seed.
     `tags`: names of the channels that its batches tag their positions with.
     `tokens`: how each id is written, and `separator` what stands between two of them.
     `start_token`, `end_token`: ids that the answer to a source begins with, and that ends an answer; None for none.
@@ -119,6 +120,7 @@ class Task(ABC):
     longest_trained: int
     directions: Mapping[str, Direction]
     summaries: Mapping[str, Direction] = MappingProxyType({})
+    exact: Sequence[str] = ()
     tags: Sequence[str] = ()
     tokens: Sequence[str]
     separator: str = ""

@@ -52,14 +52,14 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Exercise:
     """What `exercises.yaml` says of an exercise: its title, and the items that it asks."""
 
     title: str
     asks: tuple[str, ...]
 
 
-def read_asked(root: Path) -> dict[str, Asked]:
+def read_asked(root: Path) -> dict[str, Exercise]:
     """The exercises that `exercises.yaml` in a folder names. Raises UsageError."""
     path = root / "exercises.yaml"
     raw = read_yaml(path, "the list of exercises")
@@ -71,7 +71,7 @@ def read_asked(root: Path) -> dict[str, Asked]:
             raise UsageError(f"{path} must give each exercise a title and a list of what it asks, not {quote(name)}")
     if not isinstance(raw, Mapping) or not raw:
         raise UsageError(f"{path} must map names of exercises to {{title: …, asks: […]}}")
-    return {str(name): Asked(entry["title"], tuple(map(str, entry["asks"]))) for name, entry in raw.items()}
+    return {str(name): Exercise(entry["title"], tuple(map(str, entry["asks"]))) for name, entry in raw.items()}
 
 
 def read_items(readme: Path, asks: Sequence[str], studies: Collection[str]) -> list[Item]:
@@ -128,8 +128,8 @@ def _item(line: str, where: str, number: int, folder: Path, studies: Collection[
 def judged(study: Path) -> dict[str, Counter[str]]:
     """How many claims have each verdict, for each scale at which a study's results are published."""
     found = {}
-    for path in sorted(study.parent.glob("results/**/results.csv")):
-        scale = "" if path.parent.name == "results" else path.parent.name
+    paths = study.parent.glob("results/**/results.csv")
+    for scale in sorted("" if path.parent.name == "results" else path.parent.name for path in paths):
         records, _ = published_results(study, scale or None)
         claims = claims_of(records.manifest)
         found[scale] = Counter[str](each.outcome for each in grid_verdicts(claims, judge_all(claims, records)))
@@ -161,7 +161,7 @@ def scorecard(root: Path) -> str:
     return "\n".join(lines)
 
 
-def _row(folder: Path, asked: Asked) -> tuple[int, list[str]]:
+def _row(folder: Path, asked: Exercise) -> tuple[int, list[str]]:
     """How many items of an exercise are answered, and its cells: title, items, claims, picture."""
     studies = studies_of(folder)
     readme = folder / "README.md"

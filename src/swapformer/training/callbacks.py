@@ -30,17 +30,23 @@ class TrainingMonitor(Callback):
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
     them. It is judged then, and after the first and the last step: it must be finite and at most `divergence` times
-    the loss of the first step.
+    the loss of `guessing`. A training may start above that, and stay below as many times its first loss until it has
+    come down once; at the last step it must have.
 
     Args:
         folder: of the trial; None where another rank writes its history.
         log_every: steps.
-        divergence: multiple of the first loss.
+        divergence: multiple of the loss of guessing.
+        guessing: the loss of a model that takes all answers for alike; nan for none, where the first loss counts.
     """
 
-    def __init__(self, folder: Path | None, log_every: int, divergence: float, accumulate: int) -> None:
+    def __init__(
+        self, folder: Path | None, log_every: int, divergence: float, accumulate: int, guessing: float = math.nan
+    ) -> None:
         self.folder, self.log_every, self.divergence, self.accumulate = folder, log_every, divergence, accumulate
+        self.guessing = guessing
         self.first: float | None = None
+        self.settled = False
         self.total: Any = 0.0
         self.last_loss = self.rate = math.nan
         self.history: HistoryWriter | None = None
@@ -65,11 +71,22 @@ class TrainingMonitor(Callback):
             self.first = loss
         if not math.isfinite(loss):
             raise Diverged(f"the training loss is {loss} at step {step}")
-        if loss > self.divergence * self.first:
-            raise Diverged(f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {self.first:.4g}")
+        self._require_sane(loss, step, step == trainer.max_steps)
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
             self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
+
+    def _require_sane(self, loss: float, step: int, last: bool) -> None:
+        """Raise Diverged for a loss that is far above that of guessing."""
+        first = self.first or 0.0
+        usual, what = (first, "the first") if math.isnan(self.guessing) else (self.guessing, "that of guessing")
+        self.settled = self.settled or loss <= self.divergence * usual
+        if not self.settled and not last and first > usual:
+            usual, what = first, "the first"
+        if loss > self.divergence * usual:
+            raise Diverged(
+                f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {usual:.4g}, {what}"
+            )
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
@@ -85,10 +102,11 @@ class TrainingMonitor(Callback):
             self.history.sync()  # a trial that resumes from the checkpoint does not measure these rows again
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first": self.first, "total": float(self.total)}
+        return {"first": self.first, "total": float(self.total), "settled": self.settled}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first, self.total = state_dict["first"], state_dict["total"]
+        self.settled = state_dict.get("settled", False)
 
 
 class Checkpoints(Callback):

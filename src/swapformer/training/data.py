@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
+from swapformer.task.baselines import count_targets
 from swapformer.training.ranks import Ranks
 
 SequencesType = TypeVar("SequencesType", bound=Sequences)
@@ -137,14 +138,18 @@ class TrainingStream(IterableDataset[BatchShare]):
 class ItemDigest:
     """A hash of evaluated items: of what is read and asked, however it is cut into batches, and their number.
 
-    How a model is told of them (positions, documents, tags) is no part of them.
+    How a model is told of them (positions, documents, tags) is no part of them. `asked`: how often each of `classes`
+    answers is the right one, float64 [classes]; None of values.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int | None = None) -> None:
         self.items, self._hash = 0, hashlib.sha256()
+        self.asked = None if classes is None else torch.zeros(classes, dtype=torch.float64)
 
     def update(self, batch: Batch) -> None:
         """Add the items of the next batch, which is in the machine's own memory."""
+        if self.asked is not None:
+            self.asked += count_targets(batch.targets, len(self.asked))
         held = [
             _numbers(batch, batch.inputs),
             *(_numbers(batch, batch.answers[name]) for name in sorted(batch.answers)),

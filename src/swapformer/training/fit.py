@@ -15,6 +15,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.results.vocabulary import write_vocabulary
 from swapformer.task.base import Task
+from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted
 from swapformer.training.module import TrialModule
@@ -42,6 +43,8 @@ class Outcome:
         standard_errors: of those metrics that are means over evaluation sequences.
         directions: which way each metric is better.
         evaluation: of each set of the final evaluation, such as `val@64`, how many items it has and their hash.
+        exact: the metrics that no seed changes.
+        baselines: of each loss, that of guessing and of counting.
         steps: optimiser steps taken.
         tokens: positions of training sequences seen.
         parameters: counts by kind.
@@ -54,6 +57,8 @@ class Outcome:
     standard_errors: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exact: tuple[str, ...] = ()
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     steps: int = 0
     tokens: int = 0
     parameters: dict[str, int] = field(default_factory=dict)
@@ -90,7 +95,13 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
     report = run_ranks({"config": dict(config), "final": final}, directory, trainer)
     if "outcome" in report:
-        return Outcome(**{**report["outcome"], "notes": tuple(report["outcome"]["notes"])})
+        return Outcome(
+            **{
+                **report["outcome"],
+                "notes": tuple(report["outcome"]["notes"]),
+                "exact": tuple(report["outcome"]["exact"]),
+            }
+        )
     raise _ERRORS[report["error"]](report["reason"])
 
 
@@ -121,7 +132,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     status: Status = "finished"
     reason = None
     with stop_on_signals() as stop, suppress_advice():
-        trainer = make_trainer(config, directory, checkpoint, stop, ranks, callbacks)
+        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, callbacks)
         try:
             resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
@@ -141,6 +152,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         tokens=module.tokens_seen,
         parameters=parameters,
         notes=(*module.notes, *(_infinite_metrics(module.results) if status == "finished" else ())),
+        baselines=baselines(task, _asked(module)) if status in ("finished", "diverged") else {},
         **_measured(module, task) if status == "finished" else {},
     )
 
@@ -153,8 +165,14 @@ def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
         "metrics": {name: value for name, value in results.items() if name not in errors},
         "standard_errors": {_metric_of_error(name): value for name, value in errors.items()},
         "directions": {name: directions[_base(name)] for name in results if _base(name) in directions},
+        "exact": tuple(name for name in results if _base(name) in task.exact),
         "evaluation": {name: digest.summary for name, digest in module.digests.items()},
     }
+
+
+def _asked(module: TrialModule) -> dict[str, Tensor]:
+    """How often each answer was the right one in the final evaluation, by evaluation set; none of values."""
+    return {name: digest.asked for name, digest in module.digests.items() if digest.asked is not None}
 
 
 def _infinite_metrics(results: Mapping[str, float]) -> Iterator[str]:

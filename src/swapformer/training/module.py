@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
-from swapformer.interface import Readout
+from swapformer.interface import MAIN, Readout
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
@@ -173,10 +173,16 @@ class TrialModule(lightning.LightningModule):
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
         drawn_from = drawn_position_range(self.model)
         sets = {f"{split}{item.name}": item for split, item in self.current_evaluations}
-        self.digests = {name: ItemDigest() for name in sets if self.final}
+        self.digests = {name: ItemDigest(self._classes) for name in sets if self.final}
         return [
             loader(EvaluationStream(item, batches, drawn_from, self.digests.get(name))) for name, item in sets.items()
         ]
+
+    @property
+    def _classes(self) -> int | None:
+        """Answers that can be the right one; None of values."""
+        readout = self.task.interface.readouts[MAIN]
+        return None if readout.kind == "values" else readout.size
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         settings = self.config["optim"]

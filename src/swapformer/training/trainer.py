@@ -21,6 +21,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
+from swapformer.interface import Interface
+from swapformer.task.baselines import guessing_loss
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
 from swapformer.training.parameter_selection import stacks
@@ -42,12 +44,19 @@ class DirectCheckpointIO(TorchCheckpointIO):
 
 
 def make_trainer(
-    config: Config, directory: Path, checkpoint: Path, stop: StopRequest, ranks: Ranks, more: Sequence[Callback]
+    config: Config,
+    interface: Interface,
+    directory: Path,
+    checkpoint: Path,
+    stop: StopRequest,
+    ranks: Ranks,
+    more: Sequence[Callback],
 ) -> Trainer:
     """The trainer of this process, whose files rank 0 writes."""
     settings, evaluation = config["trainer"], config["eval"]
     accumulate = settings["accumulate_grad_batches"]
-    watch = TrainingMonitor(directory if ranks.first else None, config["log_every"], config["divergence"], accumulate)
+    folder, guessing = directory if ranks.first else None, guessing_loss(interface)
+    watch = TrainingMonitor(folder, config["log_every"], config["divergence"], accumulate, guessing)
     # What watches a step has done so when the step is kept: a resumed trial does not see it again.
     callbacks = [watch, *more, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks)]
     bar = ranks.first and sys.stderr.isatty()

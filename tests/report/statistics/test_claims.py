@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from swapformer.errors import UsageError
+from swapformer.report.page import wording
 from swapformer.report.statistics.claim_grammar import parse
-from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.claims import KINDS, Claim
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.power import power_plan
+from swapformer.report.statistics.verdicts import judge
+from swapformer.study.spec import claims_of
+from swapformer.study.spec import parse as parse_spec
+from swapformer.yaml_reader import parse_yaml
 
 ARMS = ("h1", "h8", "h16")
 METRICS = ("val/loss", "val/accuracy", "probe/head_similarity")
@@ -173,3 +183,29 @@ def test_a_claim_without_text_is_refused(raw: Any) -> None:
 def test_claims_that_are_no_list_are_refused() -> None:
     with pytest.raises(UsageError, match="must be a list"):
         parse({"text": "said"}, ARMS, METRICS)  # type: ignore[arg-type]
+
+
+def test_the_guide_has_an_example_of_every_kind_and_each_is_judged() -> None:
+    """docs/guides/claims.md: every claim there parses, is planned for and gets an estimate from made-up numbers."""
+    text = (Path(__file__).parents[3] / "docs" / "guides" / "claims.md").read_text(encoding="utf-8")
+    kinds = set()
+    for block in re.findall(r"```yaml\n(.*?)```", text, re.S):
+        spec = parse_spec(parse_yaml(block), "guide")
+        claims, seeds = claims_of(spec), range(5)
+        kinds |= {claim.kind for claim in claims}
+        assert power_plan(claims, 30).claims == len(claims)
+        names = [arm if not at else f"{arm} with {at}" for at in spec.conditions for arm in spec.arms]
+        metrics = {metric for claim in claims for metric in claim.metrics}
+        generator = np.random.default_rng(2)
+        values = {(arm, metric): 1 + generator.random(5) for arm in names for metric in sorted(metrics)}
+        yes, no = np.ones(5, dtype=bool), np.zeros(5, dtype=bool)
+        seen = Evidence(
+            tuple(names), tuple(seeds), values, dict.fromkeys(names, yes), dict.fromkeys(names, no),
+            {"val/loss": "lower", "val/accuracy": "higher"},
+        )  # fmt: skip
+        for claim in claims:
+            if claim.spans or not spec.grid:
+                (verdict,) = judge([claim], seen)
+                assert verdict.contrasts and math.isfinite(verdict.contrasts[0].estimate.value), claim.text
+                assert wording.claim_text(claim)
+    assert kinds == set(KINDS)

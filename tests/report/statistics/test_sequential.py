@@ -221,6 +221,21 @@ def test_seeds_that_are_left_out_after_a_look_are_refused_in_one_line(tmp_path: 
     assert more.report.records.manifest.ledger.series[0].seeds == tuple(range(8))
 
 
+def test_other_seeds_at_another_budget_are_another_study_and_neither_forgets_its_looks(tmp_path: Path) -> None:
+    """No seed and no trial is shared, so the trials alone would not tell the studies apart."""
+    claims, other = [worse("h4", 0.0)], {"overrides": ["spread=1"]}
+    answered(plan(tmp_path, claims=claims, seeds=4), tmp_path)
+    found = answered(plan(tmp_path, claims=claims, seeds=[7, 8, 9], **other), tmp_path)
+    assert [series.seeds for series in found.report.records.manifest.ledger.series] == [(0, 1, 2, 3), (7, 8, 9)]
+    with pytest.raises(UsageError, match="4 seeds, which must stay, but 0, 1, 2, 3 are left out"):
+        answered(plan(tmp_path, claims=claims, seeds=[7, 8, 9]), tmp_path)
+    with pytest.raises(UsageError, match="3 seeds, which must stay, but 9 are left out"):
+        answered(plan(tmp_path, claims=claims, seeds=[7, 8], **other), tmp_path)
+    more = answered(plan(tmp_path, claims=claims, seeds=5), tmp_path)
+    looks = [[look.error for look in series.looks] for series in more.report.records.manifest.ledger.series]
+    assert looks == [[0.05, 0.025], [0.05]]
+
+
 def test_the_looks_of_a_study_are_judged_again_from_its_results_alone(store: Store) -> None:
     for stated in (5, 8):
         first = judged(store, range(stated), stated)

@@ -50,7 +50,7 @@ class MLA(Attention):
     caches = True
     places: ClassVar[Mapping[str, str]] = {
         **SCORED,
-        "hook_latent": "B K R",
+        "hook_latent": "B K L",
         "hook_k": "B K H E−R",
         "hook_v": "B K H W",
         "hook_rot_k": "B K H E",
@@ -129,14 +129,15 @@ class MLA(Attention):
         """q [B, H, Q, E], k [B, H, K, E] and v [B, H, K, value_dim], and the context of q and k."""
         read = x if memory is None else memory
         latent, key = self._norm(self.latent(read), self.gain), self.rotary_key(read)
-        latent, key, context = with_cached(self, latent, key, context, self.pattern, position, memory)
-        latent = self.tap("hook_latent", latent)
         narrow = x if self.query_latent is None else self._norm(self.query_latent(x), self.query_gain)
         whole = tap_heads(self, "hook_q", split_heads(self.query(narrow), self.head_dim))
         still, rotary = whole.tensor_split([-self.rotary_dim], dim=-1)
-        rotary, shared = position.rotate(rotary, key[:, None], context)
+        rotary, shared = position.rotate(rotary, key[:, None], context.among_queries if memory is None else context)
+        latent, key, context = with_cached(self, latent, shared[:, 0], context, self.pattern, position, memory)
+        latent = self.tap("hook_latent", latent)
         own = tap_heads(self, "hook_k", split_heads(self.key(latent), self.head_dim - self.rotary_dim))
-        q, k = torch.cat([still, rotary], dim=-1), torch.cat([own, shared.expand(-1, own.shape[1], -1, -1)], dim=-1)
+        shared = key[:, None].expand(-1, own.shape[1], -1, -1)
+        q, k = torch.cat([still, rotary], dim=-1), torch.cat([own, shared], dim=-1)
         q, k = tap_heads(self, "hook_rot_q", q), tap_heads(self, "hook_rot_k", k)
         return q, k, tap_heads(self, "hook_v", split_heads(self.value(latent), self.value_dim)), context
 

@@ -124,8 +124,8 @@ class MultiHead(Attention):
         for part in self.extensions:
             v = part.values(v, context)
         q, k, v = tap_heads(self, "hook_q", q), tap_heads(self, "hook_k", k), tap_heads(self, "hook_v", v)
+        q, k = position.rotate(q, k, context.among_queries if memory is None else context)
         k, v, context = with_cached(self, k, v, context, self.pattern, position, memory)
-        q, k = position.rotate(q, k, context)
         return tap_heads(self, "hook_rot_q", q), tap_heads(self, "hook_rot_k", k), v, context
 
     def _loss(

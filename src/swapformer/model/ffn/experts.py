@@ -89,8 +89,7 @@ class MoE(FFN):
         out = torch.zeros_like(x_ND)
         for index in range(self.experts):
             rows, rank = (chosen_NK == index).nonzero(as_tuple=True)
-            own = None if hidden_NKF is None else hidden_NKF[rows, rank]
-            hidden = self.activation(self.up.one(index, x_ND[rows])) if own is None else own
+            hidden = self.activation(self.up.one(index, x_ND[rows])) if hidden_NKF is None else hidden_NKF[rows, rank]
             update = self.down.one(index, hidden) * gates_NK[rows, rank, None]
             out = out.index_add(0, rows, update.to(out.dtype))
         return out

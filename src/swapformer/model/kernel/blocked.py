@@ -136,7 +136,7 @@ class Blocked(Kernel):
         queries, keys, values = (BlockSlices(x, blocks, landmarks) for x in (q, k, v))
         # Whether the mask, bias and scores of a block depend on its shape alone.
         independent = position.relative or not (position.has_bias or position.has_scores)
-        alike = context.uniform and independent and not plan.pattern.anchored and not plan.pattern.tags
+        alike = independent and context.masks_by_distance(plan.pattern)
         outs = [
             attend(rows, keys.keys_of(block), values.keys_of(block), context=_within(context, block, alike))
             for rows, block in zip(queries.runs, blocks, strict=True)

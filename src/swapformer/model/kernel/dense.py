@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
+from swapformer.model.kernel.bias_blocks import attend_in_blocks, pays
 from swapformer.model.ops import head_sums
 from swapformer.model.position import Position, shared_bias
 
@@ -59,7 +60,7 @@ _BACKENDS = {
 
 
 class SDPA(Kernel):
-    """torch's fused scaled dot-product attention.
+    """torch's fused scaled dot-product attention; on a CPU a bias over many tokens is added block by block.
 
     Args:
         backend: auto, math, efficient, flash or cudnn; auto lets torch choose.
@@ -78,18 +79,28 @@ class SDPA(Kernel):
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         return beyond_fused("sdpa", plan, position)
 
+    def in_blocks(self, q: Tensor, position: Position, context: Context, dropout: float) -> bool:
+        """Whether a bias is computed for blocks of queries: on a CPU, where that pays and no weights are dropped.
+
+        A compiled model forms it at once, for torch's compiler cannot follow the windows.
+        """
+        fits = q.device.type == "cpu" and dropout == 0 and not torch.compiler.is_compiling()
+        return fits and pays(position, context)
+
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         # is_causal is aligned to the top left, so it is right only when the queries are all of the keys.
         causal = plan.pattern.plain_causal and context.plain and not position.has_bias
         key = ("sdpa", plan.pattern, position, q.dtype)
-        mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
         attend = partial(
             functional.scaled_dot_product_attention, dropout_p=dropout, is_causal=causal, scale=float(plan.score.scale)
         )
         groups, shared = k.shape[1], k.shape[1] != q.shape[1]
         with nullcontext() if self.backend is None else sdpa_kernel(self.backend):
+            if self.in_blocks(q, position, context, dropout):
+                return attend_in_blocks(q, k, v, plan, position, context, partial(attend, enable_gqa=shared))
+            mask = None if causal else context.once(key, lambda: _mask(plan, position, context, q.dtype))
             if shared and q.shape[2] == 1:  # the heads of a group are as many queries of one head
                 rows = q.reshape(len(q), groups, -1, q.shape[3])
                 return attend(rows, k, v, attn_mask=_by_group(mask, groups, rows.shape[2])).reshape(q.shape)

@@ -15,7 +15,6 @@ from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position, shared_bias
-from swapformer.model.tokens import Tokens
 
 Lookup = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(row of the batch, head, query, key), all scalars → the value of that pair."""
@@ -61,8 +60,8 @@ class Flex(Kernel):
 def _block_mask(pattern: Pattern, context: Context) -> BlockMask | None:
     """The pairs that pattern, padding and documents allow; None for all."""
     queries, keys = len(context.query), len(context.key)
-    by_distance = context.uniform and not pattern.anchored and not pattern.tags
-    mask = _distances(context).mask(pattern) if by_distance else context.mask(pattern)
+    by_distance = context.masks_by_distance(pattern)
+    mask = context.distances.mask(pattern) if by_distance else context.mask(pattern)
     if mask is None:
         return None
     allowed = _by_distance(mask, queries) if by_distance else _by_pair(mask.expand(-1, -1, queries, keys))
@@ -75,16 +74,9 @@ def _bias(position: Position, context: Context, dtype: torch.dtype) -> Lookup | 
     if not position.has_bias:
         return None
     by_distance = context.uniform and position.relative
-    bias = shared_bias(position, _distances(context) if by_distance else context)
+    bias = shared_bias(position, context.distances if by_distance else context)
     assert bias is not None, "a position that states `has_bias` has one"
     return _by_distance(bias.to(dtype), len(context.query)) if by_distance else _by_pair(bias.to(dtype))
-
-
-def _distances(context: Context) -> Context:
-    """One query, the last of T tokens, and keys from T − 1 before it to T − 1 after: every distance once."""
-    length, device = len(context.key), context.key.order.device
-    query = Tokens.of(1, start=length - 1, device=device)
-    return context.once("distances", lambda: Context(query, Tokens.of(2 * length - 1, device=device), context.dtype))
 
 
 def _by_distance(table: Tensor, length: int) -> Lookup:

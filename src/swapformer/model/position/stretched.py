@@ -101,8 +101,8 @@ class DynamicNTKRotary(Position):
     """Rotary that changes nothing up to `original_len` keys, and beyond it raises the base with the number of keys K.
 
     stretch = factor · K/original_len − (factor − 1), base · stretch^(R/(R−2)) for base. Dynamic NTK scaling (emozilla
-    2023; Peng et al. 2023, arXiv:2309.00071, section 3.3). Assumes that K keys have K neighbouring positions, and
-    that keys are turned anew when there are more of them.
+    2023; Peng et al. 2023, arXiv:2309.00071, section 3.3). Assumes that K keys have K neighbouring positions;
+    since all are turned anew when there are more of them, none is cached.
 
     Args:
         base, fraction, interleaved: as in Rotary.

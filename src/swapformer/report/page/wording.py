@@ -23,7 +23,7 @@ def claim_text(claim: Claim) -> str:
     """What exactly was claimed: `h1 is worse than h8 in val/loss, by more than 0.01`."""
     others = "any other arm" if claim.of_best else number_format.listed(claim.than)
     size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
-    if claim.kind == "diverges":
+    if claim.kind == "diverges" and claim.bounds is None:
         return f"{claim.arm} diverges more often than {others}, by more than {size} as a difference of rates"
     if claim.bounds is not None:
         return f"{_subject(claim)} {_range_text(claim.bounds)}"
@@ -44,8 +44,15 @@ def claim_text(claim: Claim) -> str:
 
 def _subject(claim: Claim) -> str:
     """What a claim with a range is about."""
+    than = f" less that of {number_format.listed(claim.than)}" if claim.than else ""
     if claim.kind == "reaches":
-        return f"the share of seeds of {claim.arm} that reach {claim.metric} of {number_format.compact(claim.value)} is"
+        how = f"{claim.metric} of {number_format.compact(claim.value)}"
+        return f"the share of seeds of {claim.arm} that reach {how}{than} is"
+    if claim.kind == "diverges":
+        return f"the share of seeds of {claim.arm} that diverge{than} is"
+    if claim.kind == "first":
+        won = f"{claim.arm} is better in {claim.metric} than {number_format.listed(claim.than)}"
+        return f"the share of seeds with which {won}, less that with which it is not, is"
     if claim.kind == "trend":
         return f"Kendall's τ between the order {', '.join(claim.arms)} and {claim.metric} is"
     what = "" if len(claim.metrics) > 1 else f" in {claim.metric}"

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.ranges import NonNegative, complaint, fits
-from swapformer.report.statistics.claims import BEST, KINDS, WITH, Claim, Kind, Term
+from swapformer.report.derive import LR_KEY, exact_of, ways_of
+from swapformer.report.statistics.claim_fields import RANGES, Fields
+from swapformer.report.statistics.claims import BEST, KINDS, Claim, Kind, Term
 from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import Values
 from swapformer.results.manifest import Manifest
-from swapformer.results.moments import family_of
 
-_RANGES = ("above", "below", "between")
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
-    **dict.fromkeys(("worse", "better", "lower", "higher", "first"), ("arm", "than", "metric", "margin")),
+    **dict.fromkeys(("worse", "better", "lower", "higher"), ("arm", "than", "metric", "margin")),
+    "first": ("arm", "than", "metric", "margin", *RANGES),
     "within": ("arm", "of", "metric", "margin", "relative"),
-    "diverges": ("arm", "than", "margin"),
-    "reaches": ("arm", "than", "metric", "value", "share", "margin"),
-    "contrast": ("weights", "metric", *_RANGES),
-    "slope": ("arm", "than", "metric", *_RANGES),
-    "trend": ("arms", "metric", *_RANGES),
+    "diverges": ("arm", "than", "margin", *RANGES),
+    "reaches": ("arm", "than", "metric", "value", "share", "margin", *RANGES),
+    "contrast": ("weights", "metric", *RANGES),
+    "slope": ("arm", "than", "metric", "over", "arms", *RANGES),
+    "lr_sensitivity": ("arm", "than", "metric", "over", "arms", *RANGES),
+    "trend": ("arms", "metric", *RANGES),
 }
 _NEEDED: Mapping[Kind, tuple[str, ...]] = {
-    "diverges": ("arm", "than"), "reaches": ("arm", "metric", "value"), "contrast": ("weights",),
-    "slope": ("arm", "metric"), "trend": ("arms", "metric"), "within": ("arm", "of", "metric"),
+    "diverges": ("arm",), "reaches": ("arm", "metric", "value"), "contrast": ("weights",),
+    "slope": ("metric",), "lr_sensitivity": ("metric",), "trend": ("arms", "metric"), "within": ("arm", "of", "metric"),
 }  # fmt: skip
 _REACHABLE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("accuracy", "exact_match", "macro_f1", "calibration_error"), (0.0, 1.0)),
@@ -47,29 +49,24 @@ def parse(
 ) -> list[Claim]:
     """The claims of a `study.yaml`, checked. Raises `UsageError` with the claim's number and what would be right.
 
-    `conditions` are those of the grid; metrics that are `exact` have the same value with every seed.
+    `arms` may map names to overrides, by whose numbers a slope can go; `conditions` are those of the grid; metrics that
+    are `exact` have the same value with every seed.
     """
     if not isinstance(claims, list | tuple):
         raise UsageError(f"`claims` must be a list of mappings, but is {quote(claims)}")
     known = conditions or {"": {}}
     found = [_Parser(f"claim {number}", arms, metrics, known).claim(raw) for number, raw in enumerate(claims, 1)]
-    return [replace(each, exact=bool(each.metrics) and set(each.metrics) <= set(exact)) for each in found]
+    return [replace(each, exact=each.of_values and set(each.metrics) <= set(exact)) for each in found]
 
 
 def claims_of(manifest: Manifest) -> list[Claim]:
     """The claims of the study that a manifest describes."""
-    return parse(manifest.claims, tuple(manifest.arms), manifest.metrics, manifest.conditions, manifest.exact)
+    exact = exact_of(ways_of(manifest), manifest.exact)
+    return parse(manifest.claims, manifest.arms, manifest.metrics, manifest.conditions, exact)
 
 
-@dataclass(frozen=True)
-class _Parser:
-    where: str
-    arms: Collection[str]
-    metrics: Collection[str]
-    conditions: Mapping[str, Values]
-
-    def fail(self, message: str) -> UsageError:
-        return UsageError(f"{self.where}: {message}")
+class _Parser(Fields):
+    """Reads one claim of a study file."""
 
     def claim(self, raw: Any) -> Claim:
         if not isinstance(raw, Mapping):
@@ -84,8 +81,12 @@ class _Parser:
                 raise named.fail(f"unknown kind {quote(kind)}{suggest(kind, KINDS)}")
         if len(kinds) != 1:
             raise named.fail(f"needs exactly one of {', '.join(KINDS)}, got {', '.join(kinds) or 'none'}")
+        chosen = named.limit(raw["at"]) if "at" in raw else None
+        named = replace(named, chosen=chosen)
         found = named.body(text.strip(), next(kind for kind in KINDS if kind == kinds[0]), raw[kinds[0]])
-        return replace(found, at=named.at(raw["at"], found)) if "at" in raw else found
+        if found.spans and chosen is not None and not found.over:
+            raise named.fail("`at` and arms with conditions exclude each other: a contrast names its conditions itself")
+        return found if found.spans else replace(found, at=chosen)
 
     def body(self, text: str, kind: Kind, raw: Any) -> Claim:
         keys = _KEYS[kind]
@@ -97,17 +98,21 @@ class _Parser:
         for key in _NEEDED.get(kind, ("arm", "than", "metric")):
             if key not in raw:
                 raise self.fail(f"`{kind}` needs `{key}`")
-        if kind in ("contrast", "slope", "trend"):
+        if kind in ("contrast", "slope", "trend", "lr_sensitivity"):
             return self.contrast(text, kind, raw)
         arm = self.arm(raw["arm"])
-        if kind == "reaches" and "than" not in raw:
-            return self.reaches(text, arm, raw)
+        if kind in ("reaches", "diverges") and "than" not in raw:
+            return self.share(text, kind, arm, raw)
         of_best = kind == "within" and raw["of"] == BEST and BEST not in self.arms
         other = "of" if kind == "within" else "than"
         than = tuple(a for a in self.arms if a != arm) if of_best else self.others(raw[other], other, arm, kind)
         if not than:
             raise self.fail("`of: best` needs at least one other arm in the study")
-        claim = Claim(text, kind, arm, than, self.metric(raw.get("metric"), kind), *self.margin(raw, kind), of_best)
+        metric = self.metric(raw.get("metric"), kind)
+        if kind in ("reaches", "first", "diverges") and any(key in raw for key in RANGES) and "margin" not in raw:
+            claim = Claim(text, kind, arm, than, metric, 0.0, bounds=self.shares(raw, kind, -1.0))
+        else:
+            claim = Claim(text, kind, arm, than, metric, *self.margin(raw, kind), of_best)
         if kind == "reaches":
             claim = replace(claim, value=self.reachable(raw["value"], str(claim.metric)))
         return self.directed(claim)
@@ -117,14 +122,31 @@ class _Parser:
             raise self.fail(f"{claim.metric} has no good direction; use `lower`, `higher` or `within` of an arm")
         return claim
 
-    def reaches(self, text: str, arm: str, raw: Mapping[str, Any]) -> Claim:
-        if "share" not in raw or "margin" in raw:
-            raise self.fail("`reaches` needs `share`, or `than` with a `margin` of rates")
-        share, metric = self.number(raw["share"], "share"), str(self.metric(raw["metric"], "reaches"))
-        if not 0 <= share < 1:
-            raise self.fail(f"`share` is a share of the seeds and must be from 0 to below 1, but is {share}")
+    def share(self, text: str, kind: Kind, arm: str, raw: Mapping[str, Any]) -> Claim:
+        """A claim about the share of an arm's seeds that reach a value, or that diverge."""
+        if "margin" in raw or (kind == "reaches" and not any(key in raw for key in ("share", *RANGES))):
+            given = "`share`" if kind == "reaches" else " or ".join(f"`{key}`" for key in RANGES)
+            raise self.fail(f"`{kind}` needs {given}, or `than` with a `margin` of rates")
+        bounds = self.shares(raw, kind, 0.0)
+        if kind == "diverges":
+            return Claim(text, kind, arm, (), None, 0.0, bounds=bounds)
+        metric = str(self.metric(raw["metric"], kind))
         value = self.reachable(raw["value"], metric)
-        return self.directed(Claim(text, "reaches", arm, (), metric, 0.0, value=value, bounds=(share, math.inf)))
+        return self.directed(Claim(text, kind, arm, (), metric, 0.0, value=value, bounds=bounds))
+
+    def shares(self, raw: Mapping[str, Any], kind: Kind, least: float) -> tuple[float, float]:
+        """A range of shares of seeds, from `least` to 1."""
+        if "share" in raw:
+            share = self.number(raw["share"], "share")
+            if not 0 <= share < 1:
+                raise self.fail(f"`share` is a share of the seeds and must be from 0 to below 1, but is {share}")
+            if any(key in raw for key in RANGES):
+                raise self.fail(f"`share` of `{kind}` stands for `above`: leave one of them out")
+            return share, math.inf
+        bounds = self.range(raw, kind)
+        if bounds[0] >= 1 or bounds[1] <= least:
+            raise self.fail(f"`{kind}` is about shares of seeds, from {least:g} to 1: none could be in that range")
+        return bounds
 
     def reachable(self, raw: Any, metric: str) -> float:
         value = self.number(raw, "value")
@@ -136,7 +158,18 @@ class _Parser:
 
     def contrast(self, text: str, kind: Kind, raw: Mapping[str, Any]) -> Claim:
         bounds = self.range(raw, kind)
-        if kind == "slope":
+        over = ""
+        if kind == "lr_sensitivity" or (kind == "slope" and "over" in raw):
+            asked, metric = raw.get("over", LR_KEY), str(self.metric(raw["metric"], kind))
+            points = self.axis(raw, kind, asked)
+            over = "the numbers given" if isinstance(asked, Mapping) else str(asked)
+            if kind == "slope":
+                terms = self.log_slope(points, metric)
+            else:
+                terms = [replace(term, metric=f"capped({metric})") for _, found in points for term in found]
+        elif kind == "slope":
+            if "arm" not in raw or "arms" in raw:
+                raise self.fail("`slope` needs `arm`, and goes over lengths then; or `over`, an axis of arms")
             slope = f"slope({self.family(raw['metric'])})"
             arm = self.arm(raw["arm"])
             others = self.others(raw["than"], "than", arm, "within") if "than" in raw else ()
@@ -152,7 +185,7 @@ class _Parser:
         else:
             terms = self.terms(raw)
         arm = terms[0].arm if len({term.arm for term in terms}) == 1 else "; ".join(term.name for term in terms)
-        return Claim(text, kind, arm, (), terms[0].metric, 0.0, terms=tuple(terms), bounds=bounds)
+        return Claim(text, kind, arm, (), terms[0].metric, 0.0, terms=tuple(terms), bounds=bounds, over=over)
 
     def terms(self, raw: Mapping[str, Any]) -> list[Term]:
         weights = raw["weights"]
@@ -172,79 +205,6 @@ class _Parser:
         if len({bool(term.condition) for term in found}) > 1:
             raise self.fail("`weights` must name a condition for every arm, or for none")
         return found
-
-    def arm_condition(self, name: Any) -> tuple[str, str]:
-        """An arm, or `ARM with CONDITION`."""
-        if isinstance(name, str) and name not in self.arms and WITH in name:
-            arm, _, condition = name.partition(WITH)
-            if condition not in self.conditions:
-                raise self.fail(f"the grid has no condition {quote(condition)}{suggest(condition, self.conditions)}")
-            return self.arm(arm), condition
-        return self.arm(name), ""
-
-    def family(self, name: Any) -> str:
-        bases = dict.fromkeys(family_of(metric)[0] for metric in self.metrics)
-        if name not in bases:
-            raise self.fail(f"a slope is over the lengths n of metric@n, but the study has no {quote(name)}"
-                            f"{suggest(str(name), bases)}")  # fmt: skip
-        return str(name)
-
-    def range(self, raw: Mapping[str, Any], kind: Kind) -> tuple[float, float]:
-        given = [key for key in _RANGES if key in raw]
-        if len(given) != 1:
-            raise self.fail(f"`{kind}` needs exactly one of {', '.join(_RANGES)}, got {' and '.join(given) or 'none'}")
-        if given[0] != "between":
-            edge = self.number(raw[given[0]], given[0])
-            return (edge, math.inf) if given[0] == "above" else (-math.inf, edge)
-        ends = raw["between"] if isinstance(raw["between"], list | tuple) else []
-        low, high = [self.number(end, "between") for end in ends] if len(ends) == 2 else (0.0, 0.0)
-        if not low < high:
-            raise self.fail(f"`between` must be two growing numbers, such as [-0.1, 0.1], not {quote(raw['between'])}")
-        return low, high
-
-    def at(self, raw: Any, claim: Claim) -> tuple[str, ...]:
-        if not isinstance(raw, Mapping) or not raw:
-            raise self.fail(f"`at` must map keys of the grid to values, such as {{model/size: nano}}, not {quote(raw)}")
-        if claim.spans:
-            raise self.fail("`at` and arms with conditions exclude each other: a contrast names its conditions itself")
-        keys = dict.fromkeys(key for values in self.conditions.values() for key in values)
-        chosen = dict(self.conditions)
-        for key, value in raw.items():
-            if key not in keys:
-                raise self.fail(f"the grid has no key {quote(key)}{suggest(str(key), keys)}")
-            wanted = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
-            known = dict.fromkeys(values[key] for values in self.conditions.values())
-            for each in wanted:
-                if each not in known:
-                    raise self.fail(f"the grid has no {key}={each[:200]}{suggest(each, known)}")
-            chosen = {name: values for name, values in chosen.items() if values[key] in wanted}
-        return tuple(chosen)
-
-    def arm(self, name: Any) -> str:
-        if not isinstance(name, str) or name not in self.arms:
-            raise self.fail(f"unknown arm {quote(name)}{suggest(str(name), self.arms)}")
-        return name
-
-    def others(self, raw: Any, key: str, arm: str, kind: Kind) -> tuple[str, ...]:
-        names = raw if isinstance(raw, list | tuple) and kind != "within" else [raw]
-        others = tuple(dict.fromkeys(self.arm(name) for name in names))
-        if not others:
-            raise self.fail(f"`{key}` must name at least one arm")
-        if arm in others:
-            raise self.fail(f"compares the arm {quote(arm)} with itself")
-        return others
-
-    def metric(self, name: Any, kind: Kind) -> str | None:
-        if kind == "diverges":
-            return None
-        if not isinstance(name, str) or name not in self.metrics:
-            raise self.fail(f"the study does not measure {quote(name)}{suggest(str(name), self.metrics)}")
-        return name
-
-    def number(self, value: Any, key: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.fail(f"`{key}` must be a finite number, but is {quote(value)}")
-        return float(value)
 
     def margin(self, raw: Mapping[str, Any], kind: Kind) -> tuple[float, bool]:
         given = [key for key in ("margin", "relative") if key in raw]

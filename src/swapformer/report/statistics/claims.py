@@ -3,12 +3,17 @@
     worse, better   {arm, than, metric, margin}            for metrics with a good direction
     lower, higher   {arm, than, metric, margin}            for any metric; the only ones for probes
     within          {arm, of, metric, margin | relative}   “as good as”; `of` is an arm or `best`
-    diverges        {arm, than, margin}                    more often, as a difference of rates
-    reaches         {arm, metric, value, share}            more than this share of the seeds reach the value
-                    {arm, than, metric, value, margin}     more of them than of another arm's, as a difference of rates
-    first           {arm, than, metric, margin}            better than each of `than` more often than not, seed by seed
+    diverges        {arm, than, margin | RANGE}            more often, as a difference of rates
+                    {arm, RANGE}                           the share of the seeds that diverge
+    reaches         {arm, metric, value, share | RANGE}    more than this share of the seeds reach the value
+                    {arm, than, metric, value, margin | RANGE}  more of them than of another arm's, as above
+    first           {arm, than, metric, margin | RANGE}    better than each of `than` more often than not, seed by seed
     contrast        {weights, metric, RANGE}               Σ weight · mean(arm) lies in the range
     slope           {arm, than, metric, RANGE}             of log metric@n over log n, per trial; `than` may be left out
+                    {arm, than, metric, over: KEY, RANGE}  of log metric over log KEY, a key of the grid, per seed
+                    {arms, metric, over: KEY, RANGE}       or one that the arms set; `over` may be {arm: number, …} too
+    lr_sensitivity  {arm, than, metric, RANGE}             the mean loss less the best one over the learning rates
+                                                           of the grid; or over an axis of arms, as above
     trend           {arms, metric, RANGE}                  Kendall's τ between the arms' order and the metric, per seed
 
 RANGE is one of above: x, below: x, between: [x, y]. `weights` have a number for each arm, or a mapping of metrics to
@@ -25,8 +30,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Kind = Literal[
-    "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope", "trend"
-]
+    "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope",
+    "lr_sensitivity", "trend",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BEST = "best"
 WITH = " with "
@@ -53,8 +59,9 @@ class Claim:
 
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
-    contrast, a slope or a trend (whose weights are ranks), `bounds` its range, or that of a share of seeds. `at`: the
-    conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so that arithmetic decides it.
+    contrast, a slope, a trend (whose weights are ranks) or a sensitivity (1 and -1), `bounds` its range, or that of a
+    share of seeds; `over`: the axis that they lie on, in words. `at`: the conditions of the grid that it is limited to;
+    None for all. `exact`: its metrics are, so that arithmetic decides it.
     """
 
     text: str
@@ -70,6 +77,7 @@ class Claim:
     bounds: tuple[float, float] | None = None
     at: tuple[str, ...] | None = None
     exact: bool = False
+    over: str = ""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -91,6 +99,16 @@ class Claim:
     def of_means(self) -> bool:
         """Whether it is about the difference of two means."""
         return self.kind in ("worse", "better", "lower", "higher", "within") and not self.exact
+
+    @property
+    def of_values(self) -> bool:
+        """Whether it is about values of metrics, and not about shares of seeds or the worst of several trials."""
+        return bool(self.metrics) and self.kind not in ("diverges", "reaches", "first", "lr_sensitivity")
+
+    @property
+    def counts_diverged(self) -> bool:
+        """Whether a trial that diverged counts: as one that does not reach or win, or with the loss of guessing."""
+        return self.kind in ("diverges", "reaches", "first", "lr_sensitivity")
 
     @property
     def needs_direction(self) -> bool:

@@ -1,7 +1,7 @@
 """Estimates of what claims are about beside the difference of two means: contrasts, trends, and rates of seeds.
 
 contrast, slope   Σ weight · value, seed by seed, or Σ weight · mean with the degrees of freedom of Satterthwaite
-trend             Kendall's τ between the arms' order and their values, with each seed
+trend             Kendall's τ between the arms' order and their values, with each seed (`bounded`)
 reaches           the seeds whose value is as good as asked; a trial that diverged or has no number is not
 first             +1 with a seed where the arm is better than all others, -1 where another is better, 0 in a tie
 """
@@ -16,6 +16,8 @@ import numpy as np
 from scipy import special, stats
 
 from swapformer.errors import UsageError
+from swapformer.report.derive import lr_sensitivity
+from swapformer.report.statistics.bounded import censored_estimate, trend_estimate
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
@@ -83,13 +85,16 @@ def estimate(claim: Claim, evidence: Evidence) -> Estimate:
     if claim.exact:
         return _exact(claim, evidence)
     if claim.kind == "trend":
-        found = mean_estimate(_trends(claim, evidence), (-1.0, 1.0))
+        found = _trend(claim, evidence)
+    elif claim.kind == "lr_sensitivity":
+        return _sensitivity(claim, evidence)
     elif claim.terms:
         found = _contrast(claim, evidence)
     elif claim.kind == "first":
         return _first(claim, evidence)
     else:
-        reached, ended = reached_seeds(claim, claim.arm, evidence)
+        ended = evidence.ended(claim.arm)
+        reached = evidence.diverged[claim.arm] if claim.metric is None else reached_seeds(claim, claim.arm, evidence)[0]
         n = int(ended.sum())
         return ShareEstimate(int(reached.sum()), n) if n else UnknownEstimate()
     below, above = flattering_limits(claim, evidence)
@@ -184,6 +189,8 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
         return SameModelEstimate(n=len(next(iter(by_arm.values()))))
     series = list(by_arm.values())
     found = mean_estimate(np.sum(series, axis=0), _bounds(claim, evidence))
+    if evidence.censored.intersection(claim.metrics):
+        return censored_estimate(np.sum(series, axis=0), found)
     unpaired = len(series) > 1 and len(claim.metrics) == 1 and not claim.spans
     if not unpaired or not isinstance(found, MeanEstimate) or evidence.pairing(claim.metrics[0]).paired:
         return found
@@ -191,6 +198,23 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
     variances = [float(values.var(ddof=1)) / n for values in series]
     freedom = sum(variances) ** 2 / sum(variance**2 / (n - 1) for variance in variances)
     return MeanEstimate(found.value, n, math.sqrt(sum(variances)), freedom)
+
+
+def _sensitivity(claim: Claim, evidence: Evidence) -> Estimate:
+    """The mean over seeds of how sensitive the loss is to the learning rate, less that of the other arm, if any."""
+    total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
+    ended = np.ones(len(evidence.seeds), dtype=bool)
+    for sign in sorted({term.weight for term in claim.terms}):
+        terms = [term for term in claim.terms if term.weight == sign]
+        rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
+        total = total + sign * np.array([lr_sensitivity(list(losses)) for losses in rows.T])
+        for term in terms:
+            kept = kept & evidence.same_class(claim.terms[0].name, term.name)
+            ended = ended & evidence.ended(term.name)
+    values = total[kept & np.isfinite(total)]
+    found = censored_estimate(values, mean_estimate(values))
+    unknown = bool((ended & kept & ~np.isfinite(total)).any())
+    return OpenEstimate(found, True, True) if unknown else found
 
 
 def _bounds(claim: Claim, evidence: Evidence) -> Region:
@@ -203,11 +227,15 @@ def _bounds(claim: Claim, evidence: Evidence) -> Region:
     return sum(w for w in weights if w < 0), sum(w for w in weights if w > 0)
 
 
-def _trends(claim: Claim, evidence: Evidence) -> FloatArray:
-    """Kendall's τ of each seed."""
+def _trend(claim: Claim, evidence: Evidence) -> Estimate:
+    """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
     rows = np.array([evidence.seed_values(term.name, term.metric) for term in claim.terms])
-    whole = rows[:, np.isfinite(rows).all(axis=0)]
-    return np.array([float(stats.kendalltau(range(len(rows)), column).statistic) for column in whole.T])
+    whole = rows[:, np.isfinite(rows).all(axis=0)].T
+    later, earlier = np.tril_indices(len(rows), -1)
+    signs = np.sign(whole[:, later] - whole[:, earlier])
+    scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
+    taus = scores / np.sqrt(np.maximum(untied, 1) * len(later))
+    return trend_estimate(taus, scores, len(rows))
 
 
 def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
@@ -224,12 +252,20 @@ def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
     return below, above
 
 
+def _sides(claim: Claim) -> str:
+    """The arms on an axis, or those of the two that are held against each other: `pre − post`."""
+    several = len(claim.arms) > (2 if claim.spans else 1)
+    return ", ".join(claim.arms) if several or not claim.spans else " − ".join(claim.arms)
+
+
 def label(claim: Claim) -> str:
     """What is estimated, in words: `2·h16 − h8`."""
     if claim.kind == "first":
         return f"{claim.arm} first − not first"
     if claim.kind == "trend":
         return "Kendall's τ"
+    if claim.over:
+        return f"{'slope' if claim.kind == 'slope' else 'sensitivity'} of {_sides(claim)} over {claim.over}"
     if not claim.terms:
         return f"share of {claim.arm}"
     several = len(claim.metrics) > 1

@@ -10,8 +10,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
+from swapformer.report.statistics.bounded import censored_estimate
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
 from swapformer.report.statistics.pairing import Pairing, choose
 from swapformer.report.statistics.rates import RateEstimate
@@ -48,6 +50,7 @@ class Evidence:
     each finished trial, and `changes[arm]` the settings in which the arm differs from the baseline, each with its
     value.
     `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
+    `censored`: the metrics that are times to a target, cut off at the budget.
     """
 
     arms: tuple[str, ...]
@@ -60,6 +63,7 @@ class Evidence:
     losses: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
     changes: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    censored: frozenset[str] = frozenset()
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -105,11 +109,15 @@ class Evidence:
                 estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
         elif isinstance(estimate, MeanEstimate) and not self.pairing(metric).paired:
             estimate = welch_estimate(pairs.x, pairs.y)
+        if metric in self.censored:
+            estimate = censored_estimate(difference, estimate)
         below, above = self.flattering_limits(arm, than, metric)
         return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
 
     def pairing(self, metric: str) -> Pairing:
         """Whether differences in a metric are paired by seed, by the rule over all arms that have it."""
+        if metric in self.censored:
+            return Pairing(True, "times are cut off at the budget, which skews them")
         arms = [arm for arm in self.arms if (arm, metric) in self.values]
         rows = np.array([self.values[arm, metric] for arm in arms]).reshape(len(arms), len(self.seeds))
         classes = {where for arm in arms for where in self.classes.get(arm, ("",))}
@@ -246,7 +254,10 @@ def gather(records: Records) -> Evidence:
         for each in records.manifest.fairness
         if where is None or each.condition == where
     }
-    return Evidence(arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated)
+    return Evidence(
+        arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
+        censored_of(ways_of(records.manifest)),
+    )  # fmt: skip
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:
@@ -264,4 +275,5 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         named(lambda each: each.diverged),
         {metric: way for each in by_condition.values() for metric, way in each.directions.items()},
         named(lambda each: each.classes),
+        censored=first.censored,
     )

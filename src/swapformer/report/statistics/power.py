@@ -10,6 +10,7 @@ from functools import partial
 from scipy import special
 
 from swapformer.report.statistics import estimates
+from swapformer.report.statistics.bounded import MallowsEstimate
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
 from swapformer.report.statistics.estimates import Estimate, Region, edges, region_p_values
@@ -131,8 +132,8 @@ def power_plan(
 
     `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
     standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
-    `effect` counts in standard deviations. Of arms that are said to diverge, the one is taken to diverge always and the
-    other never; where shares of seeds are claimed, all seeds of the arm reach the value. What is exact needs one seed.
+    `effect` counts in standard deviations. Where shares of seeds are claimed (that diverge, reach a value or win),
+    all seeds are taken to agree, or as many of them as the claim's middle says. What is exact needs one seed.
     Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
     """
     exact = sum(claim.exact for claim in claims)
@@ -161,12 +162,28 @@ def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], 
 
 def _decides(claim: Claim, size: float | None, seeds: int, level: float) -> float:
     """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
-    if claim.kind == "reaches" and claim.bounds is not None:
-        return float(ShareEstimate(seeds, seeds).p_above(claim.bounds[0]) <= level)
     if size is None or claim.kind in ("reaches", "first"):
-        return float(seeds > 1 and RateEstimate(seeds, 0, seeds).p_above(claim.margin) <= level)
+        return float(seeds > 1 and min(_clearest(claim, seeds)) <= level)
+    if claim.kind == "trend" and min(_clearest(claim, seeds)) > level:
+        return 0.0
     two = (claim.kind == "within" and not claim.of_best) or (claim.bounds is not None and edges(claim.bounds) == 2)
     return 1 - (2 if two else 1) * max(len(claim.than), 1) * (1 - power(size, 1.0, seeds, level))
+
+
+def _clearest(claim: Claim, seeds: int) -> list[float]:
+    """The p-values of a claim about shares or orders where all seeds agree, or as many as lie in its middle."""
+    region = claim.region(None, 0.0)
+    found: list[Estimate]
+    if claim.kind == "trend":
+        arms = len(claim.arms)
+        found = [MallowsEstimate(1.0, seeds, arms, 0.0), MallowsEstimate(1.0, seeds, arms, 0.0).negate()]
+    elif claim.than:
+        found = [RateEstimate(seeds, 0, seeds), RateEstimate(0, 0, seeds), RateEstimate(0, seeds, seeds)]
+    else:
+        low, high = max(region[0], 0.0), min(region[1], 1.0)
+        found = [ShareEstimate(count, seeds) for count in {0, round((low + high) / 2 * seeds), seeds}]
+    inside = [one for one in found if region[0] < one.value < region[1]]
+    return [region_p_values(one, region)[0] for one in inside] or [1.0]
 
 
 def _detectable(seeds: int, alpha: float, wanted: float) -> float:
@@ -206,6 +223,10 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         if distance == 0 or math.isinf(estimate.least):
             return None  # at the very edge with every seed, or nothing to judge by
         enough = fewest_alike(lambda seeds: replace(estimate, n=seeds))
+        return SeedRange(enough, enough)
+    if isinstance(estimate, MallowsEstimate):
+        share = estimate.inversions / estimate.n
+        enough = fewest_alike(lambda n: replace(estimate, n=n, inversions=share * n))
         return SeedRange(enough, enough)
     if isinstance(estimate, RateEstimate):
         # Approximate: a t interval, with one more seed of either kind in the spread.

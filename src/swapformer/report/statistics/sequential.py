@@ -82,7 +82,7 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     cells = records.cells[records.cells["arm"].isin(arms)]
     environments = tuple(sorted({where for where in cells["environment"] if where}))
     open_seeds, here = set(cells.loc[cells["status"].isin(_OPEN), "seed"]), set(cells["seed"])
-    series = _series(manifest, trials, environments)
+    series = _series(manifest, trials, environments, settings_of(manifest, arms))
     looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
     if series and len(looks) < len(series.looks):
         return LookPath(tuple(looks), series)  # a sequential study that is run again has not come to the others yet
@@ -107,10 +107,17 @@ def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
         yield manifest.seeds[:seeds]
 
 
-def _series(manifest: Manifest, trials: Mapping[int, Collection[str]], environments: Collection[str]) -> Series | None:
+def _series(
+    manifest: Manifest, trials: Mapping[int, Collection[str]], environments: Collection[str], settings: frozenset[str]
+) -> Series | None:
     """The looks of the ledger at this study as it is; the newest where there are several."""
     of = claims_digest(manifest)
-    return next((s for s in reversed(manifest.ledger.series) if s.is_about(of, trials, environments)), None)
+    return next((s for s in reversed(manifest.ledger.series) if s.is_about(of, trials, environments, settings)), None)
+
+
+def settings_of(manifest: Manifest, arms: Collection[str]) -> frozenset[str]:
+    """The ids of what these arms train, whatever the seed."""
+    return frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
 
 
 def claims_digest(manifest: Manifest) -> str:
@@ -134,7 +141,8 @@ def record_looks(study_dir: Path, claims: Sequence[Claim], records: Records) -> 
 
     def update(ledger: Ledger) -> Ledger:
         path = look_path(claims, replace(records, manifest=replace(records.manifest, ledger=ledger)))
-        return ledger.add(path.added, claims_digest(records.manifest), path.series) if path.added else ledger
+        settings = settings_of(records.manifest, {arm for claim in claims for arm in claim.arms})
+        return ledger.add(path.added, claims_digest(records.manifest), path.series, settings) if path.added else ledger
 
     return replace(records, manifest=replace(records.manifest, ledger=update_ledger(study_dir, update)))
 
@@ -149,8 +157,9 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
     except UsageError:
         return
     claims = claims_of(manifest)
-    trials = _trials(manifest, {arm for claim in claims for arm in claim.arms})
-    series = _series(replace(manifest, ledger=ledger), trials, ()) if claims else None
+    arms = {arm for claim in claims for arm in claim.arms}
+    settings = settings_of(manifest, arms)
+    series = _series(replace(manifest, ledger=ledger), _trials(manifest, arms), (), settings) if claims else None
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
         shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
         raise UsageError(

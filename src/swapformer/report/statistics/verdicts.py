@@ -149,7 +149,7 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
     metric = verdict.claim.metric
     if metric is None or verdict.outcome == "undecided":
         return verdict
-    if verdict.claim.kind in ("reaches", "first") or verdict.claim.exact:
+    if verdict.claim.counts_diverged or verdict.claim.exact:
         return verdict  # there, a trial without a result counts
     contrasts = tuple(
         _open(
@@ -185,7 +185,7 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
             arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm, claim.metric or "")
         )
     undirected = claim.needs_direction and direction is None
-    alone = bool(claim.terms) or claim.kind == "first" or (claim.kind == "reaches" and not than)
+    alone = bool(claim.terms) or claim.kind == "first" or (claim.kind in ("reaches", "diverges") and not than)
     nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
     if nobody or undirected or (missing and not claim.of_best):
         if undirected:
@@ -228,7 +228,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         never = evidence.never_finished(arm, claim.metric)
         lost = "out of the race for the best" if claim.of_best and never else "not favoured"
         lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
+        lost = "counted with the loss of guessing" if claim.kind == "lr_sensitivity" else lost
         diverged = max((evidence.diverged[arm] & evidence.lost(arm, each)).sum() for each in claim.metrics)
+        diverged = evidence.diverged[arm].sum() if claim.kind == "lr_sensitivity" else diverged
         metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
         unmeasured = evidence.unmeasured(arm, metric).sum()
         if diverged:
@@ -248,10 +250,18 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         if claim.metric is not None
         for name, (here, there) in evidence.evaluated_apart(claim.arm, other, claim.metric).items()
     ]
+    if claim.metric in evidence.censored and _is_constant(claim, evidence):
+        notes.append(f"every trial has the same {claim.metric}: a target that none reaches; claim `reaches` with it")
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
     return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
+
+
+def _is_constant(claim: Claim, evidence: Evidence) -> bool:
+    """Whether all values that a claim is about are the same number."""
+    values = [evidence.finite_values(name, metric) for name in _names(claim) for metric in claim.metrics]
+    return len({float(value) for row in values for value in row}) == 1
 
 
 def _names(claim: Claim) -> tuple[str, ...]:

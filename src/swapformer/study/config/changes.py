@@ -56,10 +56,17 @@ def resolve_changes(config: Node, load: Load) -> None:
     Raises:
         UsageError: for a change that is not understood, or changes nothing.
     """
+    known: dict[tuple[str, str], Node] = {}
+
+    def option(slot: str, name: str) -> Node:
+        if (slot, name) not in known:
+            known[slot, name] = load(slot, name)
+        return copy.deepcopy(known[slot, name])
+
     for probe, node in config["probes"].items():
         if isinstance(node, dict) and isinstance(node.get(KEY), Mapping):
             node[KEY] = {
-                _name(name, f"probes.{probe}.{KEY}"): _variants(config, given, load, f"probes.{probe}.{KEY}.{name}")
+                _name(name, f"probes.{probe}.{KEY}"): _variants(config, given, option, f"probes.{probe}.{KEY}.{name}")
                 for name, given in node[KEY].items()
             }
 

@@ -158,6 +158,8 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         standard_errors=records.finite(result.standard_errors),
         directions=dict(result.directions),
         evaluation=dict(result.evaluation),
+        exact=tuple(result.exact),
+        baselines={name: records.finite(found) for name, found in result.baselines.items()},
         steps=result.steps,
         tokens=result.tokens,
         parameters=dict(result.parameters),
