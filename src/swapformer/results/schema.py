@@ -30,6 +30,9 @@ _PLAIN: Mapping[Any, tuple[str, tuple[type, ...]]] = {
 _LONGEST = 4096
 """Bits of the largest whole number: any that is counted is smaller."""
 
+_ROWS: Mapping[Any, set[type]] = {float | None: {float, int, type(None)}, float: {float, int}, str: {str}}
+"""What a list is of → the types of values that are all such: long rows are not looked at one by one."""
+
 
 def parse_json(content: bytes) -> Any:
     """The value that JSON spells. Raises CorruptFile."""
@@ -71,12 +74,18 @@ def _as(kind: Any, value: Any, where: str) -> Any:
         return tuple(_as(each, part, f"{where}[{i}]") for i, (each, part) in enumerate(zip(inner, value, strict=True)))
     if origin in (tuple, list, Sequence):
         _require(isinstance(value, list | tuple), where, "a list", value)
-        if inner[0] == (float | None) and {float, type(None)}.issuperset(map(type, value)):  # most of what is large
+        kinds = set(map(type, value))
+        if kinds <= _ROWS.get(inner[0], set()) and (int not in kinds or _are_short(value)):  # most of what is large
             return tuple(value)
         return tuple(_as(inner[0], part, f"{where}[{i}]") for i, part in enumerate(value))
     assert origin in (dict, Mapping), f"stored fields are plain, but one is {kind}"
     _require(isinstance(value, Mapping), where, "a mapping", value)
     return {str(key): _as(inner[1], part, _below(where, key)) for key, part in value.items()}
+
+
+def _are_short(values: Sequence[Any]) -> bool:
+    """Whether all whole numbers among some could be numbers with a point."""
+    return all(each.bit_length() < 1024 for each in values if type(each) is int)
 
 
 def _plain(kind: Any, value: Any, where: str) -> Any:

@@ -246,7 +246,7 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, list | tuple | range):
         kinds = set(map(type, value))
-        if kinds == {float} and all(map(math.isfinite, value)):  # most of what is large
+        if kinds <= {int, str} or (kinds == {float} and all(map(math.isfinite, value))):  # most of what is large
             return tuple(value)
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):
