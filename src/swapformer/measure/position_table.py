@@ -120,11 +120,11 @@ class PositionTable(Measurement):
                 f"The {name} map of k = {shift}", f"What row p of the table is multiplied by to give row p + {shift}.",
                 columns, columns, maps[name][:width, :width].tolist(),
             )  # fmt: skip
-        shown = table[:: -(-self.rows // _SHOWN)]
+        unit = torch.nn.functional.normalize(table[:: -(-self.rows // _SHOWN)], dim=1)
         positions = [str(index) for index in range(0, self.rows, -(-self.rows // _SHOWN))]
         yield "gram", Matrix(
-            "Gram matrix of the table", "Inner products of the vectors of positions.", positions, positions,
-            (shown @ shown.mT).tolist(),
+            "Gram matrix of the table", "Cosines between the vectors of positions.", positions, positions,
+            (unit @ unit.mT).tolist(), low=-1.0, high=1.0,
         )  # fmt: skip
         _, _, axes = torch.linalg.svd(table - table.mean(0), full_matrices=False)
         orbit = ((table - table.mean(0)) @ axes[:2].mT).mT.tolist()
