@@ -17,7 +17,7 @@ from rich.text import Text
 from swapformer.errors import UsageError, printable
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
-from swapformer.report.figures.figure_data import reported_metrics
+from swapformer.report.figures.figure_data import ReportFigure, reported_metrics
 from swapformer.report.page import study_page, tables, wording
 from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
@@ -142,7 +142,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
     Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
-    all but the page are also written there (the study's committed `results/`). Raises `UsageError` where the manifest
+    all but the page are also written there (the study's committed `results/`), of a large grid not every figure. Raises `UsageError` where the manifest
     cannot be read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
@@ -164,13 +164,12 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
         "table.md": _table_md(records, views),
         "results.csv": results_csv(records, metrics, look_path(claims, records).taken),
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
-        **{f"{figure.name}.svg": figure.svg for figure in (*grid.figures, *(f for v in views for f in v.figures))},
     }
     directory = study_dir / "report"
     page = study_page.render(records, views, overall, grid, warnings, costs)
-    files = write(directory, {"report.html": page, **public})
+    files = write(directory, {"report.html": page, **public, **_drawn([*grid.figures, *_figures(views)])})
     if publish_to is not None:
-        files += write(publish_to, public)
+        files += write(publish_to, {**public, **_drawn([*grid.figures, *_figures(_published_views(views))])})
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
 
 
@@ -184,12 +183,25 @@ def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     views = condition_views(records, claims, verdicts, [], Costs())
-    figures = [figure for view in views for figure in view.figures]
+    figures = _figures(_published_views(views))
     drawn = [each for each in figures if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
-    public = {"table.md": _table_md(records, views), **{f"{figure.name}.svg": figure.svg for figure in drawn}}
+    public = {"table.md": _table_md(records, views), **_drawn(drawn)}
     files = write(directory, public, clean=False) if publish else []
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def _published_views(views: Sequence[View]) -> Sequence[View]:
+    """The conditions whose figures are published: of a grid of more than two, the last one stands for all."""
+    return views if len(views) <= 2 else views[-1:]
+
+
+def _figures(views: Sequence[View]) -> list[ReportFigure]:
+    return [figure for view in views for figure in view.figures]
+
+
+def _drawn(figures: Sequence[ReportFigure]) -> dict[str, str]:
+    return {f"{figure.name}.svg": figure.svg for figure in figures}
 
 
 def _table_md(records: Records, views: Sequence[View]) -> str:
