@@ -90,7 +90,7 @@ LINES = (
     *("train -sc", "train task=modular_addition task.modulus=100000000"),
     *("train -m task=copy 'seed=range(1000000000)'", "train -m task=copy 'model.d_model=range(1,1000000000)'"),
     *("train -m 'x=range(1,2,0)'", f"train -m task=copy seed={HUGE}", "train -m =3"),
-    *("train -m task=copy hydra.sweeper.name=../../x seed=0,1", "train -m task=copy hydra.sweeper.name=a/b seed=0,1"),
+    *("train -m task=copy hydra.sweeper.name=../../x seed=0,1", "train -m task=copy hydra.sweeper.name=a/b/c seed=0,1"),
     *("train task=text task/tokeniser=bpe task.tokeniser.vocab_size=1000000000", "cost task=copy ~schedule"),
     *("cost task=copy model.num_layers=100000", "cost {", "show task=copy task.batch_size=100000000"),
     *("check model/position=nothing", "report 'pos\x1b[31m'", "list '\x1b[31m'", "status ''"),

@@ -54,7 +54,7 @@ def test_figures_are_well_formed_whatever_an_arm_is_called(report: Report) -> No
 
 def test_tooltips_hold_no_escapes_that_the_pages_script_would_undo(report: Report) -> None:
     page = (report.directory / "report.html").read_text(encoding="utf-8")
-    (said,) = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    (said,) = re.findall(r'<script[^>]*type="application/json" id="said"[^>]*>(.*?)</script>', page, re.DOTALL)
     names = {mark["arm"] for figure in json.loads(said).values() for mark in figure["marks"]}
     assert printable(TURNED) in names and not any(STEERING.search(name) for name in names)
 

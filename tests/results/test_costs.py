@@ -10,10 +10,10 @@ import pytest
 from swapformer.results.arms import Cell
 from swapformer.results.costs import (
     CostedArm,
+    CostRounds,
     Costs,
     Counted,
     Measured,
-    Measurement,
     is_measured,
     read_costs,
     write_counted,
@@ -25,7 +25,7 @@ ROUNDS = [
     {"step_seconds": 0.5, "peak_bytes": 9, "start_bytes": 4, "device_bytes": None, "tokens_per_step": 10},
     {"step_seconds": 0.3, "peak_bytes": 8, "start_bytes": 5, "device_bytes": None, "tokens_per_step": 10},
 ]
-MEASUREMENT = Measurement(KEY, {"key": "h", "name": "a machine"}, ROUNDS, 1, 2, True, 0.5, "noon", None, "0.2")
+MEASUREMENT = CostRounds(KEY, {"key": "h", "name": "a machine"}, ROUNDS, 1, 2, True, 0.5, "noon", None, "0.2")
 MANIFEST = Manifest("x", "a", {"a": ()}, (0,), ("val/loss",), (Cell("a", 0, "00"),))
 
 

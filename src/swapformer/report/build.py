@@ -142,8 +142,9 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
     Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
-    all but the page are also written there (the study's committed `results/`), of a large grid not every figure. Raises `UsageError` where the manifest
-    cannot be read, a claim is wrong or a directory cannot be written; a damaged trial is shown, never fatal.
+    all but the page are also written there (the study's committed `results/`), of a large grid not every figure.
+    Raises `UsageError` where the manifest cannot be read, a claim is wrong or a directory cannot be written; a damaged
+    trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
     asked = records.manifest

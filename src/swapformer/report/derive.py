@@ -136,7 +136,8 @@ def ways_of(study: Asked) -> dict[str, Way]:
     """All that is derived in a study: what it says, and what its claims are about."""
     found: dict[str, Way] = dict(study.derive)
     for claim in study.claims:
-        slope, sensitivity = (claim.get(kind) for kind in ("slope", "lr_sensitivity"))
+        kinds = claim if isinstance(claim, Mapping) else {}  # what is no claim is refused where claims are parsed
+        slope, sensitivity = (kinds.get(kind) for kind in ("slope", "lr_sensitivity"))
         if isinstance(slope, Mapping) and "over" in slope:
             found[f"log({slope.get('metric')})"] = {"log": slope.get("metric")}
         elif isinstance(slope, Mapping):

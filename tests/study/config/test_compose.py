@@ -87,7 +87,7 @@ class TestLayerOverrides:
         (["model/attention=gqa", "model.attention.num_kv_heads=3"], r"`num_kv_heads` must divide `num_heads`"),
         (["model/position=learned", "model.max_len=20"], r"table of 20 rows \(model.max_len\).*raise model.max_len"),
         (["trainer.devices=2"], r"must share a trial in some way"),
-        (["budget.steps=0"], r"`budget.steps` must be a whole number of at least 1"),
+        (["budget.steps=-1"], r"`budget.steps` must be a whole number of at least 0"),
         (["model.ffn.width=0"], r"`model.ffn.width` must be a whole number of at least 1 or null, but it is 0"),
         (["model.dropout=1.0"], r"`model.dropout` must be a number in \[0, 1\), but it is 1.0"),
         (["model/kernel=sdpa", "model.kernel.backend=warp"], r"must be one of auto, math"),
