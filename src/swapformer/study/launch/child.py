@@ -141,8 +141,8 @@ class Child:
             return record.but(reason=self.why)
         if record.final and self.why is not None and missing_probes(self.trial, store, record.status):
             return record.but(notes=(*record.notes, f"probes: {self.why}"))
-        if record.status != records.RUNNING or not code:
-            return record
+        if record.status != records.RUNNING or (not code and self.why is None):
+            return record  # else it may have been stopped while it waited for its turn, before it began a record
         if self.why is not None:
             status = records.INTERRUPTED
         elif code == _UNKNOWN:
