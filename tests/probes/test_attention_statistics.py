@@ -164,8 +164,8 @@ def test_another_set_is_looked_at_as_if_it_were_the_only_one() -> None:
 def test_a_set_that_is_not_there_is_refused() -> None:
     refused = LongAttention(length=7, batches=1, tokens=1).unsuited(induction_pair(), Lengths())  # type: ignore[arg-type]
     assert refused == (
-        "long_attention looks at the evaluation set @7, but the task has @6; set probes.long_attention.length to one of "
-        "them, or add 7 to task.eval_lengths."
+        "long_attention looks at the evaluation set @7, but the task has @6; set probes.long_attention.length to one "
+        "of them, or add 7 to task.eval_lengths."
     )
 
 

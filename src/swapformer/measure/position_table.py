@@ -58,7 +58,8 @@ class PositionTable(Measurement):
         self.ridge, self.base, self.seed = ridge, base, seed
 
     def directions(self) -> Mapping[str, Direction]:
-        return {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
+        residuals: dict[str, Direction] = {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
+        return residuals | {f"shift/cosine@{shift}": "higher" for shift in self.shifts}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         width = model.dims.d_model
