@@ -24,6 +24,7 @@ _MAX_ARMS, _MAX_PARTS, _MAX_TOOLTIPS = 12, 12, 600
 _CELL, _WRITTEN = 0.36, 0.31
 """Inches of a cell, and from how many its number is written."""
 _GAP, _SIDE, _LEAST = 0.14, 2.4, 0.62
+_TITLE_LINE = 0.14
 
 
 @dataclass(frozen=True)
