@@ -20,6 +20,7 @@ from swapformer.random import stream
 from swapformer.training.assemble import build_model, build_plan
 
 V = 11
+AHEAD = "model.topology.source=inputs"
 
 
 def made(interface: Interface, *overrides: str) -> Topology:
@@ -143,6 +144,24 @@ class TestEncoderDecoder:
         assert (model(inputs, None, source) - model(inputs, None, source[:, order])).abs().max() < 1e-10
         swapped = inputs[:, [1, 0, 2, 3, 4, 5]]
         assert (model(inputs, None, source) - model(swapped, None, source))[:, 2:].abs().max() > 1e-6
+
+    def test_an_encoder_of_the_inputs_is_one_that_gets_them_as_its_source(self) -> None:
+        """The leak of tutorials that hand one sequence to both stacks: the same weights, the inputs as the source."""
+        usual, leaking = self.model(), made(Interface(V), "model/topology=encoder_decoder", AHEAD)
+        inputs, tokens = ids(2, 6), Tokens.of(6, padding=padded(2, 6, 4))
+        assert leaking.reads_ahead and not usual.reads_ahead
+        assert torch.equal(leaking(inputs, tokens), usual(inputs, tokens, inputs, tokens))
+        with pytest.raises(ValueError, match="pass no `source`"):
+            leaking(inputs, tokens, inputs, tokens)
+
+    def test_an_encoder_of_the_inputs_shows_the_decoder_its_targets(self) -> None:
+        """The loss at place t moves with the input at t + 1, which is its target, past the decoder's causal mask."""
+        leaking, inputs = made(Interface(V), "model/topology=encoder_decoder", AHEAD), ids(2, 6)
+        later = inputs.clone()
+        later[:, 4] = (later[:, 4] + 1) % V
+        assert (leaking(later) - leaking(inputs))[:, 3].abs().min() > 1e-9
+        with pytest.raises(ValueError, match="must be task or inputs, but it is 'both'"):
+            made(Interface(V), "model/topology=encoder_decoder", "model.topology.source=both")
 
     def test_embeddings_are_one_table_or_two(self) -> None:
         shared = {name for name, _ in self.model().named_parameters()}
