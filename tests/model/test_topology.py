@@ -13,7 +13,7 @@ from configs import small
 from swapformer.conformance.subject import Subject
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.model.dims import Side
-from swapformer.model.layers import origin_of
+from swapformer.model.layers import Embedding, origin_of
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -77,6 +77,33 @@ class TestAnswers:
         assert model(x).shape == (2, 7, 2)
         zero, once, twice = (model.embed(scale * x, Tokens.of(7)) for scale in (0, 1, 2))
         assert torch.allclose(twice - zero, 2 * (once - zero), atol=1e-12)
+
+
+class TestTheShortcut:
+    """How the loss at place t depends on the input at place t + 1, which is its target."""
+
+    WAYS = {
+        "causal": ([], False),
+        "full": (["model/pattern=full"], True),
+        "an encoder of the inputs": (["model/topology=encoder_decoder", AHEAD], True),
+    }
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_gradient_goes_from_the_loss_to_its_own_target_unless_the_future_is_hidden(self, way: str) -> None:
+        overrides, reaches = self.WAYS[way]
+        model, inputs = made(Interface(V), *overrides), ids(2, 7)
+        tables = [part for part in model.modules() if isinstance(part, Embedding)]
+        given: list[Tensor] = []
+        for table in tables:
+            table.register_forward_hook(lambda _, __, out: given.append(out))
+        losses = functional.cross_entropy(
+            model(inputs)[:, :-1].flatten(0, 1), inputs[:, 1:].flatten(), reduction="none"
+        )
+        at_three = losses.view(2, 6)[:, 3].sum()
+        gradients = [grad for grad in torch.autograd.grad(at_three, given, allow_unused=True) if grad is not None]
+        sizes = torch.stack([grad.norm(dim=-1) for grad in gradients]).sum(0)
+        assert (sizes[:, 3] > 1e-6).all(), "it depends on the symbol before its target"
+        assert ((sizes[:, 4] > 1e-6) == reaches).all() and (reaches or not sizes[:, 4:].any())
 
 
 class TestEncoder:
