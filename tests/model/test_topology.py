@@ -82,15 +82,14 @@ class TestAnswers:
 class TestTheShortcut:
     """How the loss at place t depends on the input at place t + 1, which is its target."""
 
-    WAYS = {
-        "causal": ([], False),
-        "full": (["model/pattern=full"], True),
-        "an encoder of the inputs": (["model/topology=encoder_decoder", AHEAD], True),
-    }
-
-    @pytest.mark.parametrize("way", WAYS)
-    def test_a_gradient_goes_from_the_loss_to_its_own_target_unless_the_future_is_hidden(self, way: str) -> None:
-        overrides, reaches = self.WAYS[way]
+    @pytest.mark.parametrize(
+        ("overrides", "reaches"),
+        [([], False), (["model/pattern=full"], True), (["model/topology=encoder_decoder", AHEAD], True)],
+        ids=["causal", "full", "an encoder of the inputs"],
+    )
+    def test_a_gradient_goes_from_the_loss_to_its_own_target_unless_the_future_is_hidden(
+        self, overrides: list[str], reaches: bool
+    ) -> None:
         model, inputs = made(Interface(V), *overrides), ids(2, 7)
         tables = [part for part in model.modules() if isinstance(part, Embedding)]
         given: list[Tensor] = []
