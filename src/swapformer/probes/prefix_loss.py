@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -104,7 +104,7 @@ def prefix_of(batch: Batch, length: int) -> Batch:
     """The first `length` tokens of each row, with what is given of them; a source stays whole."""
     names = ("inputs", "padding", "document", "position", "targets")
     held = {name: getattr(batch, name) for name in names}
-    kept = {name: value if value is None else value[:, :length] for name, value in held.items()}
+    kept: dict[str, Any] = {name: None if value is None else value[:, :length] for name, value in held.items()}
     tags = {name: channel[:, :length] for name, channel in batch.tags.items()}
     found: Batch = replace(batch, **kept, tags=tags)
     return found
