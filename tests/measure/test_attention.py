@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from measure.conftest import TINY, Hand, measured
+from measure.conftest import TINY, Hand, measured, subject_of
 from swapformer.errors import UsageError
+from swapformer.measure.attention import first_attention
+from swapformer.model.context import Context
 from swapformer.model.kernel import dense
 from swapformer.model.layers import Linear
 from swapformer.model.normaliser import Softmax
 from swapformer.model.score import Dot
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose
 
 QUICK = ("measure=attention", "measure.warm_up=0", "measure.repeats=1")
@@ -47,6 +51,28 @@ def test_the_backward_pass_is_measured_where_asked(hand: Hand, monkeypatch: pyte
     monkeypatch.setattr(torch.autograd, "backward", hand.slow(torch.autograd.backward, 13.0))
     found = measured(*QUICK, "measure.lengths=[8]", "measure.backward=true", now=hand).metrics
     assert found["time/backward@8"] == 13 and found["bytes/backward@8"] > found["bytes/all@8"]
+
+
+def operations(length: int, width: int) -> int:
+    """Operations of products in one reference attention, counted by torch; two for a multiplication and an addition."""
+    config = compose([*TINY, "model/kernel=reference", f"model.d_model={width}", "model.max_len=512"])
+    attention, position = first_attention(subject_of(config).model, length, torch.device("cpu"))
+    x, tokens = torch.randn(1, length, width), Tokens.of(length)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        attention(x, context=Context(tokens, tokens, x.dtype), position=position)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("length", [24, 64, 192])
+def test_attention_takes_n_n_d_operations_and_its_projections_n_d_d(length: int, width: int) -> None:
+    """q, k, v and output: 4 · 2nd². QKᵀ and weights times V over all heads: 2 · 2n²d, whatever the number of heads."""
+    assert operations(length, width) == 8 * length * width**2 + 4 * length**2 * width
+
+
+def test_the_operations_of_attention_and_of_its_projections_are_equal_at_twice_the_width() -> None:
+    """4n²d = 8nd² at n = 2d."""
+    assert operations(64, 32) == 2 * 8 * 64 * 32**2
 
 
 def curvature(*overrides: str, lengths: tuple[int, int, int] = (256, 512, 768)) -> float:

@@ -45,6 +45,13 @@ def test_sinusoids_shift_by_a_rotation_at_positions_that_no_map_has_seen() -> No
     assert all(found[f"shift/{name}@{k}"] < 1e-2 for name in ("free", "orthogonal", "power") for k in (1, 8))
 
 
+def test_the_likeness_of_two_sinusoids_depends_on_their_distance_alone() -> None:
+    """PE(p)·PE(p+k) = Σ cos kω_i and ‖PE(p)‖² = D/2, whatever p is, so the mean over p is the cosine of every pair."""
+    found = measured(*TABLE, "model/position=sinusoidal").metrics
+    for k in (1, 8):
+        assert found[f"shift/cosine@{k}"] == pytest.approx(sum(math.cos(k / 10000 ** (i / 8)) for i in range(8)) / 8)
+
+
 def test_residuals_are_those_of_a_loop_over_the_pairs_that_were_held_out() -> None:
     subject = subject_of(compose([*TINY, *TABLE, "model/position=learned", "model.max_len=96"]))
     found, table = made(96).measure(subject).metrics, table_of(subject.model, 96)

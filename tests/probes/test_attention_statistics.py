@@ -14,7 +14,7 @@ from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface
 from swapformer.model.topology import Topology
 from swapformer.probes import head_scores
-from swapformer.probes.attention_statistics import AttentionStatistics
+from swapformer.probes.attention_statistics import AttentionStatistics, LongAttention
 from swapformer.probes.head_scores import SCORES, SeenAttention
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -132,6 +132,41 @@ def test_a_full_pattern_sees_the_future() -> None:
     _, shapes = measured(induction_pair("model/pattern=full"), Read())
     future = shapes["heads/future"].values[0]
     assert future == pytest.approx([0, closed_form(lambda i: (LENGTH - 1 - i) / LENGTH)], abs=1e-9)
+
+
+class Lengths(Read):
+    """Beside the batch like training's, the set "@6": another batch, of 6 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inputs = torch.randint(SYMBOLS, (4, 6), generator=torch.Generator().manual_seed(1))
+        self.short = Batch(inputs=inputs, targets=inputs.roll(-1, 1))
+
+    def evaluation(self, split: str) -> list[EvaluationSet]:
+        return [*super().evaluation(split), EvaluationSet("@6", 1, lambda _: self.short)]
+
+
+def test_another_set_is_looked_at_as_if_it_were_the_only_one() -> None:
+    """The scores and maps of "@6" are those of a task whose only data they are, and no others."""
+    task: Any = Lengths()
+    with torch.no_grad():
+        finding = LongAttention(length=6, batches=2, tokens=5).measure(induction_pair(), task)
+        other = Read()
+        other.batch = task.short
+        alone, shapes = measured(induction_pair(), other)
+    assert finding.metrics == {f"{name}@6": value for name, value in alone.items() if "_by_layer@" not in name}
+    assert finding.shapes == shapes
+    like_training, _ = measured(induction_pair(), task)
+    assert finding.metrics["probe/prefix_matching@6"] == pytest.approx(1, abs=1e-9)
+    assert finding.metrics["probe/entropy@6"] != like_training["probe/entropy"], "the set of the training length"
+
+
+def test_a_set_that_is_not_there_is_refused() -> None:
+    refused = LongAttention(length=7, batches=1, tokens=1).unsuited(induction_pair(), Lengths())  # type: ignore[arg-type]
+    assert refused == (
+        "long_attention looks at the evaluation set @7, but the task has @6; set probes.long_attention.length to one "
+        "of them, or add 7 to task.eval_lengths."
+    )
 
 
 # The same scores by loops over sequences, heads, queries and keys.

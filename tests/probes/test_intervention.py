@@ -224,6 +224,19 @@ def test_what_cannot_be_replayed_is_refused_before_training(
         compose.check(resolved(composed, changes))
 
 
+def test_a_table_must_reach_as_far_as_positions_are_drawn_from() -> None:
+    """Positions drawn below 40 and moved by 30 reach 69; those of the 13 tokens themselves would only reach 42."""
+    drawn = [
+        "model/position=randomized",
+        "model/position@model.position.encoding=learned",
+        "model.position.drawn_from=40",
+    ]
+    config = compose.compose([*(each for each in TRIAL if each != "model/position=learned"), *drawn, "probes=replay"])
+    with pytest.raises(UsageError, match="needs the position 69, but the model has a table of 64 rows"):
+        compose.check(resolved(config, {"x": ["offset=30"]}))
+    compose.check(resolved(config, {"x": ["offset=24"]}))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
 from swapformer.model.position import Position
@@ -23,6 +24,8 @@ _SHOWN = 64
 
 class PositionTable(Measurement):
     """How well linear maps shift a position table by k: shift/exact@k, shift/free@k, shift/orthogonal@k, shift/power@k.
+
+    Beside them stands how alike two positions are, shift/cosine@k: the mean of cos(P[p], P[p+k]) over all p.
 
     The table P [rows, D] is what the model adds to embeddings at the positions 0 … rows − 1, in float64. A metric is
     the relative residual ‖P[p] M − P[p+k]‖ / ‖P[p+k]‖ over pairs (p, p + k) that no map was fitted to, in Frobenius
@@ -55,7 +58,8 @@ class PositionTable(Measurement):
         self.ridge, self.base, self.seed = ridge, base, seed
 
     def directions(self) -> Mapping[str, Direction]:
-        return {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
+        residuals: dict[str, Direction] = {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
+        return residuals | {f"shift/cosine@{shift}": "higher" for shift in self.shifts}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         width = model.dims.d_model
@@ -90,6 +94,7 @@ class PositionTable(Measurement):
             held, _ = self._split(shift)
             maps = {**self._maps(table, shift), "power": torch.linalg.matrix_power(first, shift)}
             metrics |= {f"shift/{name}@{shift}": residual(table, maps[name], shift, held) for name in MAPS}
+            metrics[f"shift/cosine@{shift}"] = float(cosine_similarity(table[:-shift], table[shift:]).mean())
         return Finding(metrics, dict(self._shapes(table, metrics)))
 
     def _split(self, shift: int) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,11 @@ class AttentionStatistics(Probe):
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
-        source = next(item for item in task.evaluation("val") if item.name == "")
+        return self.of(model, task, "")
+
+    def of(self, model: Topology, task: Task, name: str) -> Finding:
+        """What is found on the validation data's evaluation set of a name; \"\" is the one like training's."""
+        source = next(item for item in task.evaluation("val") if item.name == name)
         batches = list(EvaluationStream(source, self.batches, drawn_position_range(model)))
         symbols = not task.interface.channels
         frequency = _frequency(batches, task.vocab_size) if symbols else None
@@ -103,6 +107,38 @@ class AttentionStatistics(Probe):
             for head in range(weights.shape[1])
         }
         return AttentionMaps("Attention of one example", "Each row is a query, each column a key.", texts, None, maps)
+
+
+class LongAttention(Probe):
+    """What `AttentionStatistics` finds on an evaluation set of another length: `probe/prefix_matching@32` and others.
+
+    Metrics bear the set's name, and those of single layers are left out; scores, formulas and shapes are those of
+    `AttentionStatistics`. Beside it, it tells whether heads do at a new length what they do at the trained ones.
+
+    Args:
+        length: of the evaluation set, as it is named: 32 of "@32".
+        batches: of that set.
+        tokens: of the example whose maps are kept, at most.
+    """
+
+    def __init__(self, *, length: Count, batches: Count, tokens: Count) -> None:
+        self.name, self.scores = f"@{length}", AttentionStatistics(batches=batches, tokens=tokens)
+
+    def unsuited(self, model: Topology, task: Task) -> str | None:
+        known = [item.name for item in task.evaluation("val") if item.name]
+        if self.name in known:
+            return self.scores.unsuited(model, task)
+        return (
+            f"long_attention looks at the evaluation set {self.name}, but the task has {', '.join(known) or 'none'}; "
+            f"set probes.long_attention.length to one of them, or add {self.name[1:]} to task.eval_lengths."
+        )
+
+    def measure(self, model: Topology, task: Task) -> Finding:
+        if problem := self.unsuited(model, task):
+            raise ValueError(problem)
+        found = self.scores.of(model, task, self.name)
+        whole = {f"{name}{self.name}": value for name, value in found.metrics.items() if BY_LAYER not in name}
+        return Finding(whole, found.shapes)
 
 
 def _watched(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:

@@ -16,6 +16,7 @@ from swapformer.results.moments import REPLAY
 from swapformer.results.shapes import Curve, Matrix, Shape, Table
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config, build_model, build_plan, factory, rebuild_task
+from swapformer.training.data import drawn_position_range
 from swapformer.training.final_evaluation import PositionShift, evaluate
 from swapformer.training.weights import vocabulary_of
 
@@ -96,8 +97,8 @@ class Replay(Probe):
             if vocabulary_of(other) != vocabulary_of(task):
                 return f"the change {name} of replay makes a task of other symbols; keep the task's tokeniser and size."
             limit = min((part.limit for part in changed.modules() if getattr(part, "limit", None)), default=math.inf)
-            if _shift(parts).last(other.max_length) >= limit:
-                last = _shift(parts).last(other.max_length)
+            last = _shift(parts).last(drawn_position_range(changed) or other.max_length)
+            if last >= limit:
                 return (
                     f"the change {name} of replay needs the position {last}, but the model has a table of {limit} "
                     f"rows; train it with model.max_len={last + 1} or more."

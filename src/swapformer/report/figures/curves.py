@@ -24,6 +24,7 @@ from swapformer.report.figures.style import ALARM, INK
 from swapformer.report.figures.tooltips import Tooltips
 
 _WARM_UP = 0.1  # the first tenth of the steps may leave the frame: it would flatten what the arms differ in
+_DECADE = 10.0  # positive values that span more are drawn on a logarithmic axis, save accuracies
 
 
 def learning_curve(data: FigureData, metric: str) -> ReportFigure | None:
@@ -92,9 +93,13 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     others = published_styles(marks)
     figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base), others=others)
     logarithmic = max(names) >= 4 * min(names)
+    share = data.evidence.directions.get(next(iter(lengths.values()))) == "higher"
+    decades = _spans_decades(list(tables.values()), at_most_one=share)
     for axes in dict.fromkeys(panels.values()):
         if logarithmic:
             axes.set_xscale("log", base=2)
+        if decades:
+            axes.set_yscale("log")
         if trained:
             mark_trained_length(axes, trained)
     tooltips = Tooltips("length")
@@ -138,6 +143,15 @@ def _report_figure(
         caption += " One panel per arm"
         caption += f"; the thin plain line is the baseline, {data.baseline}." if context else "."
     return ReportFigure.of(name, title, caption, figure, tooltips)
+
+
+def _spans_decades(tables: Sequence[pd.DataFrame], at_most_one: bool) -> bool:
+    """Whether values are positive and more than a decade apart; accuracies, which are at most one, never count."""
+    values = np.concatenate([table.to_numpy(dtype=float).ravel() for table in tables])
+    values = values[np.isfinite(values)]
+    if not len(values) or (at_most_one and values.max() <= 1):
+        return False
+    return bool(0 < _DECADE * values.min() < values.max())
 
 
 def _thinned(lengths: Sequence[int], logarithmic: bool, most: int) -> tuple[list[float], list[str]]:
