@@ -12,6 +12,7 @@ from measure.conftest import TINY, Hand, measured
 from swapformer.errors import UsageError
 from swapformer.measure.clock import Clock
 from swapformer.model.cache import Cache
+from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import kept_bytes
 from swapformer.training.assemble import build_plan
@@ -54,9 +55,27 @@ def test_a_step_reads_one_token_of_each_sequence_behind_the_whole_context(monkey
     found = measured(*DECODE, "measure.lengths=[64]").metrics
     prefills = [seen for seen in read if seen == (64, 64)]
     steps = [seen for seen in read if seen[0] == 1]
-    assert len(prefills) + len(steps) == len(read) and len(prefills) > 3
+    assert len(prefills) + len(steps) == len(read) and len(prefills) >= 3
     assert [context for _, context in steps] == list(range(65, 65 + len(steps))) and len(steps) <= 1 + 64 // 8
     assert found["decode/tokens_per_second@64"] == pytest.approx(3 / found["decode/step@64"])
+
+
+@pytest.mark.parametrize(("settings", "prefills"), [((), 3), (("measure.prefills=1",), 2)])
+def test_the_steps_go_on_behind_the_last_context_that_was_timed(
+    settings: tuple[str, ...], prefills: int, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call that does not count and each that does, so long that it is a sample alone; nothing is read again."""
+    read: list[int] = []
+
+    def watched(cache: Cache, tokens: Tokens) -> Tokens:
+        read.append(len(tokens))
+        return extend(cache, tokens)
+
+    extend = hand.slow(Cache.extend, 1.0)
+    monkeypatch.setattr(Cache, "extend", watched)
+    found = measured(*DECODE, "measure.lengths=[16]", *settings, now=hand).metrics
+    assert read == [16] * prefills + [1] * 3
+    assert (found["decode/prefill@16"], found["decode/step@16"]) == (1, 1)
 
 
 def test_decoding_needs_a_cache_and_a_table_that_reaches_beyond_the_context() -> None:

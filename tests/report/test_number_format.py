@@ -89,6 +89,8 @@ def test_a_metric_by_length_brings_its_whole_family() -> None:
     assert length_families(["val/acc@16"], recorded) == {"val/acc": {16: "val/acc@16", 128: "val/acc@128"}}
     swept = ["probe/replay/w/loss@0", "probe/replay/w/loss@7"]
     assert length_families(swept, swept) == {}, "a number that a replay changes is no length"
+    pruned = ["probe/pruning/random@30", "probe/pruning/random@60"]
+    assert length_families(pruned, pruned) == {}, "nor is a share of heads that are left out"
     longer = ["probe/replay/x/loss", "probe/replay/x/loss@64"]
     assert length_families(longer, longer) == {"probe/replay/x/loss": {64: "probe/replay/x/loss@64"}}
     assert reported_metrics(["val/loss", "val/acc@16"], recorded) == [

@@ -31,12 +31,16 @@ class DecodeCost(Measurement):
         batch: B.
         warm_up: steps before the first that counts.
         repeats: samples whose median counts.
+        prefills: samples of reading the context, behind one that does not count; None for `repeats`, behind `warm_up`.
     """
 
     timed: ClassVar[bool] = True
 
-    def __init__(self, *, lengths: Sequence[Count], batch: Count, warm_up: Natural, repeats: Count) -> None:
+    def __init__(
+        self, *, lengths: Sequence[Count], batch: Count, warm_up: Natural, repeats: Count, prefills: Count | None = None
+    ) -> None:
         self.lengths, self.batch, self.warm_up, self.repeats = lengths, batch, warm_up, repeats
+        self.prefills = (warm_up, repeats) if prefills is None else (1, prefills)
 
     def directions(self) -> Mapping[str, Direction]:
         ways: dict[str, Direction] = {"prefill": "lower", "step": "lower", "tokens_per_second": "higher"}
@@ -61,8 +65,7 @@ class DecodeCost(Measurement):
         metrics: dict[str, float] = {"decode/parameters": count_parameters(subject.model)["total"]}
         for length in self.lengths:
             generation = _Generation(subject, self.batch, length)
-            metrics |= subject.clock.sample(generation.timed_prefill, self.warm_up, self.repeats)
-            generation.prefill()
+            metrics |= subject.clock.sample(generation.timed_prefill, *self.prefills)
             metrics[f"decode/cache_bytes@{length}"] = generation.cache.num_bytes
             most = self._most(length)
             metrics |= subject.clock.sample(generation.timed_step, self.warm_up, self.repeats, most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -149,6 +150,68 @@ def rarest_keys(frequency_BT: Tensor, allowed_BHQK: Tensor) -> Tensor:
 def without_key(shares_BHQK: Tensor, allowed_BHQK: Tensor, key_BHQK: Tensor) -> tuple[Tensor, Tensor]:
     """Shares and allowed keys as they are when some keys are left out: what remains is shared out anew."""
     return attention_shares(shares_BHQK.masked_fill(key_BHQK, 0.0)), allowed_BHQK & ~key_BHQK
+
+
+def shuffled_keys(weights_BHQK: Tensor, allowed_BHQK: Tensor, generator: torch.Generator) -> Tensor:
+    """The weights of each query of each head in a random order among the keys that it may attend to, each drawn anew.
+
+    A row keeps its weights, so its entropy too; which keys have them is left to chance.
+    """
+    barred = ~allowed_BHQK.expand_as(weights_BHQK)
+    noise = torch.rand(weights_BHQK.shape, generator=generator).masked_fill(barred, 2.0)
+    allowed_first = barred.long().argsort(dim=-1, stable=True)
+    return torch.zeros_like(weights_BHQK).scatter(-1, allowed_first, weights_BHQK.gather(-1, noise.argsort(dim=-1)))
+
+
+def pattern_divergence(shares_BHQK: Tensor, counted_BQ: Tensor) -> Totals:
+    """Jensen–Shannon divergence of heads, H(mean_h a_h) − mean_h H(a_h) in nats, summed over queries that count: [1].
+
+    0 where all heads attend alike, ln H where no two share a key, so that exp of it is an effective number of patterns.
+
+    Args:
+        shares_BHQK: shares of attention.
+        counted_BQ: queries that count, bool.
+    """
+    mixed = shares_BHQK.mean(dim=1)
+    entropies = -torch.special.xlogy(shares_BHQK, shares_BHQK).sum(-1).mean(dim=1)
+    divergence = -torch.special.xlogy(mixed, mixed).sum(-1) - entropies
+    return _over_queries(divergence[:, None], counted_BQ[:, None])
+
+
+def effective_rank(singular_values: Tensor) -> Tensor:
+    """exp(−Σ p_i ln p_i) with p_i = σ_i / Σ σ of matrices with singular values σ [..., n]: between 1 and n, 0 of zeros.
+
+    Roy & Vetterli 2007, “The effective rank”, EUSIPCO.
+    """
+    total = singular_values.sum(-1, keepdim=True)
+    p = singular_values / total.clamp(min=torch.finfo(singular_values.dtype).tiny)
+    return (-torch.special.xlogy(p, p).sum(-1)).exp() * (total.squeeze(-1) > 0)
+
+
+def singular_values_of_product(left: Tensor, right: Tensor) -> Tensor:
+    """The singular values of A Bᵀ, [..., min(D, E)], for A and B [..., D, E], without the D × D product.
+
+    With A = Q_A R_A and B = Q_B R_B they are those of R_A R_Bᵀ; all others are zero.
+    """
+    return torch.linalg.svdvals(torch.linalg.qr(left).R @ torch.linalg.qr(right).R.mT)
+
+
+def first_order_cost(outputs_BQHE: Tensor, gradient_BQHE: Tensor) -> Tensor:
+    """Σ_b |Σ_qe z·g| for the heads' outputs z and the gradient g of each sequence's own loss: [H], in the loss's unit.
+
+    A term is how much the loss of a sequence changes, to first order, when a head's output becomes zero.
+    """
+    return (outputs_BQHE * gradient_BQHE).double().sum(dim=(1, 3)).abs().sum(dim=0)
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's correlation of two rows of numbers, equal ones with their mean rank; None where a row is constant."""
+    rows = torch.tensor([list(first), list(second)], dtype=torch.float64)
+    below, equal = rows[:, :, None] > rows[:, None, :], rows[:, :, None] == rows[:, None, :]
+    ranks = below.sum(-1).double() + (equal.sum(-1).double() - 1) / 2
+    spread = ranks - ranks.mean(-1, keepdim=True)
+    size = spread.square().sum(-1).prod().sqrt()
+    return float(spread.prod(0).sum() / size) if size else None
 
 
 def _over_queries(values_BHQ: Tensor, counted_BHQ: Tensor) -> Totals:

@@ -13,7 +13,7 @@ from swapformer.model import taps
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
-from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width
+from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width, matrix_of_heads
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Profile, Shape
@@ -73,7 +73,7 @@ class AttentionStatistics(Probe):
         layers: dict[int, HeadScores] = {}
         uniform = torch.zeros(BINS, dtype=torch.float64)
         for batch in batches:
-            for index, weights, allowed in _watched(model, batch):
+            for index, weights, allowed in watched_weights(model, batch):
                 found = layers.setdefault(index, HeadScores())
                 rows = max(1, _ELEMENTS // weights[0].numel())
                 for low in range(0, len(weights), rows):
@@ -103,7 +103,7 @@ class AttentionStatistics(Probe):
         )
         maps = {
             f"layer {layer + 1} head {head + 1}": weights[0, head][real][:, real].tolist()
-            for layer, weights, _ in _watched(model, one)
+            for layer, weights, _ in watched_weights(model, one)
             for head in range(weights.shape[1])
         }
         return AttentionMaps("Attention of one example", "Each row is a query, each column a key.", texts, None, maps)
@@ -141,7 +141,7 @@ class LongAttention(Probe):
         return Finding(whole, found.shapes)
 
 
-def _watched(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:
+def watched_weights(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:
     """Layer, weights [B, H, T, T] and allowed keys (None for all) of every self-attention that forms weights."""
     ids, tokens, source, source_tokens = model_inputs(batch)
     with taps.record(model, WEIGHTS) as seen:
@@ -193,14 +193,9 @@ def _profile(name: str, layers: Mapping[int, HeadScores]) -> Profile:
 
 
 def _matrix(name: str, layers: Mapping[int, HeadScores]) -> Matrix:
-    found = {index: each.of(name) for index, each in sorted(layers.items())}
-    width = max(map(len, found.values()), default=0)
-    return Matrix(
-        name.replace("_", " ").capitalize(), f"By layer and head: {SCORES[name]}.",
-        [f"layer {index + 1}" for index in found], [f"head {head + 1}" for head in range(width)],
-        [[*each, *[None] * (width - len(each))] for each in found.values()],
-        0.0, None if name.startswith("distance") else 1.0, per_seed=True,
-    )  # fmt: skip
+    found = {f"layer {index + 1}": each.of(name) for index, each in sorted(layers.items())}
+    high = None if name.startswith("distance") else 1.0
+    return matrix_of_heads(name.replace("_", " ").capitalize(), f"By layer and head: {SCORES[name]}.", found, high=high)
 
 
 def _histogram(layers: Mapping[int, HeadScores], uniform: Tensor, length: int) -> Histogram:

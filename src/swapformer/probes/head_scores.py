@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from swapformer.probes.analysis import (
     share_on,
     without_key,
 )
+from swapformer.results.shapes import Matrix
 from swapformer.task.base import Batch, target_mask
 from swapformer.training.module import tokens_of
 
@@ -149,3 +150,20 @@ def _scored(batch: Batch) -> Tensor:
 def bin_width(length: int) -> int:
     """Tokens of a bin of distances."""
     return ceil(length / BINS)
+
+
+def matrix_of_heads(
+    title: str,
+    caption: str,
+    rows: Mapping[str, Sequence[float | None]],
+    *,
+    high: float | None = None,
+    unit: str = "",
+) -> Matrix:
+    """Numbers by layer and head, from 0 on; layers with fewer heads have empty places."""
+    width = max(map(len, rows.values()), default=0)
+    return Matrix(
+        title, caption, list(rows), [f"head {head + 1}" for head in range(width)],
+        [[*each, *[None] * (width - len(each))] for each in rows.values()],
+        0.0, high, unit=unit, per_seed=True,
+    )  # fmt: skip

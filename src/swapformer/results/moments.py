@@ -17,6 +17,8 @@ BY_LAYER = "_by_layer"
 REPLAY = "probe/replay/"
 """The beginning of what a replay measures: a family without a number of its own, `probe/replay/w/loss@7` without
 `probe/replay/w/loss`, is over a number that was changed and not over lengths."""
+PRUNING = "probe/pruning/"
+"""The beginning of what leaving out heads measures; the n of its families is a share of all heads in per cent."""
 INIT = "init"
 END = "end"
 _AT = re.compile(r"(.+):(init|[1-9]\d*)")

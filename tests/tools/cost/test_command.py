@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
+from swapformer.model.cache import Cache
 from swapformer.model.generate import Prompt, StepwiseGeneration
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
@@ -97,6 +100,49 @@ def test_the_cache_holds_two_numbers_for_each_channel_of_a_key(
     sizes = ["model.num_layers=1", "model.d_model=512", "model.num_heads=8", "model.max_len=1024"]
     report = cost(*sizes, *attention, batch=32, lengths=(1024,), dtype=dtype)
     assert report["lengths"][0]["kv_cache"] == elements * size
+
+
+CHAPTER = ["task=copy", "model/kernel=reference", "model/position=none", "model.bias=false", "model.num_layers=1",
+           "model.d_model=512", "model.num_heads=8", "model.max_len=1025"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "projections", "training", "token"),
+    [(8, 786_432, 824.6, 8_388_608), (4, 524_288, 773.1, 7_864_320), (2, 393_216, 747.3, 7_602_176),
+     (1, 327_680, 734.4, 7_471_104)],
+)  # fmt: skip
+def test_shared_keys_and_values_save_parameters_and_few_operations(
+    groups: int, projections: int, training: float, token: int
+) -> None:
+    """The numbers of experiments/05_kv_sharing: a layer with D = 512, H = 8, 32 sequences of n = 1024 tokens.
+
+    Q, K and V have D² + 2·D·G·64 weights, W_o and the feed-forward layer 9·D² more. A token takes twice the weights and
+    4·n·D operations for q·k and the weights times v, in training thrice that; a token behind n − 1 cached ones as much.
+    """
+    config = compose([*CHAPTER, "model/attention=gqa", f"model.attention.num_kv_heads={groups}"])
+    vocabulary = task_of(config).vocab_size
+    report = measure(config, vocabulary, 32, [1024], "float32")
+    assert (
+        sum(report["by_role"][role] for role in ("query", "key", "value")) == projections == 512**2 + 128 * 512 * groups
+    )
+    assert token == 2 * (projections + 9 * 512**2) + 4 * 1024 * 512
+    head = 2 * 512 * vocabulary
+    found = report["lengths"][0]
+    assert found["forward"] == 32 * 1024 * (token + head)
+    assert found["forward"] + found["backward"] - 3 * 32 * 1024 * head == 3 * 32 * 1024 * token
+    assert round(3 * 32 * 1024 * token / 1e9, 1) == training
+    assert decoded(config, vocabulary, 1023) == token + head
+
+
+def decoded(config: dict[str, Any], vocabulary: int, context: int) -> int:
+    """Operations of one token behind a context that is cached."""
+    model, cache = build_model(config, vocabulary).to("meta"), Cache()
+    with torch.no_grad():
+        model(*model.example(1, context, "meta"), cache)
+        with FlopCounterMode(display=False) as counter:
+            model(torch.zeros(1, 1, dtype=torch.int64, device="meta"), Tokens.of(1, start=context, device="meta"),
+                  None, None, cache)  # fmt: skip
+    return int(counter.get_total_flops())
 
 
 def test_a_kernel_that_keeps_no_weights_keeps_less() -> None:

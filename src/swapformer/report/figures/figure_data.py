@@ -17,7 +17,7 @@ from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow, Summary, summarise
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence, gather
-from swapformer.results.moments import BY_LAYER, REPLAY, family_of, split_moment
+from swapformer.results.moments import BY_LAYER, PRUNING, REPLAY, family_of, split_moment
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,14 @@ def figure_data(records: Records, claims: Sequence[Claim]) -> dict[str, FigureDa
 def length_families(metrics: Sequence[str], recorded: Sequence[str]) -> dict[str, dict[int, str]]:
     """`{"val/accuracy": {64: "val/accuracy@64", …}}` for every family `name@length` that the study's metrics touch.
 
-    A family over the layers of a model, or over a number that a replay changes, is none over lengths.
+    A family over layers, over a number that a replay changes or over heads left out is none over lengths.
     """
     touched = {family_of(metric)[0] for metric in metrics}
     found: dict[str, dict[int, str]] = {}
     for metric in dict.fromkeys([*metrics, *recorded]):
         base, length = family_of(metric)
-        other = split_moment(base)[0].endswith(BY_LAYER) or (base.startswith(REPLAY) and base not in recorded)
+        other = split_moment(base)[0].endswith(BY_LAYER) or base.startswith(PRUNING)
+        other = other or (base.startswith(REPLAY) and base not in recorded)
         if length.isdigit() and base in touched and not other:
             found.setdefault(base, {})[int(length)] = metric
     return {base: dict(sorted(lengths.items())) for base, lengths in found.items()}

@@ -24,6 +24,7 @@ _MAX_ARMS, _MAX_PARTS, _MAX_TOOLTIPS = 12, 12, 600
 _CELL, _WRITTEN = 0.36, 0.31
 """Inches of a cell, and from how many its number is written."""
 _GAP, _SIDE, _LEAST = 0.14, 2.4, 0.62
+_TITLE_LINE = 0.14
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class _Sheet:
         cell = width / columns
         height = min(max(rows * cell, 0.3), 6.0) if rows * cell <= 3 * width else min(rows * cells.TEXT, 6.0)
         lines = self._lines(panels, across)
-        head = 0.2
+        self.title_width = max(8, int(width / 0.075))
+        head = 0.06 + _TITLE_LINE * max(len(self._title(each)) for each in panels)
         heads = [head + (0.2 if self.several and index >= 0 else 0.0) for index in range(len(lines))]
         feet = [self.foot_names if (not same or index == len(lines) - 1) else 0.04 for index in range(len(lines))]
         total = sum(heads) + sum(feet) + len(lines) * (height + 0.08) + 0.36
@@ -159,14 +161,19 @@ class _Sheet:
             return [[each for each in panels if each.arm == arm] for arm in dict.fromkeys(each.arm for each in panels)]
         return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
+    def _title(self, each: _Panel) -> list[str]:
+        """A panel's title, in lines that fit above it."""
+        return svg.wrap(each.part if self.several else each.arm, self.title_width).split("\n")
+
     def _draw(
         self, each: _Panel, left: float, above: float, width: float, height: float, left_names: bool, below: bool
     ) -> None:
         axes, values = cells.panel(self.figure, left, above, width, height), each.mean.value
         rows, columns = values.shape
         cells.paint(axes, values, self.scale, self.most)
-        title = each.part if self.several else each.arm
-        self._say(svg.wrap(title, max(8, int(width / 0.075))).split("\n")[0], left, above - 0.07, "left")
+        title = self._title(each)
+        for index, line in enumerate(title):
+            self._say(line, left, above - 0.07 - _TITLE_LINE * (len(title) - 1 - index), "left")
         if left_names:
             cells.name_ticks(axes, each.rows, height, "y")
         if below:
