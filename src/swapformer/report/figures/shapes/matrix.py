@@ -137,7 +137,7 @@ class _Sheet:
         cell = width / columns
         height = min(max(rows * cell, 0.3), 6.0) if rows * cell <= 3 * width else min(rows * cells.TEXT, 6.0)
         lines = self._lines(panels, across)
-        self.title_width = max(8, int(width / 0.075))
+        self.title_width = max(9, int(width / 0.075))
         head = 0.06 + _TITLE_LINE * max(len(self._title(each)) for each in panels)
         heads = [head + (0.2 if self.several and index >= 0 else 0.0) for index in range(len(lines))]
         feet = [self.foot_names if (not same or index == len(lines) - 1) else 0.04 for index in range(len(lines))]
