@@ -47,7 +47,7 @@ ROOMS = {
     "model": {"random", "interface", "ranges"},
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
-    "probes": {"model", "task", "training", "measure", "interface", "ranges", "targets", "results"},
+    "probes": {"model", "task", "training", "measure", "interface", "random", "ranges", "targets", "results"},
     "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
     "report": {"errors", "ranges", "results"},

@@ -22,15 +22,28 @@ from swapformer.model.norm import Norm
 from swapformer.model.normaliser import Normaliser
 from swapformer.model.normaliser.base import softmax
 from swapformer.model.pattern import Pattern, Reach
+from swapformer.model.plan import ModelPlan
 from swapformer.model.position import Position
 from swapformer.model.residual import Residual
 from swapformer.model.score import Score
 from swapformer.model.tokens import Tokens
+from swapformer.model.topology import EncoderDecoder
 
 
 def waves(position: Tensor, width: int) -> Tensor:
     """sin(f · position) for f = 1 … width, [B|1, T, width]."""
     return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype))
+
+
+class HidesItsSource(EncoderDecoder):
+    """Its encoder reads the decoder's inputs, and it does not say so."""
+
+    def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: float) -> None:
+        settings = {"tie_embeddings": tie_embeddings, "embedding_scale": embedding_scale}
+        super().__init__(plan, **settings, share_embeddings=True)
+
+    def states(self, inputs: Tensor, tokens: Tokens, *given: Any) -> Tensor:
+        return super().states(inputs, tokens, inputs, tokens, *given[2:])
 
 
 class NoPosition(nn.Module):

@@ -24,6 +24,7 @@ FAULTS = [
     ("norm", "FutureNorm", {}, "facts_hold"),
     ("pattern", "LeakyPattern", {}, "causality"),
     ("pattern", "LeakyPattern", {}, "facts_hold"),
+    ("topology", "HidesItsSource", {"tie_embeddings": True, "embedding_scale": 1.0}, "causality"),
     ("position", "ReadsOrder", {}, "encodings_see_positions"),
     ("pattern", "CausalByPosition", {}, "encodings_see_positions"),
     ("position", "FalseFact", {}, "shift_invariance"),

@@ -111,6 +111,16 @@ class TestEncoderDecoder:
             for generation in generations:
                 generation.append(torch.full((2,), symbol))
 
+    def test_an_encoder_of_the_inputs_reads_anew_what_has_been_written(self) -> None:
+        """It has no cache: with each symbol its output changes, and the whole is read as a sequence of its own."""
+        ahead = ["model/topology=encoder_decoder", "model.topology.source=inputs", "model/position=t5"]
+        model, prompt = build_model(small(ahead), VOCABULARY).double().eval(), ids(2, 3)
+        generation = StepwiseGeneration(model, Prompt(prompt))
+        assert not generation.cached
+        for symbol in range(4):
+            assert torch.allclose(generation.logits(), run(model, generation.ids)[:, -1], atol=1e-12)
+            generation.append(torch.full((2,), symbol))
+
 
 class TestSampler:
     LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)

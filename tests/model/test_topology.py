@@ -13,13 +13,14 @@ from configs import small
 from swapformer.conformance.subject import Subject
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.model.dims import Side
-from swapformer.model.layers import origin_of
+from swapformer.model.layers import Embedding, origin_of
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.training.assemble import build_model, build_plan
 
 V = 11
+AHEAD = "model.topology.source=inputs"
 
 
 def made(interface: Interface, *overrides: str) -> Topology:
@@ -76,6 +77,32 @@ class TestAnswers:
         assert model(x).shape == (2, 7, 2)
         zero, once, twice = (model.embed(scale * x, Tokens.of(7)) for scale in (0, 1, 2))
         assert torch.allclose(twice - zero, 2 * (once - zero), atol=1e-12)
+
+
+class TestTheShortcut:
+    """How the loss at place t depends on the input at place t + 1, which is its target."""
+
+    @pytest.mark.parametrize(
+        ("overrides", "reaches"),
+        [([], False), (["model/pattern=full"], True), (["model/topology=encoder_decoder", AHEAD], True)],
+        ids=["causal", "full", "an encoder of the inputs"],
+    )
+    def test_a_gradient_goes_from_the_loss_to_its_own_target_unless_the_future_is_hidden(
+        self, overrides: list[str], reaches: bool
+    ) -> None:
+        model, inputs = made(Interface(V), *overrides), ids(2, 7)
+        tables = [part for part in model.modules() if isinstance(part, Embedding)]
+        given: list[Tensor] = []
+        for table in tables:
+            table.register_forward_hook(lambda _, __, out: given.append(out))
+        losses = functional.cross_entropy(
+            model(inputs)[:, :-1].flatten(0, 1), inputs[:, 1:].flatten(), reduction="none"
+        )
+        at_three = losses.view(2, 6)[:, 3].sum()
+        gradients = [grad for grad in torch.autograd.grad(at_three, given, allow_unused=True) if grad is not None]
+        sizes = torch.stack([grad.norm(dim=-1) for grad in gradients]).sum(0)
+        assert (sizes[:, 3] > 1e-6).all(), "it depends on the symbol before its target"
+        assert ((sizes[:, 4] > 1e-6) == reaches).all() and (reaches or not sizes[:, 4:].any())
 
 
 class TestEncoder:
@@ -143,6 +170,24 @@ class TestEncoderDecoder:
         assert (model(inputs, None, source) - model(inputs, None, source[:, order])).abs().max() < 1e-10
         swapped = inputs[:, [1, 0, 2, 3, 4, 5]]
         assert (model(inputs, None, source) - model(swapped, None, source))[:, 2:].abs().max() > 1e-6
+
+    def test_an_encoder_of_the_inputs_is_one_that_gets_them_as_its_source(self) -> None:
+        """The leak of tutorials that hand one sequence to both stacks: the same weights, the inputs as the source."""
+        usual, leaking = self.model(), made(Interface(V), "model/topology=encoder_decoder", AHEAD)
+        inputs, tokens = ids(2, 6), Tokens.of(6, padding=padded(2, 6, 4))
+        assert leaking.reads_ahead and not usual.reads_ahead
+        assert torch.equal(leaking(inputs, tokens), usual(inputs, tokens, inputs, tokens))
+        with pytest.raises(ValueError, match="pass no `source`"):
+            leaking(inputs, tokens, inputs, tokens)
+
+    def test_an_encoder_of_the_inputs_shows_the_decoder_its_targets(self) -> None:
+        """The loss at place t moves with the input at t + 1, which is its target, past the decoder's causal mask."""
+        leaking, inputs = made(Interface(V), "model/topology=encoder_decoder", AHEAD), ids(2, 6)
+        later = inputs.clone()
+        later[:, 4] = (later[:, 4] + 1) % V
+        assert (leaking(later) - leaking(inputs))[:, 3].abs().min() > 1e-9
+        with pytest.raises(ValueError, match="must be task or inputs, but it is 'both'"):
+            made(Interface(V), "model/topology=encoder_decoder", "model.topology.source=both")
 
     def test_embeddings_are_one_table_or_two(self) -> None:
         shared = {name for name, _ in self.model().named_parameters()}

@@ -100,7 +100,7 @@ def test_uniform_heads_score_their_closed_forms(found: tuple[dict[str, float], d
     uniform = {name: shapes[f"heads/{name}"].values[0][1] for name in SCORES}
     for name in ("distance", "entropy", "distance_rest", "entropy_rest"):
         assert uniform[name] == pytest.approx(1, abs=1e-12)
-    assert uniform["future"] == 0
+    assert uniform["future"] == uniform["next_token"] == 0
     assert uniform["first_key"] == pytest.approx(closed_form(lambda i: 1 / (i + 1)))
     assert uniform["previous_token"] == pytest.approx(closed_form(lambda i: 1 / (i + 1)))
     # one step back, where uniform attention is i / 2 steps away on average
@@ -130,8 +130,9 @@ def test_metrics_are_means_by_layer_and_over_layers(found: tuple[dict[str, float
 
 def test_a_full_pattern_sees_the_future() -> None:
     _, shapes = measured(induction_pair("model/pattern=full"), Read())
-    future = shapes["heads/future"].values[0]
+    future, following = (shapes[f"heads/{name}"].values[0] for name in ("future", "next_token"))
     assert future == pytest.approx([0, closed_form(lambda i: (LENGTH - 1 - i) / LENGTH)], abs=1e-9)
+    assert following == pytest.approx([0, 1 / LENGTH], abs=1e-9)
 
 
 class Lengths(Read):
@@ -216,8 +217,11 @@ def by_loops(name: str) -> list[float]:
                         "prefix_matching": [j for j in keys if j > 0 and tokens[j - 1] == tokens[i]],
                         "rare_token": [j for j in keys if frequency[tokens[j]] == rarest],
                         "future": [j for j in keys if j > i],
+                        "next_token": [j for j in keys if j == i + 1],
                     }[name]
                     value = sum(shares[j] for j in chosen)
+                    if name == "next_token" and (i == 6 or batch.padding[row, i + 1]):
+                        value = None
                     if name in ("previous_token", "prefix_matching") and not chosen:
                         value = None
                 values += [] if value is None else [value]
@@ -259,8 +263,18 @@ def test_a_planted_fault_shows(fault: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_future_counts_as_future_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weight on later keys is no distance back: of a mask that is dropped, the share on the future tells."""
+    """Weight on later keys is no distance back: of a mask that is dropped, the share on the future tells.
+
+    Uniform attention on the n tokens of a row has 1/n on the token right behind; the last one has none and is left out.
+    """
     batch, weights, _, frequency = example()
+    assert batch.padding is not None
+    real = (~batch.padding)[:, None, None, :].expand_as(weights)
+    sizes = (7, 5, 4)
+    asked = [(row, i) for row in range(3) for i in range(sizes[row] - 1) if batch.targets[row, i] != IGNORE]
+    expected = sum(1 / sizes[row] for row, _ in asked) / len(asked)
+    found = dict(SeenAttention.of(batch, real.double(), real, frequency).totals())["next_token"].means
+    assert found == pytest.approx([expected, expected])
     seen = dict(SeenAttention.of(batch, torch.ones_like(weights), None, frequency).totals())
     assert all(mean is not None and mean > 0.2 for mean in seen["future"].means)
     assert seen["distance"].means == pytest.approx([1, 1])

@@ -165,8 +165,8 @@ class Subject:
 
     @property
     def causal(self) -> bool:
-        """Whether every layer's pattern states that no query may attend to a later key."""
-        return all(layer.pattern().causal for layer in self.layers)
+        """Whether no place is shown a later one: neither a layer's pattern nor the topology states that it is."""
+        return all(layer.pattern().causal for layer in self.layers) and not self.perturbed().reads_ahead
 
 
 def refusal(subject: Subject) -> ValueError | None:
@@ -206,7 +206,8 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
 
 def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
     """Logits; a topology that reads a source gets a fixed one of another length than the inputs."""
-    source = ids(len(inputs), LENGTH // 2, seed=1) if model.reads_source else None
+    takes_source = model.reads_source and not model.reads_ahead
+    source = ids(len(inputs), LENGTH // 2, seed=1) if takes_source else None
     out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), source, make_tokens(LENGTH // 2))
     return out
 

@@ -123,6 +123,12 @@ def previous_keys(order_BT: Tensor) -> Tensor:
     return (order_BT[:, None, :] == order_BT[:, :, None] - 1)[:, None]
 
 
+def next_keys(order_BT: Tensor, padding_BT: Tensor | None) -> Tensor:
+    """The token right behind each query, unless it is padding, bool [B, 1, Q, K]."""
+    behind = order_BT[:, None, :] == order_BT[:, :, None] + 1
+    return (behind if padding_BT is None else behind & ~padding_BT[:, None, :])[:, None]
+
+
 def keys_after_same(ids_BT: Tensor) -> Tensor:
     """What followed earlier occurrences of each query's token, bool [B, 1, Q, K]: j ≤ i with t_{j−1} = t_i.
 

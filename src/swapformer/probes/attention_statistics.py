@@ -36,7 +36,8 @@ class AttentionStatistics(Probe):
     `probe/distance_rest` and `probe/entropy_rest` with the first token left out) and over the heads of layer L, counted
     from 1 (`probe/distance_by_layer@L` and likewise for entropy and those of the rest; `derive` takes their rank
     correlation with L). Of what single heads specialise in, the best head counts: `probe/previous_token` in the first
-    layer, `probe/prefix_matching` in later ones, `probe/rare_token` in all. See `analysis` for the formulas.
+    layer, `probe/prefix_matching` in later ones, `probe/rare_token` and `probe/next_token` in all. See
+    `analysis` for the formulas.
 
     The shapes are a matrix of layers × heads for each score, a profile of those that are taken by layer, a histogram of
     distances, and the attention maps of one example. In an encoder-decoder it is the decoder that is watched, and what
@@ -179,7 +180,7 @@ def _metrics(layers: Mapping[int, HeadScores]) -> dict[str, float]:
     best = {
         "previous_token": heads["previous_token"].get(0, []),
         "prefix_matching": [value for index, known in heads["prefix_matching"].items() if index for value in known],
-        "rare_token": [value for known in heads["rare_token"].values() for value in known],
+        **{name: [value for known in heads[name].values() for value in known] for name in ("rare_token", "next_token")},
     }
     return found | {f"probe/{name}": max(known) for name, known in best.items() if known}
 

@@ -96,7 +96,7 @@ class HeadDiversity(Probe):
                 if allowed is not None:
                     may = allowed[min(row, len(allowed) - 1)][None].expand_as(may)
                 _look(found, weights[row : row + 1].double(), may, real, stream("head_diversity", index, row))
-            matrices = head_matrices(model.stack.layers[index].attention, weights.shape[1])
+            matrices = head_matrices(model.stack.layers[index].get_submodule("attention"), weights.shape[1])
             found.ranks = {name: effective_rank(values).tolist() for name, values in matrices.items()}
             found.ranks["rank_map"] = torch.stack(found.maps).mean(0).tolist()
         return _finding({f"layer {index + 1}": layers[index] for index in sorted(layers)})
@@ -123,7 +123,7 @@ def head_matrices(attention: nn.Module, heads: int) -> dict[str, Tensor]:
     width = out.shape[1] // heads
     if query.shape[0] != heads * width or key.shape != value.shape or key.shape[0] % width:
         return {}
-    query_HDE, out_HDE = _by_head(query, width), out.unflatten(1, (heads, width)).transpose(0, 1)
+    query_HDE, out_HDE = _by_head(query, width), out.view(len(out), heads, width).transpose(0, 1)
     shared = heads * width // key.shape[0]
     key_HDE, value_HDE = (_by_head(each, width).repeat_interleave(shared, 0) for each in (key, value))
     found = {"rank_ov": singular_values_of_product(out_HDE, value_HDE)}
@@ -134,7 +134,7 @@ def head_matrices(attention: nn.Module, heads: int) -> dict[str, Tensor]:
 
 def _by_head(weight: Tensor, width: int) -> Tensor:
     """[G·E, D] → [G, D, E]."""
-    return weight.unflatten(0, (-1, width)).mT
+    return weight.view(-1, width, weight.shape[1]).mT
 
 
 def _similarity(sums: list[tuple[Tensor, int]]) -> float | None:

@@ -14,6 +14,7 @@ from swapformer.probes.analysis import (
     Totals,
     attention_shares,
     keys_after_same,
+    next_keys,
     previous_keys,
     rarest_keys,
     relative_distance,
@@ -32,6 +33,7 @@ SCORES = {
     "distance_rest": "relative distance with the first token left out",
     "entropy_rest": "relative entropy with the first token left out",
     "future": "share of attention on later tokens",
+    "next_token": "share of attention on the token right behind, which is the target where the next token is predicted",
     "previous_token": "share of attention on the token right before, where it is allowed",
     "prefix_matching": "share of attention on what followed earlier occurrences of the query's token",
     "rare_token": "share of attention on the rarest symbol among the allowed keys",
@@ -48,6 +50,7 @@ class SeenAttention(NamedTuple):
         shares, allowed, distance: [B, H, Q, K]; `distance` is key minus query in tokens.
         counted: queries, bool [B, H, Q]: those that are scored and may attend to several keys.
         first: the first token of each sequence as a key, bool [B, 1, 1, K].
+        following: the token right behind each query, whether or not it is allowed, bool [B, 1, Q, K].
         targets: score → the keys that it looks for, bool, all of them allowed.
     """
 
@@ -56,6 +59,7 @@ class SeenAttention(NamedTuple):
     distance: Tensor
     counted: Tensor
     first: Tensor
+    following: Tensor
     targets: Mapping[str, Tensor]
 
     @classmethod
@@ -84,6 +88,7 @@ class SeenAttention(NamedTuple):
             ahead.expand_as(shares),
             counted,
             first,
+            next_keys(order, batch.padding),
             {key: each & allowed for key, each in targets.items()},
         )
 
@@ -103,6 +108,7 @@ class SeenAttention(NamedTuple):
         yield "distance_rest", relative_distance(rest, among, far, more)
         yield "entropy_rest", relative_entropy(rest, among, more)
         yield "future", share_on(self.shares, self.distance > 0, self.counted)
+        yield "next_token", share_on(self.shares, self.following, self.counted & self.following.any(-1))
         for name, keys in self.targets.items():
             yield name, share_on(self.shares, keys, self.counted & keys.any(-1))
 

@@ -55,7 +55,7 @@ class HeadSimilarity(Probe):
             with taps.record(model, WEIGHTS) as seen:
                 model(ids, tokens, source_ids, source_tokens)
             for name, weights in seen.items():
-                asking = source_tokens if name.startswith("encoder.") else tokens
+                asking = source_tokens if name.startswith("encoder.") and source_tokens is not None else tokens
                 padding = None if asking is None else asking.padding
                 sums = head_similarity(weights.double(), None if padding is None else ~padding)
                 found.setdefault(name, []).append(sums)

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         torch.set_num_threads(config["trainer"]["threads"])
     try:
         prompt = _prompt(task, model, options)
-        _show(task, _written(task, model, prompt, options), [] if model.reads_source else prompt.ids[0].tolist())
+        _show(task, _written(task, model, prompt, options), [] if prompt.source is not None else prompt.ids[0].tolist())
     except ValueError as error:
         raise UsageError(str(error)) from error
     return 0
@@ -116,7 +116,7 @@ def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
     if not ids.numel():
         raise UsageError("a prompt must have at least one symbol of the task.")
     source = None
-    if model.reads_source:
+    if model.reads_source and not model.reads_ahead:
         assert task.start_token is not None, "a task with a source has a token that answers begin with"
         source, ids = ids, torch.tensor([[task.start_token]])
     drawn_from, length = drawn_position_range(model), ids.shape[1] + options.tokens

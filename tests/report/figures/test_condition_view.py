@@ -50,6 +50,15 @@ def test_what_a_probe_measured_at_several_lengths_is_drawn_against_length(tmp_pa
     }  # fmt: skip
 
 
+def test_lengths_whose_values_span_decades_have_ticks_that_are_plain_numbers(tmp_path: Path) -> None:
+    """Browsers show the formulas of matplotlib's own ticks as they are written."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss@8", "val/loss@32"], range(2))
+    store.write(lambda arm, seed: {"val/loss@8": 0.02, "val/loss@32": 5.0 + seed})
+    store.write_manifest()
+    (figure,) = [each for each in build(store.study, store.runs).views[0].figures if each.name == "length_val_loss"]
+    assert "mathdefault" not in figure.svg and ">0.1</text>" in figure.svg
+
+
 def test_published_numbers_are_hollow_marks_that_legend_and_caption_name(tmp_path: Path) -> None:
     """Of an arm on its row or its place on the axis, of a length on the curve of lengths."""
     numbers = [

@@ -142,6 +142,17 @@ def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message
         check(composed(*overrides))
 
 
+AHEAD = ("model/topology=encoder_decoder", "model.topology.source=inputs")
+
+
+def test_an_encoder_that_reads_the_targets_is_refused_but_for_a_study_of_the_leak() -> None:
+    with pytest.raises(UsageError, match=r"task Copy .* EncoderDecoder reads the decoder's own .*allow=\[future\]"):
+        check(composed(*AHEAD))
+    assert accepted(*COPY, *AHEAD, "allow=[future]")["model"]["topology"]["source"] == "inputs"
+    with pytest.raises(UsageError, match=r"task Copy has a source, but the encoder .* set model.topology.source=task"):
+        check(composed(*AHEAD, "allow=[future]", "task.as_source=true"))
+
+
 def test_a_study_of_the_leak_may_let_a_decoder_see_the_future() -> None:
     config = accepted(*COPY, "model/pattern=full", "allow=[future]")
     assert config["allow"] == ["future"] and config["model"]["topology"]["_target_"].endswith(".Decoder")

@@ -35,12 +35,14 @@ class Topology(Tapped):
     Facts:
         side: the kind of stack that its layers form.
         reads_source: whether it reads a source before it answers.
+        reads_ahead: whether that source is its own input, so that each place is shown all later ones.
         reads_segments: whether it embeds the tag `segment`.
     """
 
     side: ClassVar[Side] = Side.DECODER
     reads_source: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = False
+    reads_ahead: bool = False
 
     stack: Stack
     """The layers whose last states are read."""
@@ -171,7 +173,8 @@ class Topology(Tapped):
         names = {*self.stack.tags, *(["segment"] if self.interface.segments else [])}
         tags = {name: torch.zeros(1, length, dtype=torch.int64, device=device) for name in names}
         tokens = Tokens.of(length, device=device, tags=tags)
-        return (inputs, tokens, inputs, tokens) if self.reads_source else (inputs, tokens, None, None)
+        takes_source = self.reads_source and not self.reads_ahead
+        return (inputs, tokens, inputs, tokens) if takes_source else (inputs, tokens, None, None)
 
     def summary(self, states: Tensor, tokens: Tokens) -> Tensor:
         """The state that an answer for a whole sequence is read from, [B, D]: that of the last token but padding."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -46,23 +46,43 @@ class EncoderDecoder(Topology):
     `model.encoder` holds the encoder's number of layers and its overrides, by which its pattern may be another than
     full.
 
+    With `source=inputs` the encoder reads the decoder's own inputs, as some tutorials have it. Its output at place
+    t + 1 tells of the symbol that the decoder must predict at place t, so the targets leak past the decoder's mask.
+
     Args:
         plan: how the layers are built.
         tie_embeddings: whether W is the embedding table E.
         embedding_scale: factor on the embeddings before positions are added; √d_model in the paper.
         share_embeddings: whether source and answer are embedded by one table.
+        source: what the encoder reads: what the task hands over (task), or the decoder's own inputs (inputs).
+
+    Raises:
+        ValueError: for another word as `source`.
     """
 
     reads_source: ClassVar[bool] = True
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"source": ("task", "inputs")}
 
     def __init__(
-        self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive, share_embeddings: bool
+        self,
+        plan: ModelPlan,
+        *,
+        tie_embeddings: bool,
+        embedding_scale: Positive,
+        share_embeddings: bool,
+        source: str = "task",
     ) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
         require_presence(share_embeddings=share_embeddings)
+        if source not in self.choices["source"]:
+            known = " or ".join(self.choices["source"])
+            raise ValueError(f"`source` of an encoder-decoder must be {known}, but it is {source!r}.")
+        self.reads_ahead = source == "inputs"
         self.source_embedding = None if share_embeddings else self._input_layer()
         self.encoder = Stack(plan.encoder, plan.dims.dropout)
         self.stack = Stack(plan.layers, plan.dims.dropout, crosses=True)
+        if self.reads_ahead:  # each new token changes what the encoder makes of those before it
+            self.stack.can_cache = False
         self._add_readouts()
         declare_side(self.encoder, Side.ENCODER)
 
@@ -86,6 +106,10 @@ class EncoderDecoder(Topology):
         cache: Cache | None = None,
         exits: ExitTracker | None = None,
     ) -> Tensor:
+        if self.reads_ahead:
+            if source is not None:
+                raise ValueError("with source=inputs the encoder reads the decoder's inputs; pass no `source`.")
+            source, source_tokens = inputs, tokens
         if source is None or source_tokens is None:
             raise ValueError("an encoder-decoder reads a source, but none was given; pass `source`.")
         read = partial(self.read, source, source_tokens)

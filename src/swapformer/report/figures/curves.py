@@ -20,6 +20,7 @@ from swapformer.report.figures.panels import (
     mark_trained_length,
     published_styles,
 )
+from swapformer.report.figures.scales import logarithmic
 from swapformer.report.figures.style import ALARM, INK
 from swapformer.report.figures.tooltips import Tooltips
 
@@ -92,11 +93,11 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     marks = data.published(base, {}) if data.axis is None else []
     others = published_styles(marks)
     figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base), others=others)
-    logarithmic = max(names) >= 4 * min(names)
+    octaves = max(names) >= 4 * min(names)
     share = data.evidence.directions.get(next(iter(lengths.values()))) == "higher"
     decades = _spans_decades(list(tables.values()), at_most_one=share)
     for axes in dict.fromkeys(panels.values()):
-        if logarithmic:
+        if octaves:
             axes.set_xscale("log", base=2)
         if decades:
             axes.set_yscale("log")
@@ -105,7 +106,9 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     tooltips = Tooltips("length")
     draw_bands(panels, tables, data, tooltips, every_marker=True)
     for axes in dict.fromkeys(panels.values()):
-        svg.ticks_at(axes, *_thinned(list(names), logarithmic, 4 if is_separate(panels) else 9))
+        svg.ticks_at(axes, *_thinned(list(names), octaves, 4 if is_separate(panels) else 9))
+        if decades:
+            logarithmic(axes, "y", 3 if is_separate(panels) else 6)
     caption = "Mean over finished seeds with its 95 % t band."
     if trained:
         caption += f" The dashed vertical line marks the longest trained length, {trained}."

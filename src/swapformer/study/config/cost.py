@@ -82,7 +82,7 @@ def cost(config: Mapping[str, Any], what: Measure) -> int:
     model, plan = _built(config, task.interface, "float32")
     if what == "params":
         return count_parameters(model)["total"]
-    kept = kept_bytes(plan, task.train_length, torch.float32)
+    kept = kept_bytes(plan, task.train_length, torch.float32) if model.stack.can_cache else None
     if kept is None:
         raise UsageError("an attention of this model keeps nothing for generation, so there are no kv_bytes to match")
     return kept
@@ -135,7 +135,7 @@ def measure(
         costs = [
             _batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
             for length in lengths
-            for one in [kept_bytes(plan, length, DTYPES[dtype])]
+            for one in [kept_bytes(plan, length, DTYPES[dtype]) if model.stack.can_cache else None]
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.pattern import Full, Pattern
 from swapformer.model.plan import LayerPlan
 from swapformer.task.base import Batch, Sequences, Task
-from swapformer.training.assemble import build_plan
+from swapformer.training.assemble import build_plan, factory
 from swapformer.training.data import cut
 from swapformer.training.module import tokens_of
 
@@ -34,7 +35,10 @@ def attended_pairs(config: Mapping[str, Any], task: Task) -> int:
     """
     with torch.device("meta"):
         plan = build_plan(config, task.interface)
+        reads_ahead = factory(config["model"]["topology"])(plan).reads_ahead
     batches = [task.train_batch(config["data_seed"], step) for step in range(BATCHES)]
+    if reads_ahead:
+        batches = [replace(batch, source=batch) for batch in batches]
     sources = [batch.source for batch in batches if batch.source is not None]
     total = _in_stack(plan.layers, batches) + _in_stack(plan.encoder, sources)
     total += sum(_across(plan.dims, batches) for layer in plan.layers if plan.encoder and _attends(layer))

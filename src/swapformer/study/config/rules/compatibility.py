@@ -102,10 +102,10 @@ def _make_optimiser(nodes: str) -> None:
 
 def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
     node = config["model"]["topology"]
-    yield from whole_model.exchange(_target(node), plan, task, config["model"]["encoder"])
-    if _target(node).reads_source and not plan.encoder:
-        return
     model: Topology = factory(node)(plan)
+    yield from whole_model.exchange(_target(node), plan, task, config["model"]["encoder"], model.reads_ahead)
+    if not config["measure"]:  # what is measured alone learns nothing from what it sees
+        yield from whole_model.lookahead(model, task, config["allow"])
     init = factory(config["model"]["init"])(plan.dims)
     origins = [origin_of(name, parameter) for name, parameter in model.named_parameters()]
     starts = [(origin.role, deviation(init, origin)) for origin in origins]

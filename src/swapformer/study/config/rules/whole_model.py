@@ -69,15 +69,23 @@ def initialisation(
         )
 
 
-def exchange(topology: type[Topology], plan: ModelPlan, task: Task, encoder: Mapping[str, Any]) -> Iterator[str]:
+def exchange(
+    topology: type[Topology], plan: ModelPlan, task: Task, encoder: Mapping[str, Any], reads_ahead: bool
+) -> Iterator[str]:
     """What a task hands over and what a topology takes."""
     name, asked = topology.__name__, plan.interface
+    takes_source = topology.reads_source and not reads_ahead
     if asked.source and not topology.reads_source:
         yield (
             f"the task {type(task).__name__} has a source that is read first, but the topology {name} reads none; use "
             "model/topology=encoder_decoder, or another task."
         )
-    if topology.reads_source and not asked.source:
+    if asked.source and reads_ahead:
+        yield (
+            f"the task {type(task).__name__} has a source, but the encoder of {name} reads the decoder's inputs in its "
+            "place; set model.topology.source=task, or use a task without a source."
+        )
+    if takes_source and not asked.source:
         yield (
             f"the topology {name} reads a source before it answers, but the task {type(task).__name__} has none; use "
             "model/topology=decoder or encoder, or a task with a source."
@@ -101,6 +109,17 @@ def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
                 f"topology {topology.__name__} hands it; use model/attention=mha, gqa, linear or performer, or "
                 "model/topology=decoder."
             )
+
+
+def lookahead(model: Topology, task: Task, allowed: Sequence[str]) -> Iterator[str]:
+    """Where the next token is predicted, nothing shows a position the tokens behind it, whatever the patterns say."""
+    if model.reads_ahead and task.predicts_next and "future" not in allowed:
+        yield (
+            f"the task {type(task).__name__} predicts each next token, but the encoder of the topology "
+            f"{type(model).__name__} reads the decoder's own inputs (source=inputs), so each position is shown later "
+            "ones, its target among them; set model.topology.source=task for a task with a source, or use "
+            "model/topology=decoder; to study the leak, add allow=[future]."
+        )
 
 
 def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequence[str]) -> Iterator[str]:
