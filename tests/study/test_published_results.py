@@ -39,7 +39,7 @@ def test_a_committed_study_is_judged_and_drawn_again_from_its_folder(
     assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
     for (_, difference), verdict in zip(said, report.verdicts, strict=True):
         if "[" in difference:
-            shown = re.findall(r"[-+−]?[\d.]+ \[[^]]+\]", difference)
+            shown = re.findall(r"[-+−]?[\d.]+(?:e[-+−]?\d+)? \[[^]]+\]", difference)
             assert shown == [wording.difference_text(contrast) for contrast in verdict.contrasts]
 
 
