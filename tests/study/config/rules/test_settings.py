@@ -53,6 +53,7 @@ MEANINGFUL = [
     ("train", "model.head_dim model.max_len model.encoder.num_layers budget.*", "null"),
     ("optim/adafactor", "eps.0", "null"),
     ("model/depth/early_exit", "threshold", "null 0"),
+    ("measure/decode", "prefills", "null"),
     ("task/*", "distinct queries train_samples stride min_count season eval_batch_size", "null"),
     ("hydra/sweeper/*", "max_batch_size", "null"),
     ("hydra/launcher/*", "slots slots_per_gpu time_limit num_cpus num_gpus cpus_per_task gpus_per_node mem_gb", "null"),
