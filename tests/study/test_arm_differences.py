@@ -133,7 +133,8 @@ SHIPPED = [(name, scale) for name, path in shipped().items() for scale in yaml.s
 @pytest.mark.parametrize(("name", "scale"), SHIPPED)
 def test_no_arm_of_a_shipped_study_differs_in_more_than_its_axis(name: str, scale: str) -> None:
     spec = load(name, scale)
-    configs = {arm: compose([*texts.merge(spec.overrides, own)]) for arm, own in spec.arms.items()}
+    condition = [f"{key}={values[0]}" for key, values in (spec.grid or {}).items()]
+    configs = {arm: compose([*texts.merge(condition, spec.overrides, own)]) for arm, own in spec.arms.items()}
     for arm, config in configs.items():
         assert arm_differences.beyond(spec, arm, list(arm_differences.changed(configs[spec.baseline], config))) == ()
 
