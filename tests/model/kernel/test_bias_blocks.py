@@ -272,6 +272,16 @@ def test_memory_of_a_fixed_bias_grows_with_the_length_alone() -> None:
         assert largest_bytes(kernel, POSITIONS[0], long) == growth * largest_bytes(kernel, POSITIONS[0], short)
 
 
+def test_a_block_of_a_learned_bias_has_no_more_pairs_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of two sequences, float64: as many for 8 blocks of tokens as for 16; without the limit, twice as many."""
+    short, long = Tokens.of(8 * BLOCK), Tokens.of(16 * BLOCK)
+    kernel, pairs = SDPA(DIMS, backend="auto"), 16 * 16 * BLOCK
+    for limit, most in ((pairs, 1), (2**30, 2)):
+        monkeypatch.setattr(bias_blocks, "PAIRS", limit)
+        assert largest_bytes(kernel, POSITIONS[1], long) == most * largest_bytes(kernel, POSITIONS[1], short)
+        assert largest_bytes(kernel, POSITIONS[1], short) == 2 * HEADS * min(limit, 8 * BLOCK * BLOCK) * 8
+
+
 class Uphill(ALiBi):
     """ALiBi with the wrong sign of its slopes."""
 

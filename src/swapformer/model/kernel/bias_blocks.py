@@ -21,7 +21,10 @@ Fused = Callable[..., Tensor]
 ROWS = 256
 """Queries of a block, and those from which a bias by distance is cut into blocks: nearly fastest on a CPU."""
 
-LARGE = 2**21
+PAIRS = 2**19
+"""Most pairs of a block whose weights are computed again, so that its memory does not grow with the length."""
+
+LARGE = 2**19
 """Pairs from which other biases are cut into blocks: each layer computes them anew, so only memory is saved."""
 
 
@@ -44,19 +47,10 @@ def attend_in_blocks(
     terms = context.once(
         ("terms", position, plan.pattern, q.dtype), lambda: BiasTerms(plan, position, context, q.dtype)
     )
-    outs: list[Tensor] = []
-    end = len(context.query)
-    for rows in torch.split(q.flip(2), ROWS, dim=2):
-        queries = range(end - rows.shape[2], end)
-        keys = terms.keys_of(queries)
-        near = rows, k[:, :, keys.start : keys.stop], v[:, :, keys.start : keys.stop]
-        if terms.free or not torch.is_grad_enabled():
-            out = fused(*near, attn_mask=terms.of(queries, keys))
-        else:
-            out = _Recomputed.apply(fused, terms, queries, keys, plan, *near, *terms.learned)  # type: ignore[no-untyped-call]
-        outs.append(out)
-        end = queries.start
-    return torch.cat(outs, dim=2).flip(2)
+    if terms.free or not torch.is_grad_enabled():
+        return terms.attend(fused, q, k, v)
+    out: Tensor = _Recomputed.apply(fused, terms, plan, q, k, v, *terms.learned)  # type: ignore[no-untyped-call]
+    return out
 
 
 def _by_distance(position: Position, context: Context) -> bool:
@@ -70,6 +64,8 @@ class BiasTerms:
     Attributes:
         learned: the tensors that gradients of the terms go to.
         free: whether terms need no memory and have no gradient.
+        rows: queries of a block; an eighth where a bias is no function of distance, since it may need units for each
+            pair, as FIRE's does.
     """
 
     def __init__(self, plan: AttentionPlan, position: Position, context: Context, dtype: torch.dtype) -> None:
@@ -79,6 +75,23 @@ class BiasTerms:
         weights = position.parameters() if self.table is None else [self.table]
         self.learned = tuple(weight for weight in weights if weight.requires_grad)
         self.free = self.table is not None and self.masked and not self.learned
+
+        pairs = PAIRS if self.table is not None else PAIRS // 8
+        self.rows = ROWS if self.free else max(1, min(ROWS, pairs // len(context.key)))
+
+    def attend(self, fused: Fused, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The output [B, H, Q, E] of all queries, block by block."""
+        outs: list[Tensor] = []
+        for (queries, keys), rows in zip(self.blocks(), torch.split(q.flip(2), self.rows, dim=2), strict=True):
+            near = slice(keys.start, keys.stop)
+            outs.append(fused(rows, k[:, :, near], v[:, :, near], attn_mask=self.of(queries, keys)))
+        return torch.cat(outs, dim=2).flip(2)
+
+    def blocks(self) -> list[tuple[range, range]]:
+        """Queries of each block, the last ones first, and their keys: each block fits where the one before has been."""
+        ends = range(len(self.context.query), 0, -self.rows)
+        queries = [range(max(end - self.rows, 0), end) for end in ends]
+        return [(block, self.keys_of(block)) for block in queries]
 
     def keys_of(self, queries: range) -> range:
         """The keys that some queries may attend to, as far as the pattern's reach says."""
@@ -137,24 +150,43 @@ class _Window(torch.autograd.Function):
 
 
 class _Recomputed(torch.autograd.Function):
-    """A block's attention whose backward pass computes term and weights again, as the reference does."""
+    """Attention whose backward pass computes terms and weights of a block again, as the reference does."""
 
     @staticmethod
-    def forward(
-        ctx: Any, fused: Fused, terms: BiasTerms, queries: range, keys: range, plan: AttentionPlan, *tensors: Tensor
-    ) -> Tensor:
-        ctx.block, ctx.plan, ctx.learned = (terms, queries, keys), plan, tensors[3:]
+    def forward(ctx: Any, fused: Fused, terms: BiasTerms, plan: AttentionPlan, *tensors: Tensor) -> Tensor:
+        ctx.terms, ctx.plan, ctx.learned = terms, plan, tensors[3:]
         ctx.save_for_backward(*tensors[:3])
-        return fused(*tensors[:3], attn_mask=terms.of(queries, keys))
+        return terms.attend(fused, *tensors[:3])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        terms, queries, keys = ctx.block
-        with torch.enable_grad(), without_autocast(gradient.device):
-            q, k, v = (x.detach().requires_grad_() for x in ctx.saved_tensors)
-            logits = head_products(ctx.plan.score.scale * widen(q), widen(k)) + terms.of(queries, keys)
-            weights = logits.softmax(-1) if terms.masked else ctx.plan.normaliser(logits)
-            out = head_sums(weights, widen(v)).to(gradient.dtype)
-        found = torch.autograd.grad(out, [q, k, v, *ctx.learned], gradient, allow_unused=True)
-        return (None,) * 5 + found
+        inputs: tuple[Tensor, ...] = ctx.saved_tensors
+        whole = [torch.zeros_like(tensor) for tensor in inputs]
+        learned: list[Tensor | None] = [None] * len(ctx.learned)
+        for queries, keys in ctx.terms.blocks():
+            places = [slice(queries.start, queries.stop), *[slice(keys.start, keys.stop)] * 2]
+            near = [tensor[:, :, place] for tensor, place in zip(inputs, places, strict=True)]
+            found = _block_gradients(ctx, queries, keys, near, gradient[:, :, places[0]])
+            for total, place, part in zip(whole, places, found[:3], strict=True):
+                total[:, :, place] += part
+            learned = [_sum(total, part) for total, part in zip(learned, found[3:], strict=True)]
+        return None, None, None, *whole, *learned
+
+
+def _block_gradients(
+    ctx: Any, queries: range, keys: range, near: list[Tensor], gradient: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a block's q, k, v and of all learned tensors, whose weights are formed again."""
+    terms, plan = ctx.terms, ctx.plan
+    with torch.enable_grad(), without_autocast(gradient.device):
+        q, k, v = (x.detach().requires_grad_() for x in near)
+        logits = head_products(plan.score.scale * widen(q.flip(2)), widen(k)) + terms.of(queries, keys)
+        weights = logits.softmax(-1) if terms.masked else plan.normaliser(logits)
+        out = head_sums(weights, widen(v)).to(gradient.dtype)
+    return torch.autograd.grad(out, [q, k, v, *ctx.learned], gradient.flip(2), allow_unused=True)
+
+
+def _sum(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    """The sum of two gradients, of which either may be missing."""
+    return part if total is None else total if part is None else total + part
