@@ -79,6 +79,8 @@ ROOMS = {
     },
     "train": {"study", "results", "mirror", "catalogue", "console", "errors", "paths"},
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
+    "api": {"tools", "study", "training", "model", "task", "report", "results", "catalogue", "errors"},
+    "__main__": {"cli"},
     "hydra_plugins": {"tools", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
         *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),

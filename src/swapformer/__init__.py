@@ -1,36 +1,41 @@
-"""swapformer: ablations of the Transformer's architecture, with honest statistics."""
+"""swapformer: ablations of the Transformer's architecture, with honest statistics.
+
+The Python interface (see docs/guides/python.md) lies in `swapformer.api`. Its functions are loaded when they are first
+asked for, and bring torch only where they need it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from swapformer.model.topology import Topology
-    from swapformer.task.base import Task
+    from swapformer.api import LoadedTrial as LoadedTrial
+    from swapformer.api import build as build
+    from swapformer.api import build_report as build_report
+    from swapformer.api import compose as compose
+    from swapformer.api import load_trial as load_trial
+    from swapformer.api import read_records as read_records
+    from swapformer.api import run_study as run_study
+    from swapformer.api import show as show
 
 __version__ = "0.1.0"
 
+_INTERFACE = (
+    *("LoadedTrial", "build", "build_report", "compose"),
+    *("load_trial", "read_records", "run_study", "show"),
+)
 
-def load_trial(trial: str, runs_dir: str | Path | None = None) -> tuple[Topology, Task]:
-    """The model of a trial as its last checkpoint has it, in evaluation mode on the CPU, and its task.
 
-    Torch is imported when this is called: importing swapformer brings none.
+def __getattr__(name: str) -> Any:
+    """Load a function of the interface when it is first asked for (PEP 562)."""
+    if name not in _INTERFACE:
+        raise AttributeError(
+            f"module 'swapformer' has no attribute {name!r}; its functions are {', '.join(_INTERFACE)}"
+        )
+    from swapformer import api
 
-    Args:
-        trial: the beginning of its id; `swapformer trials` lists them.
-        runs_dir: where trials are stored; None for the folder that commands use.
+    return getattr(api, name)
 
-    Raises:
-        UsageError: if no trial or more than one is meant, it has no checkpoint, or its data are no longer the same.
-    """
-    from swapformer.catalogue import default_runs_dir
-    from swapformer.results.config import require_config
-    from swapformer.results.store import Store
-    from swapformer.training.weights import restore
 
-    store = Store(default_runs_dir() if runs_dir is None else runs_dir)
-    directory = store.directory(store.find(trial).id)
-    task, model = restore(require_config(directory), directory)
-    return model, task
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_INTERFACE])

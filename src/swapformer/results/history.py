@@ -135,10 +135,10 @@ def newest_step(folder: Path) -> int:
     return next((row.step for row in rows if row is not None), 0)
 
 
-def read_history(folder: Path, metrics: Sequence[str], problems: list[str]) -> pd.DataFrame:
+def read_history(folder: Path, metrics: Sequence[str] | None, problems: list[str]) -> pd.DataFrame:
     """The history of `metrics`: columns `step`, `metric`, `value`; empty where the trial in `folder` left none.
 
-    A trial that was resumed may have measured a step twice: the later row counts.
+    None stands for all metrics. A trial that was resumed may have measured a step twice: the later row counts.
     """
     import pandas as pd  # late: a trial, which writes its history, has no need of it
 
@@ -165,5 +165,6 @@ def read_history(folder: Path, metrics: Sequence[str], problems: list[str]) -> p
         rows = [row for row in map(parse_row, lines) if row is not None]
         frame = pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64"}) if rows else empty
         problems.append(f"{path}: {len(lines) - len(rows)} damaged lines were left out")
-    frame = frame[frame["metric"].isin(list(metrics))]
+    if metrics is not None:
+        frame = frame[frame["metric"].isin(list(metrics))]
     return frame.drop_duplicates(["step", "metric"], keep="last").sort_values(["metric", "step"], kind="stable")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from swapformer.errors import UsageError, suggest
 from swapformer.report.figures.svg import settings
@@ -21,25 +24,15 @@ def main(arguments: Sequence[str]) -> int:
     """Draw the part and print the file's path, or describe a task."""
     options = parser().parse_intermixed_args(arguments)
     if options.part.startswith("task="):
-        return _show_task([options.part, *options.overrides], options.out)
-    slot = options.part.partition("=")[0].removeprefix("model/")
-    if slot not in DRAWINGS or not options.part.startswith("model/") or "=" not in options.part:
-        raise UsageError(
-            f"what can be shown is task=… or named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
-            f"but {options.part!r} is not{suggest(slot, DRAWINGS)}"
-        )
+        if options.out is not None:
+            raise UsageError("a task is shown in words, without a file; leave `--out` away.")
+        print(text_of_task(options.part, options.overrides))
+        return 0
     path = Path(options.out or f"{options.part.removeprefix('model/').replace('=', '_')}.svg")
     if path.suffix not in (".svg", ".png"):
         raise UsageError(f"`--out` must end in .svg or .png, but it is {path}.")
-    overrides = [*SIZES, options.part, *options.overrides]
-    with explained(overrides):
-        config = compose(overrides)
+    figure = figure_of_part(options.part, options.overrides)
     with settings():
-        try:
-            figure = DRAWINGS[slot](config)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        figure.suptitle(f"{options.part} {' '.join(options.overrides)}".strip(), fontsize=11, x=0.02, ha="left")
         try:
             figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
         except OSError as error:
@@ -48,14 +41,36 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _show_task(overrides: Sequence[str], out: str | None) -> int:
-    if out is not None:
-        raise UsageError("a task is shown in words, without a file; leave `--out` away.")
+def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
+    """The picture of a part, given as `model/SLOT=OPTION`, in a model of 8 layers of width 64.
+
+    Raises:
+        UsageError: if the slot has no picture, or the part refuses its settings.
+    """
+    slot = part.partition("=")[0].removeprefix("model/")
+    if slot not in DRAWINGS or not part.startswith("model/") or "=" not in part:
+        raise UsageError(
+            f"what can be shown is task=… or named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
+            f"but {part!r} is not{suggest(slot, DRAWINGS)}"
+        )
+    config = _composed([*SIZES, part, *overrides])
+    with settings():
+        try:
+            figure = DRAWINGS[slot](config)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        figure.suptitle(f"{part} {' '.join(overrides)}".strip(), fontsize=11, x=0.02, ha="left")
+    return figure
+
+
+def text_of_task(task: str, overrides: Sequence[str] = ()) -> str:
+    """Some items of a task, given as `task=OPTION`, as lines of text."""
+    return "\n".join(describe(task_of(_composed([task, *overrides]))))
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     with explained(overrides):
-        config = compose(overrides)
-    for line in describe(task_of(config)):
-        print(line)
-    return 0
+        return compose(overrides)
 
 
 def parser() -> argparse.ArgumentParser:

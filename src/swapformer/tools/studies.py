@@ -20,6 +20,8 @@ from swapformer.study.config import overrides as texts
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
+    from swapformer.study.run_study import StudyResult
+    from swapformer.study.spec import Spec
 
 FOR_EVERY_PART = ("scale", "runs_dir", "logger", "hydra.launcher")
 """What may be set for all parts of an exercise at once: nothing in it tells one trial from another."""
@@ -67,6 +69,18 @@ def _run(name: str, overrides: Sequence[str], output: Output) -> None:
     if any(_within(override, _PLUGINS) for override in extra):
         _through_hydra(name, own, extra, output)
         return
+    from swapformer.study.spec import load, with_seeds
+
+    found = run_locally(with_seeds(load(name, own["scale"]), own["seeds"]), extra, output.publish, quiet=output.json)
+    show(found.report, found.to_json(), output.json)
+    found.require_complete()
+
+
+def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool) -> StudyResult:
+    """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
+
+    Raises what `expand` and `run_study` do.
+    """
     from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
     from swapformer.study.equal_arms import check_equal_arms
@@ -74,22 +88,19 @@ def _run(name: str, overrides: Sequence[str], output: Output) -> None:
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
     from swapformer.study.run_study import run_study
-    from swapformer.study.spec import load, with_seeds
 
-    plan = expand(with_seeds(load(name, own["scale"]), own["seeds"]), extra)
+    plan = expand(spec, overrides)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     check_equal_arms(plan, store)  # before a mirror leaves anything in the store
     with mirror_trials(study_targets(plan), store):
-        found = run_study(
+        return run_study(
             plan,
             store,
             provenance,
             lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
-            output.publish,
-            quiet=output.json,
+            publish,
+            quiet=quiet,
         )
-    show(found.report, found.to_json(), output.json)
-    found.require_complete()
 
 
 def _through_hydra(name: str, own: Mapping[str, str | None], extra: Sequence[str], output: Output) -> None:

@@ -167,24 +167,25 @@ class _Recomputed(torch.autograd.Function):
         for queries, keys in ctx.terms.blocks():
             places = [slice(queries.start, queries.stop), *[slice(keys.start, keys.stop)] * 2]
             near = [tensor[:, :, place] for tensor, place in zip(inputs, places, strict=True)]
-            found = _block_gradients(ctx, queries, keys, near, gradient[:, :, places[0]])
-            for total, place, part in zip(whole, places, found[:3], strict=True):
+            of_inputs, of_learned = _block_gradients(ctx, queries, keys, near, gradient[:, :, places[0]])
+            for total, place, part in zip(whole, places, of_inputs, strict=True):
                 total[:, :, place] += part
-            learned = [_sum(total, part) for total, part in zip(learned, found[3:], strict=True)]
+            learned = [_sum(total, part) for total, part in zip(learned, of_learned, strict=True)]
         return None, None, None, *whole, *learned
 
 
 def _block_gradients(
     ctx: Any, queries: range, keys: range, near: list[Tensor], gradient: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients of a block's q, k, v and of all learned tensors, whose weights are formed again."""
+) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+    """The gradients of a block's q, k, v, and those of all learned tensors; the block's weights are formed again."""
     terms, plan = ctx.terms, ctx.plan
     with torch.enable_grad(), without_autocast(gradient.device):
         q, k, v = (x.detach().requires_grad_() for x in near)
         logits = head_products(plan.score.scale * widen(q.flip(2)), widen(k)) + terms.of(queries, keys)
         weights = logits.softmax(-1) if terms.masked else plan.normaliser(logits)
         out = head_sums(weights, widen(v)).to(gradient.dtype)
-    return torch.autograd.grad(out, [q, k, v, *ctx.learned], gradient.flip(2), allow_unused=True)
+    found = torch.autograd.grad(out, [q, k, v, *ctx.learned], gradient.flip(2), allow_unused=True)
+    return found[:3], found[3:]
 
 
 def _sum(total: Tensor | None, part: Tensor | None) -> Tensor | None:

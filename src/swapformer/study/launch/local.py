@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
+from types import ModuleType
 
 from swapformer.console import unwritable
 from swapformer.errors import UsageError
@@ -124,7 +126,7 @@ class LocalLauncher(Launcher):
         )
         try:
             self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
-            with environment(_SAFE), pinned_threads(1), short_sockets(), blocked_signals():
+            with environment(_SAFE), pinned_threads(1), short_sockets(), blocked_signals(), hidden_script():
                 process.start()
                 self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
@@ -139,6 +141,20 @@ def _forward(stops: list[int], children: Sequence[Child]) -> None:
             for child in children:
                 child.kill() if number else child.end()
             stops[number] = 0
+
+
+@contextmanager
+def hidden_script() -> Iterator[None]:
+    """Start processes within: they do not run the script again that started them, and that may run a study at once.
+
+    Multiprocessing would run it in every child, to find what was defined there; a trial needs nothing from it.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 @contextmanager
