@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from measure.conftest import TINY, Hand, measured, subject_of
@@ -73,6 +76,45 @@ def test_attention_takes_n_n_d_operations_and_its_projections_n_d_d(length: int,
 def test_the_operations_of_attention_and_of_its_projections_are_equal_at_twice_the_width() -> None:
     """4n²d = 8nd² at n = 2d."""
     assert operations(64, 32) == 2 * 8 * 64 * 32**2
+
+
+class Elements(TorchDispatchMode):
+    """Counts the numbers that additions and multiplications element by element make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mul, torch.ops.aten.add, torch.ops.aten.sub):
+            self.count += out.numel()
+        return out
+
+
+def elements(position: str, length: int) -> int:
+    """Of a second layer's forward with the reference: tables, bias and mask are there, as layers share them."""
+    config = compose([*TINY, "model/kernel=reference", f"model/position={position}", "model.max_len=512"])
+    attention, encoding = first_attention(subject_of(config).model, length, torch.device("cpu"))
+    x, tokens = torch.randn(1, length, 16), Tokens.of(length)
+    context = Context(tokens, tokens, x.dtype)
+    with torch.no_grad():
+        attention(x, context=context, position=encoding)
+        with Elements() as counter:
+            attention(x, context=context, position=encoding)
+    return counter.count
+
+
+@pytest.mark.parametrize("length", [24, 48, 96])
+def test_rope_takes_6nd_operations_a_layer_and_alibi_h_n_n(length: int) -> None:
+    """Rope: two products and a sum for each number of q and of k. ALiBi: a sum for each pair and head, h = 2.
+
+    So alibi takes more from n = 6d/h on, six times the width of a head: 48 with d = 16.
+    """
+    none, rope, alibi = (elements(position, length) for position in ("none", "rope", "alibi"))
+    assert rope - none == 6 * length * 16
+    assert alibi - none == 2 * length**2
+    assert (alibi > rope, alibi == rope) == (length > 48, length == 48)
 
 
 def curvature(*overrides: str, lengths: tuple[int, int, int] = (256, 512, 768)) -> float:

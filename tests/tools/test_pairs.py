@@ -219,6 +219,21 @@ class TestCommand:
         assert "use model/residual=add, rezero or another one" in out
         assert "pairs: 28, of which 23 go together and 5 are refused; faults: 0" in out
 
+    def test_counts_what_an_option_goes_with(self, capsys: pytest.CaptureFixture[str]) -> None:
+        asked = ["--of", "model/depth=early_exit", "--of", "model/residual=dense"]
+        assert main(["pairs", "--slots", "depth,residual", *asked, "--json"]) == 0
+        found: Mapping[str, Any] = json.loads(capsys.readouterr().out)
+        refused = [refusal["pair"] for refusal in found["refused"]]
+        for name, (together, judged) in found["goes_with"].items():
+            other = "residual" if "depth" in name else "depth"
+            assert judged == len(options_of([other]))
+            assert judged - together == sum(name in pair for pair in refused) > 0
+        assert found["pairs"] == len(options_of(["depth"])) + len(options_of(["residual"])) - 1
+        with pytest.raises(
+            UsageError, match="'model/depth=early_exits' is none; did you mean 'model/depth=early_exit'"
+        ):
+            main(["pairs", "--of", "model/depth=early_exits"])
+
     def test_ends_with_1_where_a_row_does_not_train(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -161,8 +161,9 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
 
 
 def score(folders: Sequence[str], publish: bool) -> int:
-    """Print the scorecard of the exercises in a folder, or write it to its README.md."""
+    """Print the scorecard of a folder of exercises, or write it to its README.md and draw their decision tables."""
     from swapformer.report.build import write
+    from swapformer.tools.decision_table import PICTURE, decision_table
     from swapformer.tools.scorecard import scorecard
 
     if len(folders) != 1 or not Path(folders[0]).is_dir():
@@ -170,6 +171,9 @@ def score(folders: Sequence[str], publish: bool) -> int:
     text = scorecard(Path(folders[0]))
     if publish:
         print(*write(Path(folders[0]), {"README.md": text}, clean=False))
+        for exercise in sorted(each for each in Path(folders[0]).iterdir() if each.is_dir()):
+            if (table := decision_table(exercise)) is not None:
+                print(*write(exercise, {PICTURE: table.svg()}, clean=False))
     else:
         print(text, end="")
     return 0

@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,18 +19,25 @@ from swapformer.study.config.compose import task_of
 from swapformer.tools.command_line import add_common
 from swapformer.tools.pairs.judge import Judge, PairVerdict
 from swapformer.tools.pairs.rows import STEPS, CoveringRow, RowTraining, cover, every_pair, train
-from swapformer.tools.pairs.stages import stages
+from swapformer.tools.pairs.stages import Option, options_of, stages
 from swapformer.training.assemble import SLOTS
 
 
 @dataclass
 class PairFindings:
-    """The verdicts on pairs, and the rows that were trained for them."""
+    """The verdicts on pairs, and the rows that were trained for them; `of`: the options that were asked about."""
 
     verdicts: list[PairVerdict]
     seconds: float = 0.0
     trained: list[tuple[CoveringRow, RowTraining]] = field(default_factory=list)
     need_gpu: list[CoveringRow] = field(default_factory=list)
+    of: tuple[Option, ...] = ()
+
+    @property
+    def goes_with(self) -> dict[Option, tuple[int, int]]:
+        """Each option of `of` → with how many options of other slots it goes together, and of how many."""
+        own = {option: [v.compatible for v in self.verdicts if option in v.pair] for option in self.of}
+        return {option: (sum(compatible), len(compatible)) for option, compatible in own.items()}
 
     @property
     def faults(self) -> list[str]:
@@ -54,6 +61,7 @@ class PairFindings:
                 for row, outcome in self.trained
             ],
             "rows_elsewhere": [row.setup.overrides for row in self.need_gpu],
+            "goes_with": {str(option): counts for option, counts in self.goes_with.items()},
             "faults": self.faults,
             "seconds": round(self.seconds, 1),
         }
@@ -62,19 +70,26 @@ class PairFindings:
 def main(arguments: Sequence[str]) -> int:
     """Judge the pairs, and train them if asked; returns 1 if there is a fault, else 0."""
     options = parser().parse_args(arguments)
-    found = check_pairs(_slots(options.slots), options.sample, options.seed, training=options.train)
+    chosen = frozenset(map(_option, options.of))
+    found = check_pairs(_slots(options.slots), options.sample, options.seed, training=options.train, of=chosen)
     print(json.dumps(found.as_dict(), indent=1) if options.json else "\n".join(_lines(found)))
     return int(bool(found.faults))
 
 
 def check_pairs(
-    slots: Sequence[str] = SLOTS, sample: int | None = None, seed: int = 0, *, training: bool = False
+    slots: Sequence[str] = SLOTS,
+    sample: int | None = None,
+    seed: int = 0,
+    *,
+    training: bool = False,
+    of: Collection[Option] = (),
 ) -> PairFindings:
-    """The findings on all pairs of these slots, or on a sample of them."""
+    """The findings on all pairs of these slots, or those that hold one of the options `of`, or a sample of them."""
     start, judge, pairs = time.monotonic(), Judge(stages()), every_pair(slots)
+    pairs = [pair for pair in pairs if not of or not set(of).isdisjoint(pair)]
     if sample is not None and sample < len(pairs):
         pairs = random.Random(seed).sample(pairs, sample)
-    found = PairFindings([judge.judge(pair) for pair in pairs])
+    found = PairFindings([judge.judge(pair) for pair in pairs], of=tuple(sorted(of)))
     for row in cover(found.verdicts, judge, seed) if training else ():
         config = row.setup.stage.configure(row.setup.options, row.setup.settings)
         if config["trainer"]["accelerator"] == "gpu" and not torch.cuda.is_available():
@@ -98,9 +113,24 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"train {STEPS} steps on one batch for rows that hold every compatible pair between them",
     )
+    made.add_argument(
+        "--of",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="only pairs with this option, such as model/attention=linear, and how many it goes with; may be repeated",
+    )
     made.add_argument("--sample", type=at_least(1), metavar="N", help="only N of the pairs")
     made.add_argument("--seed", type=int, default=0, help="of the sample and of the rows' order")
     return add_common(made)
+
+
+def _option(text: str) -> Option:
+    known = {str(option): option for option in options_of(SLOTS)}
+    if text not in known:
+        hint = suggest(text, known)
+        raise UsageError(f"--of names an option, such as model/attention=linear, but {text!r} is none{hint}")
+    return known[text]
 
 
 def _slots(given: str | None) -> Sequence[str]:
@@ -132,6 +162,8 @@ def _lines(found: PairFindings) -> Iterator[str]:
         yield f"    {reason}"
     yield ""
     yield from (f"FAULT {fault}" for fault in found.faults)
+    for option, (together, judged) in found.goes_with.items():
+        yield f"{option} goes with {together} of {judged} options of other slots"
     refused = sum(map(len, by_reason.values()))
     yield (
         f"pairs: {len(found.verdicts)}, of which {len(found.verdicts) - refused} go together and {refused} are "
