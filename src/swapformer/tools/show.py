@@ -11,7 +11,7 @@ from swapformer.report.figures.svg import settings
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common
-from swapformer.tools.drawings import DRAWINGS
+from swapformer.tools.drawings import DRAWINGS, OVERLAYS
 from swapformer.tools.task_items import describe
 
 SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads=8", "model.max_len=256"]
@@ -31,12 +31,19 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(options.out or f"{options.part.removeprefix('model/').replace('=', '_')}.svg")
     if path.suffix not in (".svg", ".png"):
         raise UsageError(f"`--out` must end in .svg or .png, but it is {path}.")
-    overrides = [*SIZES, options.part, *options.overrides]
-    with explained(overrides):
-        config = compose(overrides)
+    names = options.part.partition("=")[2].split(",")
+    if len(names) > 1 and slot not in OVERLAYS:
+        raise UsageError(
+            f"several parts can be drawn together of {', '.join(OVERLAYS)} alone; name one of model/{slot}."
+        )
+    configs = {}
+    for name in names:
+        overrides = [*SIZES, f"model/{slot}={name}", *options.overrides]
+        with explained(overrides):
+            configs[name] = compose(overrides)
     with settings():
         try:
-            figure = DRAWINGS[slot](config)
+            figure = DRAWINGS[slot](configs[names[0]]) if len(names) == 1 else OVERLAYS[slot](configs)
         except ValueError as error:
             raise UsageError(str(error)) from error
         figure.suptitle(f"{options.part} {' '.join(options.overrides)}".strip(), fontsize=11, x=0.02, ha="left")
@@ -63,7 +70,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
     )
-    made.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
+    made.add_argument(
+        "part",
+        help="model/position=alibi; also pattern, activation (several: relu,gelu), normaliser, init; or task=copy",
+    )
     made.add_argument(
         "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train, such as model.position.decay=4"
     )
