@@ -105,7 +105,7 @@ def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pyt
         return found | {"variance": found["variance"] * count / (count - 1)}
 
     planted: dict[str, tuple[str, Any]] = {
-        "padding_counts": ("_counted", lambda name, batch: None),
+        "padding_counts": ("counted_places", lambda name, batch: None),
         "last_layer_left_out": ("_PLACES", ("*.hook_resid_pre",)),
         "sample_variance": ("_statistics", sample_variance),
     }

@@ -60,7 +60,7 @@ class ActivationMoments(Probe):
             with record(model, *_PLACES) as seen:
                 model(*model_inputs(batch))
             for name, stream_BTD in seen.items():
-                sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, _counted(name, batch))
+                sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, counted_places(name, batch))
         stacks: dict[str, dict[int, dict[str, float]]] = {}
         for name, found in sums.items():
             stack, number, place = name.split(".")
@@ -79,7 +79,7 @@ class ActivationMoments(Probe):
         return Finding(metrics, shapes)
 
 
-def _counted(name: str, batch: Batch) -> Tensor | None:
+def counted_places(name: str, batch: Batch) -> Tensor | None:
     """Which places of the sequences that a stack reads are no padding; None for all."""
     read = batch.source if name.startswith("encoder.") and batch.source is not None else batch
     return None if read.padding is None else ~read.padding

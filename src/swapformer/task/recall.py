@@ -220,6 +220,14 @@ class FactRecall(QuestionTask):
         held = super().belongs(split, content, lengths)
         return held | base if split == "train" or not self.held_out else held & ~base
 
+    def every_fact(self, form: int) -> tuple[Tensor, Tensor]:
+        """All facts asked for in one form, entity by entity: the question with `=` behind it [N, 4], the answer [N]."""
+        forms = torch.tensor([form])
+        content = self._named(torch.cartesian_prod(forms, torch.arange(self.entities), torch.arange(self.relations)))
+        equals = torch.full((len(content), 1), self.separator_token)
+        lengths = torch.ones(len(content), dtype=torch.int64)
+        return torch.cat([content.squeeze(1), equals], dim=1), self.answer(content, lengths).squeeze(1)
+
     def answer(self, content: Tensor, lengths: Tensor) -> Tensor:
         _, entity, relation = content.squeeze(1).unbind(1)
         value = self.facts[entity - self.forms, relation - self.forms - self.entities]

@@ -115,13 +115,19 @@ def pattern(config: Config) -> Figure:
 
 def activation(config: Config) -> Figure:
     """An activation function and its derivative."""
-    x = torch.linspace(-4, 4, 801, requires_grad=True)
-    y = _layer(config).part("activation")(x)
-    (slope,) = torch.autograd.grad(y.sum(), x)
-    x, y = x.detach(), y.detach()
-    return figure_of(
-        curves({"f": (x, y)}, "function", "x", "f(x)"), curves({"f′": (x, slope)}, "derivative", "x", "f′(x)")
-    )
+    return activations({"": config})
+
+
+def activations(configs: Mapping[str, Config]) -> Figure:
+    """Activation functions by name, and their derivatives, side by side."""
+    values: Curves = {}
+    slopes: Curves = {}
+    for name, config in configs.items():
+        x = torch.linspace(-4, 4, 801, requires_grad=True)
+        y = _layer(config).part("activation")(x)
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        values[name], slopes[name] = (x.detach(), y.detach()), (x.detach(), slope)
+    return figure_of(curves(values, "function", "x", "f(x)"), curves(slopes, "derivative", "x", "f′(x)"))
 
 
 @torch.no_grad()
@@ -168,3 +174,5 @@ DRAWINGS: Mapping[str, Callable[[Config], Figure]] = {
     "normaliser": normaliser,
     "init": init,
 }
+OVERLAYS: Mapping[str, Callable[[Mapping[str, Config]], Figure]] = {"activation": activations}
+"""The slots of which several parts can be drawn into one figure."""

@@ -14,7 +14,7 @@ from swapformer.report.figures.svg import settings
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common
-from swapformer.tools.drawings import DRAWINGS
+from swapformer.tools.drawings import DRAWINGS, OVERLAYS
 from swapformer.tools.task_items import describe
 
 SIZES = ["task=copy", "model.num_layers=8", "model.d_model=64", "model.num_heads=8", "model.max_len=256"]
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
-    """The picture of a part, given as `model/SLOT=OPTION`, in a model of 8 layers of width 64.
+    """The picture of a part, given as `model/SLOT=OPTION` or several options, in a model of 8 layers of width 64.
 
     Raises:
         UsageError: if the slot has no picture, or the part refuses its settings.
@@ -53,10 +53,15 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
             f"what can be shown is task=… or named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
             f"but {part!r} is not{suggest(slot, DRAWINGS)}"
         )
-    config = _composed([*SIZES, part, *overrides])
+    names = part.partition("=")[2].split(",")
+    if len(names) > 1 and slot not in OVERLAYS:
+        raise UsageError(
+            f"several parts can be drawn together of {', '.join(OVERLAYS)} alone; name one of model/{slot}."
+        )
+    configs = {name: _composed([*SIZES, f"model/{slot}={name}", *overrides]) for name in names}
     with settings():
         try:
-            figure = DRAWINGS[slot](config)
+            figure = DRAWINGS[slot](configs[names[0]]) if len(names) == 1 else OVERLAYS[slot](configs)
         except ValueError as error:
             raise UsageError(str(error)) from error
         figure.suptitle(f"{part} {' '.join(overrides)}".strip(), fontsize=11, x=0.02, ha="left")
@@ -78,7 +83,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
     )
-    made.add_argument("part", help="model/position=alibi; also pattern, activation, normaliser, init; or task=copy")
+    made.add_argument(
+        "part",
+        help="model/position=alibi; also pattern, activation (several: relu,gelu), normaliser, init; or task=copy",
+    )
     made.add_argument(
         "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train, such as model.position.decay=4"
     )

@@ -1,0 +1,155 @@
+"""What answers to questions of facts rest on: scaled units, silenced heads, restored updates, edited matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from swapformer.interface import MAIN
+from swapformer.model import taps
+from swapformer.model.tokens import Tokens
+from swapformer.model.topology import Topology
+
+Functions = Mapping[str, taps.Function]
+
+
+def answer_logits(model: Topology, inputs_NT: Tensor, functions: Functions | None = None) -> Tensor:
+    """The logits of what follows the last token of each question, float64 [N, V], with some values replaced."""
+    with taps.replace(model, dict(functions or {})):
+        logits: Tensor = model.answers(inputs_NT, Tokens.of(inputs_NT.shape[1]))[MAIN]
+    return logits[:, -1].double()
+
+
+def probability(logits_NV: Tensor, answers_N: Tensor) -> Tensor:
+    """The probability of each answer, [N]."""
+    return logits_NV.softmax(-1).gather(1, answers_N[:, None]).squeeze(1)
+
+
+def log_odds(logits_NV: Tensor, answers_N: Tensor) -> Tensor:
+    """ln p − ln (1 − p) of each answer, [N]."""
+    right = logits_NV.gather(1, answers_N[:, None])
+    others = logits_NV.scatter(1, answers_N[:, None], -torch.inf)
+    return right.squeeze(1) - others.logsumexp(-1)
+
+
+def attributions(
+    model: Topology, inputs_NT: Tensor, answers_N: Tensor, sites: Sequence[str], steps: int
+) -> dict[str, Tensor]:
+    """What each hidden unit adds to the probability of the answer: for each layer's place [N, F].
+
+    Σ_t a_t ∫₀¹ ∂p/∂a_t(α) dα along a · α for the layer's units together, all other layers computing on from them: the
+    integrated gradients of knowledge neurons (Dai et al. 2022, arXiv:2104.08696, equation 2). Summed over the units
+    they are p − p without the layer's units, up to the error of the sum over α.
+
+    Args:
+        sites: places of hidden units.
+        steps: of the sum over α, by the midpoint rule.
+    """
+    with taps.record(model, *sites) as seen:
+        answer_logits(model, inputs_NT)
+        hidden = {site: seen[site].detach() for site in sites}
+    found = {}
+    for site, value_NTF in hidden.items():
+        total = torch.zeros_like(value_NTF)
+        for step in range(steps):
+            with torch.enable_grad():
+                scaled = (value_NTF * (step + 0.5) / steps).requires_grad_()
+                p = probability(answer_logits(model, inputs_NT, {site: lambda _, scaled=scaled: scaled}), answers_N)
+                total += torch.autograd.grad(p.sum(), scaled)[0]
+        found[site] = (value_NTF * total / steps).double().sum(1)
+    return found
+
+
+def scaled_units(factors: Mapping[str, Tensor]) -> dict[str, taps.Function]:
+    """Functions that multiply the hidden units at each place, [B|1, F], at every token."""
+    return {site: lambda a, by=by: a * by[:, None, :].to(a.dtype) for site, by in factors.items()}
+
+
+def silenced_head(site: str, head: int) -> dict[str, taps.Function]:
+    """A function that takes the output of one head, of [B, Q, H, E], as zero."""
+
+    def silence(outputs_BQHE: Tensor) -> Tensor:
+        return outputs_BQHE.index_fill(2, torch.tensor([head], device=outputs_BQHE.device), 0.0)
+
+    return {site: silence}
+
+
+def fixed(values: Mapping[str, Tensor]) -> dict[str, taps.Function]:
+    """Functions that put values of another forward in place of those of this one."""
+    return {site: lambda _, value=value: value for site, value in values.items()}
+
+
+def rank_one(hidden: str, out: str, keys_BF: Tensor, values_BD: Tensor) -> dict[str, taps.Function]:
+    """The layer whose matrix W₂ becomes W₂ + v kᵀ, one for each row or one for all: its update gains v (k·a).
+
+    Nothing may stand between W₂ and `out`: no norm inside the branch.
+
+    Args:
+        hidden, out: the places of the hidden units a and of the layer's update.
+        keys_BF: k, [B|1, F].
+        values_BD: v, [B|1, D].
+    """
+    held: list[Tensor] = []
+
+    def keep(a_BTF: Tensor) -> Tensor:
+        held[:] = [a_BTF]
+        return a_BTF
+
+    def add(update_BTD: Tensor) -> Tensor:
+        along_BT = (held[0] * keys_BF[:, None, :].to(held[0].dtype)).sum(-1)
+        return update_BTD + along_BT[:, :, None] * values_BD[:, None, :].to(update_BTD.dtype)
+
+    return {hidden: keep, out: add}
+
+
+def selective_keys(keys_NF: Tensor, others_MF: Tensor, ridge: float) -> Tensor:
+    """C⁻¹k / (kᵀC⁻¹k), with C = E[a aᵀ] over other activations: 1 along k, and as little as can be elsewhere, [N, F].
+
+    The left factor of a rank-one edit that leaves what the layer gives elsewhere as it is in the least squares' sense
+    (ROME, Meng et al. 2022, arXiv:2202.05262, equation 2).
+
+    Args:
+        keys_NF: k.
+        others_MF: activations whose outputs should stay.
+        ridge: added to the diagonal of C, as a share of its mean.
+    """
+    a = others_MF.double()
+    covariance = a.T @ a / len(a)
+    covariance += ridge * covariance.diagonal().mean() * torch.eye(a.shape[1], dtype=a.dtype)
+    directions = torch.linalg.solve(covariance, keys_NF.double().T).T
+    return directions / (directions * keys_NF.double()).sum(-1, keepdim=True)
+
+
+def wanted_updates(
+    model: Topology, inputs_NT: Tensor, wanted_N: Tensor, out: str, reached: float, steps: int, rate: float
+) -> Tensor:
+    """What must be added to a layer's update at the last token so that an answer is given, [N, D].
+
+    By Adam from 0 on ln p(answer), for each question until p is at least `reached`.
+    """
+    with taps.record(model, out) as seen:
+        answer_logits(model, inputs_NT)
+        width = seen[out].shape[-1]
+    added = torch.zeros(len(inputs_NT), width, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([added], lr=rate)
+
+    def add(update_BTD: Tensor) -> Tensor:
+        last = torch.zeros_like(update_BTD[..., :1])
+        last[:, -1] = 1.0
+        return update_BTD + last * added[:, None, :].to(update_BTD.dtype)
+
+    for _ in range(steps):
+        with torch.enable_grad():
+            p = probability(answer_logits(model, inputs_NT, {out: add}), wanted_N)
+            done = (p >= reached).detach()
+            if done.all():
+                break
+            (gradient,) = torch.autograd.grad(-(p.clamp(min=1e-30).log()).sum(), added)
+        before = added.detach().clone()
+        added.grad = gradient
+        optimiser.step()
+        with torch.no_grad():
+            added[done] = before[done]
+    return added.detach()
