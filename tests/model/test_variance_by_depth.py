@@ -23,7 +23,7 @@ LINEAR = [
     *("model/activation=identity", "model/position=none", "model.bias=false", "model.topology.tie_embeddings=false"),
     *(f"model.d_model={D}", f"model.ffn.width={F}", "model.num_heads=4"),
 ]
-VOCABULARY, SEEDS = 256, 24
+VOCABULARY, SEEDS = 256, 16
 XAVIER = {"attention": 1.0, "ffn": 16 / 25}
 """g after Xavier: D · 2/(D + D) twice, and D · 2/(D + F) times F · 2/(D + F) with F = 4D."""
 
@@ -94,3 +94,41 @@ def test_behind_pre_norm_the_variance_grows_by_a_sum_not_a_product(layers: int, 
         start, added = 0.0004, (D * 0.0004) * (D * 0.0004 + F * 0.0004) / 2
     found = growth(layers, "model/placement=pre", f"model/init={init}")
     assert found == pytest.approx((start + added) / start, rel=0.05)
+
+
+def squared_gradients(layers: int, *overrides: str) -> list[float]:
+    """E‖∂L/∂W₂‖² of the feed-forward layer of each layer, for a loss Σ r·x_L with r ~ N(0, 1): means over models."""
+    found: list[list[float]] = []
+    for seed in range(SEEDS):
+        config = small([*LINEAR, f"model.num_layers={layers}", *overrides])
+        model = build_model({**config, "seed": seed}, VOCABULARY).double().eval()
+        with record(model, f"*.{layers - 1}.hook_resid_post") as seen:
+            model(torch.arange(VOCABULARY)[:, None])
+        (last,) = seen.values()
+        generator = torch.Generator().manual_seed(seed)
+        (last * torch.randn(last.shape, generator=generator, dtype=last.dtype)).sum().backward()
+        found.append([float(layer.ffn.down.weight.grad.square().sum()) for layer in model.stack.layers])
+    return [fmean(each) for each in zip(*found, strict=True)]
+
+
+def test_without_a_norm_xaviers_gradients_are_alike_in_all_layers_and_grow_with_depth_as_the_stream_does() -> None:
+    """∂L/∂W₂ = δ hᵀ. Backwards a layer multiplies E‖δ‖² by (1 + a)(1 + f) too, for a product's g is that of its
+    transpose; so what h has gained below layer l, δ gains above it, and the product is the same for all l:
+    E‖∂L/∂W₂‖² = D F s₁² (1 + a) ((1 + a)(1 + f))^(L−1) Σ ‖x_0‖².
+    """
+    a, f = XAVIER["attention"], XAVIER["ffn"]
+    start = VOCABULARY * D * 2 / (VOCABULARY + D)
+    for layers in (1, 3):
+        right = D * F * 2 / (D + F) * (1 + a) * ((1 + a) * (1 + f)) ** (layers - 1) * start
+        found = squared_gradients(layers, "model/norm=none", "model/init=xavier")
+        assert found == pytest.approx([right] * layers, rel=0.15)
+
+
+def test_branches_scaled_by_depth_keep_gradients_alike_and_bounded() -> None:
+    """With g/L in place of g, and one factor 1/L more for the branch that δ goes through."""
+    layers = 8
+    a, f = (each / layers for each in XAVIER.values())
+    start = VOCABULARY * D * 2 / (VOCABULARY + D)
+    right = D * F * 2 / (D + F) * (1 + a) * ((1 + a) * (1 + f)) ** (layers - 1) * start / layers
+    found = squared_gradients(layers, "model/norm=none", "model/init=xavier", "model/residual=scaled")
+    assert found == pytest.approx([right] * layers, rel=0.15)
