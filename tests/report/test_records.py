@@ -218,10 +218,13 @@ def parsed(moment: str) -> Moment:
 
 
 def test_a_trial_that_diverged_has_what_was_measured_before_it_trained_and_no_other_number(tmp_path: Path) -> None:
-    metrics = ["probe/x:init", "probe/x:10", "probe/x", "derived/growth", "derived/more"]
+    derived = ["derived/growth", "derived/more", "derived/share", "derived/late"]
+    metrics = ["probe/x:init", "probe/x:10", "probe/x", *derived]
     derive = {
         "derived/growth": {"log": "probe/x:init"},
         "derived/more": {"ratio": ["probe/x:10", "probe/x:init"]},
+        "derived/share": {"ratio": ["derived/growth", "probe/x:init"]},
+        "derived/late": {"ratio": ["derived/growth", "derived/more"]},
     }
     store = Store(tmp_path, {"a": []}, "a", metrics, seeds=range(2), manifest={"derive": derive})
     probes = {"p": {"a": 1, "at": ["init", 10, "end"]}}
@@ -243,6 +246,7 @@ def test_a_trial_that_diverged_has_what_was_measured_before_it_trained_and_no_ot
     assert {name: value for (seed, name), value in values.items() if seed == 1} == {
         "probe/x:init": 2.5,
         "derived/growth": pytest.approx(math.log(2.5)),
+        "derived/share": pytest.approx(math.log(2.5) / 2.5),
     }
     curves = records.histories[records.histories["metric"] == "probe/x"]
     seen = {(row.seed, row.status, row.step): row.value for row in curves.itertuples(index=False)}

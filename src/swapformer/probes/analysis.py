@@ -184,6 +184,28 @@ def pattern_divergence(shares_BHQK: Tensor, counted_BQ: Tensor) -> Totals:
     return _over_queries(divergence[:, None], counted_BQ[:, None])
 
 
+def logit_variance(logits_BHQK: Tensor, allowed_BHQK: Tensor) -> Tensor:
+    """Variance of each query's logits over the keys that it may attend to, Σ_j (l_j − l̄)² / n, float64 [B, H, Q].
+
+    Args:
+        logits_BHQK: whatever stands at keys that may not be attended to, −∞ included, does not count.
+        allowed_BHQK: keys that the query may attend to, bool.
+    """
+    keys = allowed_BHQK.sum(-1, keepdim=True).clamp(min=1)
+    logits = logits_BHQK.double().masked_fill(~allowed_BHQK, 0.0)
+    off = (logits - logits.sum(-1, keepdim=True) / keys).masked_fill(~allowed_BHQK, 0.0)
+    return off.square().sum(-1) / keys.squeeze(-1)
+
+
+def slope_of_weights(weights_BHQK: Tensor, allowed_BHQK: Tensor) -> Tensor:
+    """(1 − Σ_j a_j²) / (1 − 1/n), float64 [B, H, Q]: the trace of softmax's Jacobian over that of uniform weights.
+
+    Meaningful for queries with n ≥ 2 allowed keys. Arguments as for `logit_variance`.
+    """
+    keys = allowed_BHQK.sum(-1).clamp(min=2).double()
+    return (1 - weights_BHQK.double().square().sum(-1)) / (1 - 1 / keys)
+
+
 def effective_rank(singular_values: Tensor) -> Tensor:
     """exp(−Σ p_i ln p_i) with p_i = σ_i / Σ σ of matrices with singular values σ [..., n]: between 1 and n, 0 of zeros.
 

@@ -165,11 +165,11 @@ def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
     kinds = (*_FAMILIES, *_PAIRS, "log", "stuck")
     inputs = {name: next((way[kind] for kind in kinds if kind in way), ()) for name, way in ways.items()}
     named = {name: [given] if isinstance(given, str) else list(given) for name, given in inputs.items()}
-    return {
-        name: ways[name]
-        for name, metrics in named.items()
-        if metrics and all(split_moment(metric)[1] == INIT for metric in metrics)
-    }
+    found: dict[str, Way] = {}
+    for name, metrics in named.items():  # in the order of the file, so that what is derived from comes first
+        if metrics and all(metric in found or split_moment(metric)[1] == INIT for metric in metrics):
+            found[name] = ways[name]
+    return found
 
 
 def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:

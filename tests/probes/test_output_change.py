@@ -1,0 +1,127 @@
+"""How far an output moves with all weights: a product of matrices by hand, in float64, and its law of depth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs import small, wide
+from swapformer.conformance.subject import VOCABULARY, ids
+from swapformer.interface import Interface
+from swapformer.model.topology import Topology
+from swapformer.probes import output_change
+from swapformer.probes.output_change import OutputChange
+from swapformer.random import stream
+from swapformer.task.base import Batch, EvaluationSet
+from swapformer.training.assemble import build_model
+
+LAYERS, LENGTH, SIZE, DRAWS = 2, 4, 1e-3, 2
+PRODUCT = [
+    *("model/norm=none", "model/residual=none", "model/activation=identity", "model/position=none"),
+    *("model.bias=false", f"model.num_layers={LAYERS}", "model.d_model=8", "model.num_heads=2"),
+]
+PADDING = torch.tensor([[False] * LENGTH, [False, True, True, True]])
+NAMES = {"value": "attention.value", "attention_out": "attention.out", "ffn_in": "ffn.up", "ffn_out": "ffn.down"}
+
+
+class Asked:
+    """Equal tokens in each row, so that attention gives each token its own value; one row is short."""
+
+    interface = Interface(VOCABULARY)
+
+    def batch(self, index: int) -> Batch:
+        inputs = ids(2, 1, seed=index).expand(2, LENGTH)
+        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
+
+    def evaluation(self, split: str) -> list[EvaluationSet]:
+        assert split == "val"
+        return [EvaluationSet("", 2, self.batch)]
+
+
+@pytest.fixture
+def model() -> Topology:
+    found: Topology = wide(build_model(small(PRODUCT), VOCABULARY))
+    return found
+
+
+def measured(model: Topology) -> float:
+    task: Any = Asked()
+    with torch.no_grad():
+        return OutputChange(size=SIZE, draws=DRAWS).measure(model, task).metrics["probe/output_change"]
+
+
+def by_hand(model: Topology) -> float:
+    """The answer of a token is H · Π W₂W₁W_OW_V · e, matrix by matrix, before and after each matrix has moved."""
+    named = {name: p.detach() for name, p in model.named_parameters()}
+    table = named["embedding.weight"]
+    batch = Asked().batch(0)
+
+    def answer(token: int, draw: int | None) -> list[float]:
+        x: Tensor = table[token]
+        for layer in range(LAYERS):
+            for own in NAMES.values():
+                weight = named[f"stack.layers.{layer}.{own}.weight"]
+                if draw is not None:
+                    rms = math.sqrt(sum(float(w) ** 2 for w in weight.flatten()) / weight.numel())
+                    key = ("output_change", draw, f"{layer + 1} {own}.weight")
+                    noise = torch.randn(weight.shape, generator=stream(*key), dtype=torch.float32)
+                    weight = weight + SIZE * rms * noise.double()
+                x = weight @ x
+        return (table @ x).tolist()
+
+    changes = []
+    for draw in range(DRAWS):
+        off = whole = 0.0
+        for row in range(2):
+            for place in range(LENGTH):
+                if not PADDING[row, place]:
+                    token = int(batch.inputs[row, place])
+                    before, after = answer(token, None), answer(token, draw)
+                    off += sum((a - b) ** 2 for a, b in zip(after, before, strict=True))
+                    whole += sum(b * b for b in before)
+        changes.append(math.sqrt(off / whole) / SIZE)
+    return sum(changes) / len(changes)
+
+
+def test_the_change_is_that_of_a_product_of_matrices_that_all_move(model: Topology) -> None:
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    assert measured(model) == pytest.approx(by_hand(model), rel=1e-9)
+    assert all(torch.equal(p, weights[name]) for name, p in model.named_parameters()), "the model is as it was"
+
+
+def test_a_product_of_n_matrices_moves_by_about_the_square_root_of_n(model: Topology) -> None:
+    """Each of n independent random matrices that moves by δ moves the product by δ, and the moves add as random steps.
+
+    Wide matrices and many logits are needed for that, so the model is made anew, with four matrices a layer.
+    """
+    found = {}
+    for layers in (1, 4):
+        sizes = [f"model.num_layers={layers}", "model.d_model=256", "model/init=xavier"]
+        found[layers] = measured(build_model(small([*PRODUCT, *sizes]), 1000).double())
+    assert found[1] == pytest.approx(math.sqrt(4), rel=0.1)
+    assert found[4] == pytest.approx(math.sqrt(16), rel=0.1)
+
+
+@pytest.mark.parametrize("fault", ["padding_counts", "one_layer_stays", "one_noise_for_all"])
+def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = output_change.named_layers
+    planted: dict[str, tuple[str, Any]] = {
+        "padding_counts": ("_answer", lambda model, batch: model(batch.inputs).double()),
+        "one_layer_stays": ("named_layers", lambda model: list(layers(model))[1:]),
+        "one_noise_for_all": ("stream", lambda *key: stream("output_change")),
+    }
+    monkeypatch.setattr(output_change, *planted[fault])
+    assert measured(model) != pytest.approx(by_hand(model), rel=1e-3)
+
+
+def test_an_output_of_zeros_has_no_relative_change() -> None:
+    fixup = build_model(small(["+preset=fixup"]), VOCABULARY)
+    task: Any = Asked()
+    with torch.no_grad():
+        assert OutputChange(size=SIZE, draws=1).measure(fixup, task).metrics == {}
+    with pytest.raises(ValueError, match="a size above 0 and a draw, but has 0 and 1"):
+        OutputChange(size=0, draws=1)
