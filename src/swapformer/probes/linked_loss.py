@@ -74,7 +74,7 @@ class LinkedLoss(Probe):
             for index, name in enumerate(("linked", "unlinked"))
             if counts[index]
         }
-        return Finding({**found, "probe/linked_share": float(counts[0] / counts.sum())}, exact=("probe/linked_share",))
+        return Finding({**found, "probe/linked_share": int(counts[0]) / int(counts.sum())}, exact=("probe/linked_share",))
 
     def linked(self, batch: Batch) -> Tensor:
         """Whether a tag links each place to an earlier one, bool [B, T]."""
