@@ -1,4 +1,4 @@
-"""The loss at linked places is the mean of the targets where an earlier place answers, against every pair one by one."""
+"""The loss at linked places is the mean of the targets where an earlier place answers, found pair by pair."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def by_hand(model: Topology, task: Tagged, links: list[list[str]]) -> dict[bool,
                 if (target := int(batch.targets[row, i])) == IGNORE:
                     continue
                 linked = any(
-                    int(batch.tags[query][row, i]) == int(batch.tags[key][row, j]) for query, key in links for j in range(i)
+                    int(batch.tags[query][row, i]) == int(batch.tags[key][row, j])
+                    for query, key in links
+                    for j in range(i)
                 )
                 values = logits[row, i].tolist()
                 found[linked].append(math.log(sum(map(math.exp, values))) - values[target])

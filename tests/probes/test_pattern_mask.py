@@ -26,7 +26,7 @@ class Spoken:
     """Two batches of turns of two speakers, some rows padded at their end."""
 
     tags, interface = ("speaker",), Interface(VOCABULARY)
-    tokens = [f"t{index}" for index in range(VOCABULARY)]
+    tokens = tuple(f"t{index}" for index in range(VOCABULARY))
 
     def __init__(self, padded: bool) -> None:
         self.padded = padded

@@ -12,7 +12,8 @@ from swapformer.errors import UsageError
 from swapformer.task.seasons import Seasons, seasons
 
 PLAIN: dict[str, Any] = {
-    "length": 30000, "periods": (12, 60), "persistence": 0.9, "event_every": 50, "level": 1.0, "noise": 0.3, "series": 0,
+    "length": 30000, "periods": (12, 60), "persistence": 0.9, "event_every": 50, "level": 1.0, "noise": 0.3,
+    "series": 0,
 }  # fmt: skip
 
 

@@ -74,7 +74,8 @@ class LinkedLoss(Probe):
             for index, name in enumerate(("linked", "unlinked"))
             if counts[index]
         }
-        return Finding({**found, "probe/linked_share": int(counts[0]) / int(counts.sum())}, exact=("probe/linked_share",))
+        share = int(counts[0]) / int(counts.sum())
+        return Finding({**found, "probe/linked_share": share}, exact=("probe/linked_share",))
 
     def linked(self, batch: Batch) -> Tensor:
         """Whether a tag links each place to an earlier one, bool [B, T]."""

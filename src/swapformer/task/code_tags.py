@@ -142,7 +142,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Call(NamedTuple):
-    """From the character `start` on the innermost parentheses are those of a `name`, or of none; or of its definition."""
+    """From the character `start` on, the innermost parentheses stand behind `name` ("": no name), or define it."""
 
     start: int
     name: str
@@ -163,8 +163,9 @@ class _Reader:
     """Follows the compound statements of Python token by token.
 
     `changes`: the characters from which another statement is the innermost, or its first line is over, with its block,
-    that block's parent and grandparent, the block whose first line it is, the number of open statements, and its scope. `calls`: where the innermost parentheses change.
-    `defines`: whether the last token was the name of a function or class.
+    that block's parent and grandparent, the block whose first line it is, the number of open statements, and its scope.
+    `calls`: where the innermost parentheses change. `defines`: whether the last token was the name of a function or
+    class.
     """
 
     def __init__(self) -> None:
@@ -203,7 +204,7 @@ class _Reader:
             self.defines = before == self._first and before in _DEFINITIONS
 
     def _read_bracket(self, token: _Token, before: str) -> None:
-        """Note where the parentheses behind a name open and close; within other brackets they are still the innermost."""
+        """Note where the parentheses behind a name open and close; brackets of other kinds within change nothing."""
         if token.kind == tokenize.NEWLINE:
             self._brackets.clear()
         elif token.kind == tokenize.OP and token.word in ("(", "[", "{"):

@@ -23,12 +23,12 @@ class Seasons(Forecast):
     """Predict each next value of a generated series with two periods p and q, and levels that events announce.
 
     x_t = u_t + v_t + s·l_t + σ·e_t. u and v come round: u_t = ρ·u_{t−p} + √(1 − ρ²)·e′_t, and v likewise with q, each
-    of variance 1/2, so that a forecast follows from what stood a period before and not from a shape that can be learned
-    by heart. An event, on average every `event_every` steps, announces a level, which stays until the next event: there
+    of variance 1/2, so that a forecast follows from what stood a period before, and no shape can be learned by heart.
+    An event, on average every `event_every` steps, announces a level, which stays until the next event: there
     x_t = s·l_t. Events cannot be foreseen, and nothing is to be predicted there. e, e′ and the levels are independent,
     of mean 0 and variance 1. A model is given two channels, x and whether an event is announced, and predicts x.
 
-    `length`: n, of the whole series. `periods`: [p, q]; p is the season of the tag `phase` and of the seasonal baseline.
+    `length`: n, of the whole series. `periods`: [p, q]; p is the season of `phase` and of the seasonal baseline.
     `persistence`: ρ. `level`: s. `noise`: σ. `series`: which series is drawn, whatever the seed.
     Tags: `phase`, the step in the season p; `event`, 1 where an event is announced. The other settings are Forecast's.
     UsageError: a number out of range, or a block that is no longer than the first period.
@@ -102,8 +102,8 @@ def seasons(
     last = np.maximum.accumulate(np.where(announced, np.arange(length), 0))
     levels = level * draws("levels")[last]
     comes_round = np.zeros(length)
-    for number, period in enumerate(periods):
-        part = draws(f"period {number}")
+    for order, period in enumerate(periods):
+        part = draws(f"period {order}")
         for start in range(period, length, period):
             now = part[start : start + period]
             now[:] = persistence * part[start - period : start - period + len(now)] + np.sqrt(1 - persistence**2) * now

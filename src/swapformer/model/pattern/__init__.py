@@ -6,7 +6,17 @@ The context combines every pattern with padding and documents.
 """
 
 from swapformer.model.pattern.base import Intersection, Pattern, Reach, Union
-from swapformer.model.pattern.by_distance import Causal, Dilated, Distant, Exponential, Fixed, Full, Seasonal, Strided, Window
+from swapformer.model.pattern.by_distance import (
+    Causal,
+    Dilated,
+    Distant,
+    Exponential,
+    Fixed,
+    Full,
+    Seasonal,
+    Strided,
+    Window,
+)
 from swapformer.model.pattern.by_tag import TaggedKeys, TagLink, TagWindow
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
 from swapformer.model.pattern.function import Function, states

@@ -69,7 +69,7 @@ class TaggedKeys(Pattern):
 
 
 class TagLink(Pattern):
-    """Keys one of whose tags has the value that one of the query's has, and itself: key_j = query_i for a pair, or j = i.
+    """The keys whose tag has the value of one of the query's tags, and itself: key_j = query_i of some pair, or j = i.
 
     For links between different tags: a statement's parent and a block, a name that is used and one that is defined. It
     ignores order: combine it with Causal for a causal model.
