@@ -274,13 +274,13 @@ def events_beforehand(kind: type[Forecast]) -> Callable[[pytest.MonkeyPatch], No
 
 
 def boundary_beforehand(patch: pytest.MonkeyPatch) -> None:
-    write = Dialogue.write
+    collate = Dialogue.collate
 
-    def leaking(self: Dialogue, *arguments: Any) -> ItemLayout:
-        found = write(self, *arguments)
-        return replace(found, tags={**found.tags, "boundary": found.tags["boundary"].roll(-1, 1)})
+    def leaking(self: Dialogue, *arguments: Any) -> Batch:
+        batch = collate(self, *arguments)
+        return replace(batch, tags={**batch.tags, "boundary": batch.tags["boundary"].roll(-1, 1)})
 
-    patch.setattr(Dialogue, "write", leaking)
+    patch.setattr(Dialogue, "collate", leaking)
 
 
 def early(places: int, *names: str) -> Callable[[pytest.MonkeyPatch], None]:
