@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from hydra.utils import instantiate
 
 from configs import small
 from swapformer.errors import UsageError
@@ -35,8 +36,10 @@ from swapformer.model.pattern import (
 )
 from swapformer.model.pattern.function import same_remainder
 from swapformer.model.tokens import Tokens
+from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_plan
+from swapformer.yaml_reader import read_yaml
 
 DIMS = Dims(d_model=32, num_layers=1, num_heads=4, head_dim=8, max_len=64, vocab_size=5)
 LENGTH = 30
@@ -170,6 +173,15 @@ WRONG: list[tuple[Callable[[], Pattern], str]] = [
 def test_wrong_settings_are_refused(make: Callable[[], Pattern], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_bands_alone_bound_the_work_and_patterns_by_tags_do_not() -> None:
+    """What is not bounded is a mask over all pairs: it forbids, and saves no time."""
+    nodes = {path.stem: read_yaml(path) for path in (conf_dir() / "model" / "pattern").glob("*.yaml")}
+    made: dict[str, Pattern] = {name: instantiate(node)(DIMS) for name, node in nodes.items()}
+    bounded = {name for name, pattern in made.items() if pattern.reach.bounded}
+    assert bounded == {"window", "dilated", "longformer", "longformer_causal", "multi_scale"}
+    assert not any(pattern.reach.bounded for pattern in made.values() if pattern.tags)
 
 
 def test_a_mask_of_a_pattern_is_computed_once_for_all_layers() -> None:

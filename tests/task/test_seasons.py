@@ -25,10 +25,13 @@ def correlation(values: np.ndarray[Any, Any], lag: int, kept: np.ndarray[Any, An
 def test_both_parts_come_round_after_their_periods_and_no_other() -> None:
     """With hardly any level and noise the correlation at 12 is ρ/2, at 60 (ρ + ρ⁵)/2, elsewhere 0."""
     announced, values = seasons(**PLAIN | {"level": 1e-6, "noise": 1e-6})
-    found = {lag: correlation(values, lag, ~announced) for lag in (12, 60, 1, 7, 30)}
+    found = {lag: correlation(values, lag, ~announced) for lag in (12, 60, 1, 7, 13, 30, 61)}
     assert found[12] == pytest.approx(0.45, abs=0.04)
     assert found[60] == pytest.approx((0.9 + 0.9**5) / 2, abs=0.05)
     assert max(abs(found[lag]) for lag in (1, 7, 30)) < 0.05
+    assert max(abs(found[lag]) for lag in (13, 61)) < 0.05, (
+        "the next value, and what stands whole periods before its query"
+    )
     assert values[~announced].std() == pytest.approx(1, abs=0.05)
 
 

@@ -74,8 +74,8 @@ class PatternMask(Probe):
                     maps[f"layer {layer} head {head}"] = values
         return AttentionMaps(
             "Which keys a query may attend to",
-            "Each row is a query, each column a key of one sequence; a bright field is allowed. A layer or head that is "
-            "not shown has the mask of an earlier one.",
+            "Each row is a query, each column a key of one sequence; a bright field is allowed. A layer or head that "
+            "is not shown has the mask of an earlier one.",
             written(task, one, real), None, maps,
         )  # fmt: skip
 
