@@ -43,6 +43,7 @@ CHANGES: dict[str, Any] = {
     "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70, "features": 3, "words": 9,
     "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3, "table": 1, "arguments": 5,
     "rate": 0.3, "masked": 0.5, "random": 0.05, "mean_length": 2.0, "sentinels": 50, "label": "kind",
+    "length": 9000, "persistence": 0.5, "event_every": 20, "level": 0.5, "series": 1,
     "second": "second", "target": "second", "answer": 9,
     "source": {"_target_": "swapformer.task.source.Files", "path": inspect.getfile(inspect)},
     "tokeniser": {"_target_": "swapformer.task.tokeniser.Bytes"},
@@ -71,6 +72,7 @@ OTHER_CHANGES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("classification", "sequence_to_sequence"), _ROWS),
     "regression": _ROWS | {"values": ["value", "other"]},
     "packages": {"source": _SNIPPETS},
+    "seasons": {"periods": [10, 60], "noise": 0.5, "eval_lengths": [300]},
     "function_names": {"split": [0.5, 0.2, 0.3], "source": _FUNCTIONS},
 }
 """Where a task's setting is another than its namesake elsewhere."""

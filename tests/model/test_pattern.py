@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from hydra.utils import instantiate
 
 from configs import small
 from swapformer.errors import UsageError
@@ -26,15 +27,19 @@ from swapformer.model.pattern import (
     Longformer,
     Pattern,
     PerHead,
+    Seasonal,
     Strided,
     TaggedKeys,
+    TagLink,
     TagWindow,
     Window,
 )
 from swapformer.model.pattern.function import same_remainder
 from swapformer.model.tokens import Tokens
+from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_plan
+from swapformer.yaml_reader import read_yaml
 
 DIMS = Dims(d_model=32, num_layers=1, num_heads=4, head_dim=8, max_len=64, vocab_size=5)
 LENGTH = 30
@@ -56,6 +61,11 @@ DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
     (TagWindow(DIMS, tag="speaker", before=0), lambda i, j: i // 4 % 2 == j // 4 % 2),
     (TagWindow(DIMS, tag="turn", before=1), lambda i, j: 0 <= i // 4 - j // 4 <= 1),
     (TaggedKeys(DIMS, tag="turn", value=3), lambda i, j: j // 4 == 3 or i == j),
+    (TagLink(DIMS, query=["speaker"], key="turn"), lambda i, j: i // 4 % 2 == j // 4 or i == j),
+    (TagLink(DIMS, query=["speaker", "turn"], key="turn"), lambda i, j: j // 4 in (i // 4, i // 4 % 2)),
+    (Seasonal(DIMS, period=5, ahead=1), lambda i, j: j in {i, *range(i - 4, -1, -5)}),
+    (Seasonal(DIMS, period=5, ahead=0), lambda i, j: j in range(i, -1, -5)),
+    (Seasonal(DIMS, period=3, ahead=7), lambda i, j: j in {i, *range(i - 2, -1, -3)}),
     (Function(DIMS, rule=partial(same_remainder, period=3)), lambda i, j: (i - j) % 3 == 0),
     (
         AllOf(DIMS, patterns={"a": Causal, "b": partial(Window, before=9, after=9), "c": Full}),
@@ -143,6 +153,10 @@ WRONG: list[tuple[Callable[[], Pattern], str]] = [
     (lambda: Dilated(DIMS, before=1, after=0, step=0), "`step` must be a whole number of at least 1"),
     (lambda: Exponential(DIMS, base=1), "at least 2"),
     (lambda: Strided(DIMS, stride=0), "at least 1"),
+    (lambda: Seasonal(DIMS, period=0, ahead=1), "at least 1"),
+    (lambda: Seasonal(DIMS, period=4, ahead=-1), "at least 0"),
+    (lambda: TagLink(DIMS, query=[], key="turn"), "at least one tag"),
+    (lambda: TagLink(DIMS, query="turn", key="turn"), "at least one tag"),
     (lambda: Distant(DIMS, nearest=1), "at least 2, but it is 1; 1 is model/pattern=causal"),
     (lambda: Fixed(DIMS, stride=4, summary=5), "between 1 and `stride`"),
     (lambda: Longformer(DIMS, before=1, places=[-1]), "at least 0"),
@@ -159,6 +173,15 @@ WRONG: list[tuple[Callable[[], Pattern], str]] = [
 def test_wrong_settings_are_refused(make: Callable[[], Pattern], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_bands_alone_bound_the_work_and_patterns_by_tags_do_not() -> None:
+    """What is not bounded is a mask over all pairs: it forbids, and saves no time."""
+    nodes = {path.stem: read_yaml(path) for path in (conf_dir() / "model" / "pattern").glob("*.yaml")}
+    made: dict[str, Pattern] = {name: instantiate(node)(DIMS) for name, node in nodes.items()}
+    bounded = {name for name, pattern in made.items() if pattern.reach.bounded}
+    assert bounded == {"window", "dilated", "longformer", "longformer_causal", "multi_scale"}
+    assert not any(pattern.reach.bounded for pattern in made.values() if pattern.tags)
 
 
 def test_a_mask_of_a_pattern_is_computed_once_for_all_layers() -> None:

@@ -158,3 +158,103 @@ def test_all_of_the_library_that_is_read_here_is_followed_to_its_end() -> None:
     for path in sorted(Path(inspect.getfile(ast)).parent.glob("json/*.py")):
         text = path.read_text(encoding="utf-8")
         assert syntax_tags(text)["block"].max() == from_tree(text)[0]["block"].max()
+
+
+@pytest.mark.parametrize("text", SOURCES)
+def test_parents_and_levels_are_those_of_the_tree(text: str) -> None:
+    """At the first character of every simple statement, by the compound statements that the tree has around it."""
+    parsed = ParsedSource(text, "a")
+    tags = syntax_tags(text)
+    number = seen = 0
+
+    def walk(node: ast.AST, around: list[int]) -> None:
+        nonlocal number, seen
+        for child in ast.iter_child_nodes(node):
+            own = around
+            if text.startswith("\ufeff") and getattr(child, "lineno", 0) == 1:
+                continue  # the tree counts no byte order mark
+            if isinstance(child, BLOCKS):
+                if not text.startswith("elif", parsed.offset(child.lineno, child.col_offset)):
+                    number += 1
+                    own = [*around, number]
+            elif isinstance(child, ast.stmt):
+                at = parsed.offset(child.lineno, child.col_offset)
+                found = [int(tags[name][at]) for name in ("block", "parent", "grandparent", "level")]
+                assert found == [*[0, 0, 0, *around][:-4:-1], len(around)]
+                seen += len(around) > 1
+            if not isinstance(child, ast.expr):
+                walk(child, own)
+
+    walk(parsed.tree, [])
+    assert seen > 3
+
+
+@pytest.mark.parametrize("text", SOURCES)
+def test_a_head_is_the_first_line_of_its_block(text: str) -> None:
+    """The lines of the tree: from a definition's keyword to what its body begins with."""
+    parsed = ParsedSource(text, "a")
+    tags = syntax_tags(text)
+    definitions = [node for node in ast.walk(parsed.tree) if isinstance(node, DEFINITIONS)]
+    for node in definitions:
+        name = text.index(node.name, parsed.offset(node.lineno, node.col_offset) + 3)
+        body = parsed.offset(node.body[0].lineno, node.body[0].col_offset)
+        assert tags["head"][name] == tags["block"][name] > 0
+        if node.body[0].lineno > node.lineno and not text[name:body].rstrip().endswith("\\"):
+            assert tags["head"][body] == 0 or text[body] == "@"
+    assert definitions
+    assert set(tags["head"][tags["head"] > 0]) <= set(tags["block"])
+
+
+def uses_by_hand(text: str) -> tuple[list[int], list[int]]:
+    """`name` and `defined` at every character, by their definition: what was read, and the definitions before."""
+    parsed = ParsedSource(text, "a")
+    starts = set()
+    for node in ast.walk(parsed.tree):
+        if isinstance(node, DEFINITIONS):
+            keyword = "class" if isinstance(node, ast.ClassDef) else "def"
+            at = text.index(keyword, parsed.offset(node.lineno, node.col_offset)) + len(keyword)
+            starts.add(text.index(node.name, at))
+    numbers: dict[str, int] = {}
+    name, defined = [0] * len(text), [0] * len(text)
+    for place in range(len(text)):
+        begin = place + 1
+        while begin and (text[begin - 1].isalnum() or text[begin - 1] == "_"):
+            begin -= 1
+        word = text[begin : place + 1]
+        if word and begin in starts:
+            numbers.setdefault(word, len(numbers) + 1)
+        if word and not word[0].isdecimal():
+            name[place] = numbers.get(word, 0)
+        before = place
+        while before and (text[before - 1].isalnum() or text[before - 1] == "_"):
+            before -= 1
+        if before < place and before in starts:
+            defined[place] = numbers[text[before:place]]
+    return name, defined
+
+
+def test_names_are_linked_to_what_followed_them_where_they_were_defined() -> None:
+    """Character by character, on the library's own source, against the definition of both tags."""
+    text = inspect.getsource(functools.singledispatchmethod) + inspect.getsource(functools.lru_cache)
+    tags = syntax_tags(text)
+    name, defined = uses_by_hand(text)
+    assert tags["name"].tolist() == name and tags["defined"].tolist() == defined
+    assert sum(map(bool, name)) > 50 and sum(map(bool, defined)) > 50
+
+
+def test_a_call_is_linked_to_the_signature_of_its_name() -> None:
+    text = "f(0)\ndef f(a, b=(1, 2)): return a\nclass G(f(3)): pass\nx.f(1, [g(2)], h)(3); G(4)\n"
+    tags = syntax_tags(text)
+    f, g = tags["name"][text.index("f(a")], tags["name"][text.index("G(f")]
+    assert f and g and f != g
+
+    def at(piece: str, offset: int = 0) -> tuple[int, int]:
+        place = text.index(piece) + offset
+        return int(tags["callee"][place]), int(tags["signature"][place])
+
+    assert at("(0)") == (0, 0), "the definition is still to be read"
+    assert at("a, b") == at("b=") == at("(1, 2", 1) == at("2))") == (f, f), "brackets without a name change nothing"
+    assert at("return a") == at("(a, b", -1) == (0, 0)
+    assert at("(f(3", 1) == (g, g) and at("3)):") == (f, 0) and at("): pass") == (g, g)
+    assert at("(1, [", 1) == at(", h") == (f, 0) and at("2)]") == (0, 0) and at("3); G") == (0, 0)
+    assert at("4)") == (g, 0)

@@ -19,6 +19,7 @@ import torch
 from hydra.utils import get_object
 
 from swapformer.task import Batch, Task
+from swapformer.task import seasons as generated
 from swapformer.task import source_code as code
 from swapformer.task.division import split_of
 from swapformer.task.forecast import Forecast
@@ -26,6 +27,7 @@ from swapformer.task.labelled.base import LabelledTask
 from swapformer.task.layout import ItemLayout
 from swapformer.task.python_syntax import ParsedSource
 from swapformer.task.reference import Dialogue
+from swapformer.task.seasons import Seasons
 from swapformer.task.synthetic import Synthetic
 from swapformer.task.text import NextToken
 from swapformer.task.text_task import BlockTask
@@ -49,6 +51,8 @@ ENDS = (
     "def f(x):\n    y = 1\nfor y in x:\n    y = 3\n\nclass f: pass\n",
     'def f(x):\n    y = 1\nelif_ = yield_(); classy = 1; returns = match; x = ""\nif_ = y\n',
     "def f(x):\n    y = 1\n",
+    "def f(x):\n    y = 1\nf(y)\ndef f(): pass\n",
+    "def f(x):\n    y = 1\nf(y)\ndef z(): pass\n",
 )
 """Ways in which a file goes on: first they are alike, and words and lines are cut short by what follows."""
 
@@ -169,16 +173,36 @@ def forecast(path: Path, folder: Path) -> set[str]:
     return set().union(*(leaks_between(one, two) for one, two in zip(*map(evaluated, tasks), strict=True)))
 
 
+def seasons(path: Path, folder: Path) -> set[str]:
+    """The same generated series going on in two ways, after the part that its mean and deviation are of."""
+    draw = generated.seasons
+    tasks = []
+    for jump in (0, 9):
+
+        def going_on(jump: int = jump, **settings: Any) -> Any:
+            announced, values = draw(**settings)
+            at = slice(int(0.75 * len(values)), None)
+            values[at] += jump
+            announced[at] ^= jump > 0
+            return announced, values
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generated, "seasons", going_on)
+            tasks.append(build(path, length=2000, split=[0.5, 0.5, 0.0], block=90))
+    return set().union(*(leaks_between(one, two) for one, two in zip(*map(evaluated, tasks), strict=True)))
+
+
 LAWS: Sequence[tuple[type[Task], Callable[[Path, Path], set[str]]]] = (
-    (Synthetic, synthetic), (LabelledTask, labelled), (BlockTask, text), (Forecast, forecast),
+    (Synthetic, synthetic), (LabelledTask, labelled), (BlockTask, text), (Seasons, seasons),
+    (Forecast, forecast),
 )  # fmt: skip
-"""How the future is changed in the tasks of a kind."""
+"""How the future is changed in the tasks of a kind, the first that a task is of."""
 
 
 def leaks(path: Path, folder: Path) -> set[str]:
     """What a task gives away of its future."""
     kind = get_object(node(path)["_target_"])
-    (law,) = [law for base, law in LAWS if issubclass(kind, base)]
+    law = next(law for base, law in LAWS if issubclass(kind, base))
     return law(path, folder)
 
 
@@ -240,9 +264,38 @@ def padding_beforehand(kind: type[Any]) -> Callable[[pytest.MonkeyPatch], None]:
     return plant
 
 
-def events_beforehand(patch: pytest.MonkeyPatch) -> None:
-    find = Forecast._find_events
-    patch.setattr(Forecast, "_find_events", lambda self: np.roll(find(self), -1))
+def events_beforehand(kind: type[Forecast]) -> Callable[[pytest.MonkeyPatch], None]:
+    find = kind._find_events
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(kind, "_find_events", lambda self: np.roll(find(self), -1))
+
+    return plant
+
+
+def boundary_beforehand(patch: pytest.MonkeyPatch) -> None:
+    collate = Dialogue.collate
+
+    def leaking(self: Dialogue, *arguments: Any) -> Batch:
+        batch = collate(self, *arguments)
+        return replace(batch, tags={**batch.tags, "boundary": batch.tags["boundary"].roll(-1, 1)})
+
+    patch.setattr(Dialogue, "collate", leaking)
+
+
+def early(places: int, *names: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """What tags of source say of a character is said some places before it."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        tags = code.tags_of_file
+
+        def leaking(parsed: ParsedSource, written: TokenSpans) -> Any:
+            found = tags(parsed, written)
+            return {**found, **{name: np.roll(found[name], -places) for name in names}}
+
+        patch.setattr(code, "tags_of_file", leaking)
+
+    return plant
 
 
 FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], set[str]]] = {
@@ -250,7 +303,13 @@ FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], set[str]]] = 
     "statements tagged from their first letter to their last": ("source_code", whole_statements, {"block", "scope"}),
     "places counted from the end of a document": ("text", places_before_the_end, {"position"}),
     "padding that begins one place early": ("dyck", padding_beforehand(Synthetic), {"padding"}),
-    "an event before the value that jumps": ("elnino", events_beforehand, {"event"}),
+    "an event before the value that jumps": ("elnino", events_beforehand(Forecast), {"event"}),
+    "an event before it is announced": ("seasons", events_beforehand(Seasons), {"event"}),
+    "the end of a turn before the next one": ("dialogue", boundary_beforehand, {"boundary"}),
+    "what is read of a name, one character early": ("source_code", early(1, "name"), {"name"}),
+    "parentheses before they open": ("source_code", early(1, "callee", "signature"), {"callee"}),
+    "a definition before its name": ("source_code", early(2, "defined"), {"defined"}),
+    "the end of a block before it": ("source_code", early(1, "level"), {"level"}),
 }
 
 

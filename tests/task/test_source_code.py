@@ -16,7 +16,7 @@ import torch
 
 from swapformer.errors import UsageError
 from swapformer.task import IGNORE, Text
-from swapformer.task.code_tags import syntax_tags
+from swapformer.task.code_tags import TAGS, syntax_tags
 from swapformer.task.division import SPLITS, split_of
 from swapformer.task.python_syntax import ROLES
 from swapformer.task.source import Files, Library
@@ -91,7 +91,10 @@ def test_tags_of_tokens_are_those_of_their_characters_in_every_file(folder: Path
                 end = min(end, later)  # of the parts of a character, the last one tells
                 plain = start if start < end else start - 1
                 solid = next((at for at in range(start, end) if not text[at].isspace()), plain)
-                assert (tags["block"], tags["scope"]) == (known["block"][solid], known["scope"][solid])
+                places = ("block", "parent", "grandparent", "head", "level", "scope", "defined", "signature")
+                assert all(tags[name] == (known[name][solid] if solid >= 0 else 0) for name in places)
+                last = max(start, end) - 1
+                assert all(tags[name] == (known[name][last] if last >= 0 else 0) for name in ("name", "callee"))
                 first = next((n for n in names if start <= n < end), None)
                 assert tags["definition"] == max(known["definition"][start:end], default=0)
                 assert first is None or tags["definition"] == 1
@@ -108,7 +111,7 @@ def test_batches_have_the_tags_of_their_places_and_files_share_no_block(folder: 
     for one in task.evaluation("val"):
         for index in range(one.batches or 0):
             batch = one.batch(index)
-            assert set(batch.tags) == set(task.tags) == {"block", "scope", "definition"}
+            assert set(batch.tags) == set(task.tags) == set(TAGS)
             for file, block in zip(
                 batch.document.flatten().tolist(), batch.tags["block"].flatten().tolist(), strict=True
             ):
@@ -121,6 +124,21 @@ def test_batches_have_the_tags_of_their_places_and_files_share_no_block(folder: 
         for ids, defined in zip(batch.inputs, batch.tags["definition"].tolist(), strict=True):
             found = [match.start() for match in re.finditer(re.escape(task.decode(ids)), joined)]
             assert any(defined == plain[at : at + 40] for at in found)
+
+
+def test_links_between_tags_never_lead_from_one_file_to_another_and_none_links_to_nothing(folder: Path) -> None:
+    task = made(SourceCode, folder, Characters(min_count=1), block=250, packing="documents")
+    linked = 0
+    for one in task.evaluation("val"):
+        for index in range(one.batches or 0):
+            batch = one.batch(index)
+            file = batch.document.unsqueeze(2) == batch.document.unsqueeze(1)
+            for query, key in (("name", "defined"), ("callee", "signature"), ("block", "head")):
+                asks, answers = batch.tags[query].unsqueeze(2), batch.tags[key].unsqueeze(1)
+                assert not ((asks == answers) & ~file).any()
+                assert not ((asks == 0) & (answers == 0)).any()
+                linked += int((asks == answers).sum())
+    assert linked > 100
 
 
 def test_tags_change_neither_inputs_nor_targets(folder: Path) -> None:

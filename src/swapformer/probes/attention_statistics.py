@@ -97,11 +97,7 @@ class AttentionStatistics(Probe):
         one: Batch = cut(batch, batch.inputs.shape[0], 0, 1)
         real = torch.arange(one.inputs.shape[1]) if one.padding is None else (~one.padding[0]).nonzero().flatten()
         real = real[: self.tokens]
-        texts = (
-            [f"{value:.2g}" for value in one.inputs[0, real, 0].tolist()]
-            if task.interface.channels
-            else [task.tokens[index] for index in one.inputs[0, real].tolist()]
-        )
+        texts = written(task, one, real)
         maps = {
             f"layer {layer + 1} head {head + 1}": weights[0, head][real][:, real].tolist()
             for layer, weights, _ in watched_weights(model, one)
@@ -140,6 +136,13 @@ class LongAttention(Probe):
         found = self.scores.of(model, task, self.name)
         whole = {f"{name}{self.name}": value for name, value in found.metrics.items() if BY_LAYER not in name}
         return Finding(whole, found.shapes)
+
+
+def written(task: Task, batch: Batch, places: Tensor) -> list[str]:
+    """How some places of the first sequence of a batch are written: as symbols, or as values of the first channel."""
+    if task.interface.channels:
+        return [f"{value:.2g}" for value in batch.inputs[0, places, 0].tolist()]
+    return [task.tokens[index] for index in batch.inputs[0, places].tolist()]
 
 
 def watched_weights(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Tensor | None]]:

@@ -16,6 +16,7 @@ from swapformer.task.next_sentence import MaskedNSP
 from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
+from swapformer.task.seasons import Seasons
 from swapformer.task.source import Source
 from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.spans import Spans
@@ -38,5 +39,5 @@ __all__ += [
     "Reverse",
 ]
 __all__ += ["AssociativeRecall", "Coreference", "Dialogue", "FactRecall", "Induction", "Needle", "Ordered", "Periodic"]
-__all__ += ["Classification", "Forecast", "Masked", "MaskedNSP", "Regression", "Roles", "SequenceToSequence", "Sort"]
-__all__ += ["SourceCode", "Spans", "Text"]
+__all__ += ["Classification", "Forecast", "Masked", "MaskedNSP", "Regression", "Roles", "Seasons"]
+__all__ += ["SequenceToSequence", "Sort", "SourceCode", "Spans", "Text"]

@@ -66,6 +66,22 @@ class Forecast(Task):
         eval_batch_size: Count | None = None,
     ) -> None:
         self.path = str(path)
+        values = read_series(self.path, columns, boolean("across", across))
+        if boolean("difference", difference):
+            values = np.diff(values, axis=0)
+        self._prepare(values, season, split, block, eval_lengths, batch_size, eval_batch_size)
+
+    def _prepare(
+        self,
+        values: NDArray[np.float64],
+        season: int | None,
+        split: Sequence[Share],
+        block: int,
+        eval_lengths: Sequence[int | str],
+        batch_size: int,
+        eval_batch_size: int | None,
+    ) -> None:
+        """Cut and standardise the values [n,C] of the series."""
         self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
@@ -78,9 +94,6 @@ class Forecast(Task):
                 f"same time of the season twice, but {shortest} does not; take longer blocks, or task.season=null"
             )
         self.tags = ("event",) if self.season is None else ("event", "phase")
-        values = read_series(self.path, columns, boolean("across", across))
-        if boolean("difference", difference):
-            values = np.diff(values, axis=0)
         self._lengths = self._cut(len(values), split_shares(split))
         self._targets = self._standardise(values)
         self._inputs = self._fill(self._targets)

@@ -89,13 +89,13 @@ class Dialogue(Synthetic):
     `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
     `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.
     Tags: `turn` (its number), `speaker`, `topic` of the turn that a token belongs to; a turn's first token, behind
-    which its topic stands, has the topic n, the number of topics.
+    which its topic stands, has the topic n, the number of topics. `boundary`: 1 at a turn's first token.
     UsageError: a number out of range.
     """
 
     remedy = "raise task.words"
     shortest = 2
-    tags = ("turn", "speaker", "topic")
+    tags = ("turn", "speaker", "topic", "boundary")
 
     def __init__(
         self,
@@ -151,6 +151,7 @@ class Dialogue(Synthetic):
             "turn": number,
             "speaker": speaker,
             "topic": torch.where(named, topic - self.speakers, self.topics),
+            "boundary": (~named).long(),
         }
         spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
 

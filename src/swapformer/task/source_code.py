@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.task.annotations import Arrays, annotate_corpus
 from swapformer.task.base import IGNORE, Batch, Split
-from swapformer.task.code_tags import MOST_BLOCKS, TAGS, tags_of_file
+from swapformer.task.code_tags import LINK_KEYS, LINK_QUERIES, MOST_NUMBERS, TAGS, tags_of_file
 from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
 from swapformer.task.python_syntax import ROLES, ParsedSource, token_roles
 from swapformer.task.settings import boolean
@@ -22,16 +22,19 @@ from swapformer.task.text import NextToken
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser.base import TokenSpans
 
-_TAG_TYPES = {"block": np.uint16, "scope": np.uint16, "definition": np.uint8}
+_SMALL = ("definition", "level")
+"""Tags that are counts; the others are numbers, of which no two files share one."""
+_TAG_TYPES = {name: np.uint8 if name in _SMALL else np.uint16 for name in TAGS}
 _NO_ROLE = 255
 
 
 class SourceCode(NextToken):
     """Predict each next token of Python source, as Text does.
 
-    Tags of every token, as far as the text up to it tells: `block`, the innermost compound statement; `scope`, the
-    innermost function or class; no two files share a number. `definition`: 1 where the name of a function or class is
-    defined. See swapformer.task.code_tags.
+    Tags of every token, as far as the text up to it tells: `block`, the innermost compound statement, with its `parent`
+    and `grandparent`, and `level`, how many are open; `scope`, the innermost function or class; no two files share a
+    number. `definition`: 1 where the name of a function or class is defined. `name` and `callee` of a use are `defined`
+    and `signature` of the definition that it is linked to; 0 and −1 link to nothing. See swapformer.task.code_tags.
     UsageError: a file that is no Python source, with its line.
     """
 
@@ -47,11 +50,12 @@ class SourceCode(NextToken):
 
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator | None = None) -> Batch:
         batch = super().batch(split, starts, length)
-        numbers = {"definition": 0, "block": MOST_BLOCKS, "scope": MOST_BLOCKS}
-        file = self.documents(split, starts, length)
-        tags = {
-            name: self.annotations.windows(split, name, starts, length) + file * most for name, most in numbers.items()
-        }
+        own = MOST_NUMBERS * self.documents(split, starts, length)
+        tags = {name: self.annotations.windows(split, name, starts, length) for name in TAGS}
+        for name in set(TAGS).difference(_SMALL):
+            none = {**dict.fromkeys(LINK_QUERIES, 0), **dict.fromkeys(LINK_KEYS, -1)}.get(name)
+            numbered = tags[name] + own
+            tags[name] = numbered if none is None else torch.where(tags[name] == 0, none, numbered)
         return replace(batch, tags=tags)
 
 

@@ -6,8 +6,18 @@ The context combines every pattern with padding and documents.
 """
 
 from swapformer.model.pattern.base import Intersection, Pattern, Reach, Union
-from swapformer.model.pattern.by_distance import Causal, Dilated, Distant, Exponential, Fixed, Full, Strided, Window
-from swapformer.model.pattern.by_tag import TaggedKeys, TagWindow
+from swapformer.model.pattern.by_distance import (
+    Causal,
+    Dilated,
+    Distant,
+    Exponential,
+    Fixed,
+    Full,
+    Seasonal,
+    Strided,
+    Window,
+)
+from swapformer.model.pattern.by_tag import TaggedKeys, TagLink, TagWindow
 from swapformer.model.pattern.combined import AllOf, AnyOf, PerHead
 from swapformer.model.pattern.function import Function, states
 from swapformer.model.pattern.global_tokens import BigBird, Longformer
@@ -28,7 +38,9 @@ __all__ = [
     "Pattern",
     "PerHead",
     "Reach",
+    "Seasonal",
     "Strided",
+    "TagLink",
     "TagWindow",
     "TaggedKeys",
     "Union",

@@ -148,6 +148,34 @@ class Exponential(Pattern):
         return torch.isin(back, torch.tensor(powers, device=back.device))
 
 
+class Seasonal(Pattern):
+    """Itself, and the tokens whole periods before the one `ahead` of it: p | i + a − j and j ≤ i.
+
+    For a series that comes round after p steps. What resembles the next value most is the value p steps before *that*
+    one, p − 1 before the query: a = 1. Keys whole periods before the query itself (a = 0) are those of the second head
+    of Child et al. 2019 (arXiv:1904.10509, section 4.2).
+
+    Args:
+        period: p, in tokens.
+        ahead: a, in tokens.
+
+    Raises:
+        ValueError: if p is below 1 or a below 0.
+    """
+
+    causal = True
+    reach = Reach(after=0)
+
+    def __init__(self, dims: Dims, *, period: Count, ahead: Natural) -> None:
+        require_counts(period=period)
+        require_counts(0, ahead=ahead)
+        self.period, self.ahead = period, ahead
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        back = -steps_ahead(query, key)
+        return (back == 0) | ((back > 0) & ((back + self.ahead) % self.period == 0))
+
+
 class Strided(Pattern):
     """The last `stride` tokens, and every token a multiple of `stride` back: 0 ≤ i − j < l or l | i − j ≥ 0.
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
 from torch import Tensor
 
 from swapformer.model.dims import Dims, require_counts
@@ -62,3 +66,28 @@ class TaggedKeys(Pattern):
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         return (_tag(key, self.tag) == self.value)[:, None, None, :] | (steps_ahead(query, key) == 0)
+
+
+class TagLink(Pattern):
+    """The keys whose tag has the value of one of the query's tags, and itself: key_j = query_i of some pair, or j = i.
+
+    For links between different tags: a statement's parent and a block, a name that is used and one that is defined. It
+    ignores order: combine it with Causal for a causal model.
+
+    Args:
+        query: names of channels of the query, any of which may agree.
+        key: name of the channel of the key.
+
+    Raises:
+        ValueError: if no channel of the query is named, or the tokens lack a channel.
+    """
+
+    def __init__(self, dims: Dims, *, query: Sequence[str], key: str) -> None:
+        if isinstance(query, str) or not query:
+            raise ValueError(f"`query` of a link must list at least one tag, such as [name], but it is {query!r}.")
+        self.query, self.key = tuple(query), key
+        self.tags = tuple(dict.fromkeys((*self.query, key)))
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        linked = (_tag(query, name)[:, None, :, None] == _tag(key, self.key)[:, None, None, :] for name in self.query)
+        return reduce(or_, linked) | (steps_ahead(query, key) == 0)
