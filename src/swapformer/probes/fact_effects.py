@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ def attributions(
         for step in range(steps):
             with torch.enable_grad():
                 scaled = (value_NTF * (step + 0.5) / steps).requires_grad_()
-                p = probability(answer_logits(model, inputs_NT, {site: lambda _, scaled=scaled: scaled}), answers_N)
+                p = probability(answer_logits(model, inputs_NT, {site: partial(_instead, scaled)}), answers_N)
                 total += torch.autograd.grad(p.sum(), scaled)[0]
         found[site] = (value_NTF * total / steps).double().sum(1)
     return found
@@ -64,7 +65,15 @@ def attributions(
 
 def scaled_units(factors: Mapping[str, Tensor]) -> dict[str, taps.Function]:
     """Functions that multiply the hidden units at each place, [B|1, F], at every token."""
-    return {site: lambda a, by=by: a * by[:, None, :].to(a.dtype) for site, by in factors.items()}
+    return {site: partial(_scale, by) for site, by in factors.items()}
+
+
+def _scale(by_BF: Tensor, a_BTF: Tensor) -> Tensor:
+    return a_BTF * by_BF[:, None, :].to(a_BTF.dtype)
+
+
+def _instead(value: Tensor, _: Tensor) -> Tensor:
+    return value
 
 
 def silenced_head(site: str, head: int) -> dict[str, taps.Function]:
@@ -78,7 +87,7 @@ def silenced_head(site: str, head: int) -> dict[str, taps.Function]:
 
 def fixed(values: Mapping[str, Tensor]) -> dict[str, taps.Function]:
     """Functions that put values of another forward in place of those of this one."""
-    return {site: lambda _, value=value: value for site, value in values.items()}
+    return {site: partial(_instead, value) for site, value in values.items()}
 
 
 def rank_one(hidden: str, out: str, keys_BF: Tensor, values_BD: Tensor) -> dict[str, taps.Function]:

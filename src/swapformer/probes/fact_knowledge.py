@@ -191,7 +191,7 @@ class _Facts:
 def _factors(units_NS: Tensor, sites: list[str], widths: list[int], factor: float) -> dict[str, Tensor]:
     """The factor of each unit by place, [N, F]: `factor` for those that are named, 1 for others."""
     every = torch.ones(len(units_NS), sum(widths), dtype=torch.float64).scatter(1, units_NS, factor)
-    return dict(zip(sites, every.split(widths, dim=1), strict=True))
+    return dict(zip(sites, torch.split(every, widths, dim=1), strict=True))
 
 
 def _row(factors: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:

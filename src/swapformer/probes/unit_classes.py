@@ -158,7 +158,7 @@ def _matrix(name: str, areas: list[Tensor]) -> Matrix:
 
 def _table(areas: list[Tensor], hidden: list[Tensor]) -> Table:
     """The units that tell a class apart best."""
-    rows = []
+    rows: list[list[str | float | None]] = []
     for layer, (area_CF, value_NF) in enumerate(zip(areas, hidden, strict=True), 1):
         best, which = area_CF.nan_to_num(0.0).max(0)
         for unit in best.topk(min(_SHOWN, len(best))).indices.tolist():

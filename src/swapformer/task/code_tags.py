@@ -169,7 +169,8 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        self.changes, self.defines = [(0,) * 7], False
+        self.changes: list[tuple[int, ...]] = [(0,) * 7]
+        self.defines = False
         self.calls: list[_Call] = []
         self._brackets: list[_Call] = []
         self._open: list[_Statement] = []
