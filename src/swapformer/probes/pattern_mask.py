@@ -42,14 +42,14 @@ class PatternMask(Probe):
         self.batches, self.sequence, self.tokens = batches, sequence, tokens
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        if all(hasattr(layer.attention, "pattern") for layer in model.stack.layers):
+        if len(_patterns(model)) == len(list(model.stack.layers)):
             return None
         return "pattern_mask shows the patterns of attentions, but a layer of this model has none; leave it out."
 
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
-        patterns = [layer.attention.pattern for layer in model.stack.layers]
+        patterns = _patterns(model)
         batches = list(EvaluationStream(task.evaluation("val")[0], self.batches, drawn_position_range(model)))
         allowed = earlier = 0.0
         for batch in batches:
@@ -78,6 +78,12 @@ class PatternMask(Probe):
             "is not shown has the mask of an earlier one.",
             written(task, one, real), None, maps,
         )  # fmt: skip
+
+
+def _patterns(model: Topology) -> list[Pattern]:
+    """The patterns of the layers whose attention has one, in order."""
+    found = (getattr(layer.attention, "pattern", None) for layer in model.stack.layers)
+    return [pattern for pattern in found if pattern is not None]
 
 
 def _masks(batch: Batch, patterns: Sequence[Pattern]) -> tuple[Tensor, list[Tensor]]:
