@@ -55,6 +55,13 @@ def test_parts_draw_themselves_as_svg_and_each_in_its_own_way(slot: str, options
     assert all(first != second for first, second in combinations(told_apart, 2))
 
 
+def test_several_activations_share_a_figure(tmp_path: Path) -> None:
+    """The name of each stands in the title, and in the legends of functions and derivatives."""
+    assert len(drawn("activation", "tanh,gelu", tmp_path)) > 2
+    text = (tmp_path / "tanh,gelu.svg").read_text(encoding="utf-8")
+    assert [text.count(name) >= 3 for name in ("tanh", "gelu", "relu")] == [True, True, False]
+
+
 def test_a_part_draws_itself_as_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "part.png"
     assert main(["model/pattern=window", "--out", str(file)]) == 0
@@ -92,9 +99,10 @@ def test_a_task_shows_its_tags_and_where_it_asks(capsys: pytest.CaptureFixture[s
         (["model/position=rope", "--out", "no/such/folder/rope.svg"], "can be written"),
         (["task=copy", "--out", "copy.svg"], "without a file"),
         (["task=copi"], "did you mean 'copy'"),
+        (["model/pattern=causal,window"], "of activation alone"),
         (["model/norm=layernorm"], "what can be shown is task=… or named by its slot"),
     ],
-    ids=["suffix", "folder", "file", "task", "slot"],
+    ids=["suffix", "folder", "file", "task", "several", "slot"],
 )
 def test_wrong_use_is_refused(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
