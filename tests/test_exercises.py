@@ -85,7 +85,7 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
         find("04_head_count/widht")
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_every_study_of_every_exercise_runs_at_the_smoke_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
