@@ -105,7 +105,7 @@ def require_closed_forms() -> None:
     assert found["amplify/others"] == pytest.approx(0, abs=1e-9)
     assert found["heads/own"] == pytest.approx(lost, abs=1e-6) == found["heads/others"]
     assert found["shared_entity"] == found["shared_relation"] == found["shared_neither"] == 0
-    assert found["traced/mlp_by_layer@1"] == pytest.approx(1, abs=0.3)
+    assert found["traced/mlp_by_layer@1"] == pytest.approx(1, abs=1e-9) == found["traced/attention_by_layer@1"]
     assert found["edit/success_by_layer@1"] == found["edit/paraphrase_by_layer@1"] == 1
     assert found["edit/others_by_layer@1"] == 0
 
