@@ -70,6 +70,13 @@ MEANINGFUL = [
     ("schedule/*", "warmup_steps final", "0"),
     ("trainer/*", "gradient_clip_val", "0"),
     ("task/*", "distractors split.2 masked random", "0"),
+    ("model/pattern/*", "ahead patterns.*.ahead", "0"),
+    ("probes/activation_sparsity", "activation_sparsity.threshold", "0"),
+    # a tag may have any number, the first sequence and the first series are number 0, and every area is at least 0
+    ("model/pattern/*", "patterns.*.value", "-1 0"),
+    ("probes/pattern_mask", "pattern_mask.sequence", "0"),
+    ("probes/unit_classes", "unit_classes.area", "0"),
+    ("task/seasons", "series", "0"),
     ("hydra/launcher/*", "retries timeouts signal_delay num_gpus gpus_per_node", "0"),
     ("train", "model.dropout", "0"),
     ("preset/*", "budget.steps task.eval_batch_size", "null"),
