@@ -48,6 +48,7 @@ SMALL = (
 _DIALOGUE = ("task=dialogue", "task.lengths=[3,5]", "task.eval_lengths=[]")
 _LIBRARY = ("task.source.packages=[asyncio,email]", "task.split=[0.4,0.3,0.3]", "task.block=24")
 _CODE = ("task=source_code", *_LIBRARY)
+_SERIES = ("task=seasons", "task.length=600", "task.block=24")
 
 STAGES = {
     "decoder": ("model/topology=decoder", *_DIALOGUE),
@@ -55,8 +56,10 @@ STAGES = {
     "encoder_decoder": ("model/topology=encoder_decoder", "task=copy", "task.as_source=true", "task.lengths=[4,8]"),
     "decoder, labels": ("model/topology=decoder", "model/pattern=full", "task=roles", *_LIBRARY),
     "decoder, code": ("model/topology=decoder", *_CODE),
+    "decoder, series": ("model/topology=decoder", *_SERIES),
     "encoder, dialogue": ("model/topology=encoder", "model/pattern=causal", *_DIALOGUE),
     "encoder, code": ("model/topology=encoder", "model/pattern=causal", *_CODE),
+    "encoder, series": ("model/topology=encoder", "model/pattern=causal", *_SERIES),
 }
 """Every topology on a task that suits it, then on tasks whose tags some patterns ask for."""
 
