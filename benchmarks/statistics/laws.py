@@ -94,7 +94,11 @@ def _metrics(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def committed_values(results: Path, metric: str) -> FloatArray:
     """Values [arms, seeds] of up to six arms that have the metric with every seed: the lowest mean, and the highest."""
     with results.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == metric and row["value"]]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["metric"] == metric and math.isfinite(float(row["value"] or "nan"))
+        ]
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         found.setdefault(row["arm"], {})[row["seed"]] = float(row["value"])
