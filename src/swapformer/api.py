@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError, quote
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from swapformer.report.build import Report
     from swapformer.report.records import Records
     from swapformer.results.record import Record
+    from swapformer.results.store import Store
     from swapformer.study.run_study import StudyResult
     from swapformer.task.base import Task
 
@@ -87,10 +87,9 @@ def load_trial(trial: str, runs_dir: str | Path | None = None) -> LoadedTrial:
     """
     from swapformer.results.config import require_config
     from swapformer.results.history import read_history
-    from swapformer.results.store import Store
     from swapformer.training.weights import restore
 
-    store = Store(_folder(runs_dir))
+    store = _store(runs_dir)
     record = store.find(trial)
     directory = store.directory(record.id)
     task, model = restore(require_config(directory), directory)
@@ -201,11 +200,7 @@ def _records(study: str | Path, runs_dir: str | Path | None, scale: str | None) 
     return read(study_folder(store, str(study)), store.runs_dir)
 
 
-def _store(runs_dir: str | Path | None) -> Any:
+def _store(runs_dir: str | Path | None) -> Store:
     from swapformer.tools.command_line import store_of
 
     return store_of([] if runs_dir is None else [f"runs_dir={runs_dir}"])
-
-
-def _folder(runs_dir: str | Path | None) -> str | Path:
-    return default_runs_dir() if runs_dir is None else runs_dir

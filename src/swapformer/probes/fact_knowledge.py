@@ -104,7 +104,7 @@ class FactKnowledge(Probe):
         if len(known) < 2:
             return Finding({f"{KNOWLEDGE}{name}": value for name, value in metrics.items()})
         drawn = known[torch.randperm(len(known), generator=generator)[: self.facts]]
-        traces = _traced(facts, known, drawn, generator)
+        traces = _traced(facts, drawn, generator)
         metrics |= _heads(facts, known, drawn)
         for name, values in traces.items():
             metrics |= {f"traced/{name}{BY_LAYER}@{layer}": value for layer, value in enumerate(values, 1)}
@@ -260,7 +260,7 @@ def _edited(facts: _Facts, site: str, known: Tensor, drawn: Tensor, generator: t
     return found
 
 
-def _traced(facts: _Facts, known: Tensor, drawn: Tensor, generator: torch.Generator) -> dict[str, list[float]]:
+def _traced(facts: _Facts, drawn: Tensor, generator: torch.Generator) -> dict[str, list[float]]:
     """The share of p that returns with each layer's update of the right question when another entity is named."""
     model, task = facts.model, facts.task
     inputs, answers = facts.inputs[0][drawn], facts.answers[drawn]
