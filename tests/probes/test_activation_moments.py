@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from configs import small, wide
-from swapformer.conformance.subject import VOCABULARY, ids
-from swapformer.interface import Interface
+from padded_batches import PaddedBatches
+from swapformer.conformance.subject import VOCABULARY
 from swapformer.model.topology import Topology
 from swapformer.probes import activation_moments
 from swapformer.probes.activation_moments import ActivationMoments
 from swapformer.results.shapes import Finding, Profile
-from swapformer.task.base import Batch, EvaluationSet
 from swapformer.training.assemble import build_model
 
 LINEAR = [
@@ -24,20 +23,7 @@ LINEAR = [
     *("model.bias=false", "model.num_layers=2", "model.d_model=8", "model.num_heads=2"),
 ]
 PADDING = torch.tensor([[False] * 4, [False, True, True, True]])
-
-
-class Asked:
-    """Two batches of equal tokens in each row, so that attention gives each token its own value; one row is short."""
-
-    interface = Interface(VOCABULARY)
-
-    def batch(self, index: int) -> Batch:
-        inputs = ids(2, 1, seed=index).expand(2, 4)
-        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
-
-    def evaluation(self, split: str) -> list[EvaluationSet]:
-        assert split == "val"
-        return [EvaluationSet("", 2, self.batch), EvaluationSet("@9", 2, lambda index: 1 / 0)]  # type: ignore[arg-type, return-value]
+TASK: Any = PaddedBatches(PADDING, equal=True)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +33,8 @@ def model() -> Topology:
 
 
 def measured(model: Topology) -> Finding:
-    task: Any = Asked()
     with torch.no_grad():
-        return ActivationMoments(batches=2).measure(model, task)
+        return ActivationMoments(batches=2).measure(model, TASK)
 
 
 def by_hand(model: Topology) -> dict[str, float]:
@@ -62,7 +47,7 @@ def by_hand(model: Topology) -> dict[str, float]:
     found: dict[str, float] = {}
     entries: list[list[float]] = [[], [], []]
     for index in range(2):
-        batch = Asked().batch(index)
+        batch = TASK.batch(index)
         for row in range(2):
             for place in range(4):
                 if PADDING[row, place]:
@@ -116,9 +101,8 @@ def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pyt
 def test_each_stack_and_streams_of_several_tensors_have_their_own() -> None:
     both = ActivationMoments(batches=1)
     streams = build_model(small(["model/residual=hyper_connections"]), VOCABULARY).eval()
-    task: Any = Asked()
     with torch.no_grad():
-        assert "probe/stream_rms_last" in both.measure(streams, task).metrics
-        assert both.unsuited(streams, task) is None
+        assert "probe/stream_rms_last" in both.measure(streams, TASK).metrics
+        assert both.unsuited(streams, TASK) is None
     with pytest.raises(ValueError, match="must be at least 1, but it is 0"):
         ActivationMoments(batches=0)

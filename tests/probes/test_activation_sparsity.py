@@ -9,33 +9,19 @@ import torch
 from torch import Tensor
 
 from configs import small, wide
-from swapformer.conformance.subject import VOCABULARY, ids
-from swapformer.interface import Interface
+from padded_batches import PaddedBatches
+from swapformer.conformance.subject import VOCABULARY
 from swapformer.model.taps import record
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes import activation_sparsity
 from swapformer.probes.activation_sparsity import ActivationSparsity
 from swapformer.results.shapes import Finding, Histogram, Profile
-from swapformer.task.base import Batch, EvaluationSet
 from swapformer.training.assemble import build_model
 
 SIZES = ["model.num_layers=2", "model.d_model=8", "model.num_heads=2", "model/norm=none", "model.ffn.width=10"]
 PADDING = torch.tensor([[False] * 5, [False, False, True, True, True], [False] * 5])
-
-
-class Asked:
-    """Two batches of three sequences, of which one is short."""
-
-    interface = Interface(VOCABULARY)
-
-    def batch(self, index: int) -> Batch:
-        inputs = ids(3, 5, seed=index)
-        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
-
-    def evaluation(self, split: str) -> list[EvaluationSet]:
-        assert split == "val"
-        return [EvaluationSet("", 2, self.batch), EvaluationSet("@9", 2, lambda index: 1 / 0)]  # type: ignore[arg-type, return-value]
+TASK: Any = PaddedBatches(PADDING)
 
 
 def model_of(*overrides: str) -> Topology:
@@ -52,9 +38,8 @@ def model_of(*overrides: str) -> Topology:
 
 
 def measured(model: Topology, **settings: Any) -> Finding:
-    task: Any = Asked()
     with torch.no_grad():
-        return ActivationSparsity(**{"batches": 2, "threshold": 0.0, "share": 0.95} | settings).measure(model, task)
+        return ActivationSparsity(**{"batches": 2, "threshold": 0.0, "share": 0.95} | settings).measure(model, TASK)
 
 
 def by_hand(model: Topology, share: float) -> list[dict[str, float]]:
@@ -64,7 +49,7 @@ def by_hand(model: Topology, share: float) -> list[dict[str, float]]:
     for number, layer in enumerate(layers):
         rows: list[list[list[float]]] = []
         for index in range(2):
-            batch = Asked().batch(index)
+            batch = TASK.batch(index)
             with torch.no_grad(), record(model, f"blocks.{number}.hook_resid_mid") as seen:
                 model(batch.inputs, Tokens.of(5, padding=PADDING))
             (stream,) = seen.values()
@@ -161,6 +146,5 @@ def test_shapes_have_every_layer_and_all_units() -> None:
 @pytest.mark.parametrize(("ffn", "words"), [("moe", "those of chosen experts"), ("none", "hidden units")])
 def test_a_model_without_the_same_units_for_each_token_is_refused(ffn: str, words: str) -> None:
     model = build_model(small([f"model/ffn={ffn}"]), VOCABULARY)
-    task: Any = Asked()
-    problem = ActivationSparsity(batches=1, threshold=0.0, share=0.95).unsuited(model, task)
+    problem = ActivationSparsity(batches=1, threshold=0.0, share=0.95).unsuited(model, TASK)
     assert problem is not None and words in problem

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from configs import small, wide
-from swapformer.conformance.subject import VOCABULARY, Subject, ids
-from swapformer.interface import Interface
+from padded_batches import PaddedBatches
+from swapformer.conformance.subject import VOCABULARY, Subject
 from swapformer.model.topology import Topology
 from swapformer.probes import attention_logits
 from swapformer.probes.analysis import logit_variance, slope_of_weights
 from swapformer.probes.attention_logits import AttentionLogits
 from swapformer.results.shapes import Finding, Profile
-from swapformer.task.base import Batch, EvaluationSet
+from swapformer.task.base import Batch
 from swapformer.training.assemble import build_model
 
 HEADS, WIDTH, LENGTH = 2, 4, 4
@@ -26,20 +26,7 @@ PLAIN = [
     f"model.num_heads={HEADS}",
 ]
 PADDING = torch.tensor([[False] * LENGTH, [False, False, True, True]])
-
-
-class Asked:
-    """Two batches of two rows, of which one is short."""
-
-    interface = Interface(VOCABULARY)
-
-    def batch(self, index: int) -> Batch:
-        inputs = ids(2, LENGTH, seed=index)
-        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
-
-    def evaluation(self, split: str) -> list[EvaluationSet]:
-        assert split == "val"
-        return [EvaluationSet("", 2, self.batch), EvaluationSet("@9", 2, lambda index: 1 / 0)]  # type: ignore[arg-type, return-value]
+TASK: Any = PaddedBatches(PADDING)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +36,8 @@ def model() -> Topology:
 
 
 def measured(model: Topology) -> Finding:
-    task: Any = Asked()
     with torch.no_grad():
-        return AttentionLogits(batches=2).measure(model, task)
+        return AttentionLogits(batches=2).measure(model, TASK)
 
 
 def by_hand(model: Topology) -> dict[str, float]:
@@ -59,7 +45,7 @@ def by_hand(model: Topology) -> dict[str, float]:
     roles = {str(p.origin.role): p.detach() for p in model.parameters()}  # type: ignore[attr-defined]
     variances, slopes = [], []
     for index in range(2):
-        batch = Asked().batch(index)
+        batch = TASK.batch(index)
         for row in range(2):
             x = roles["token_embedding"][batch.inputs[row]]
             q, k = (x @ roles[role].T for role in ("query", "key"))
@@ -141,8 +127,7 @@ def test_a_product_without_scale_has_the_variance_of_its_width_and_a_flatter_sof
 
 def test_models_without_logits_are_told_so() -> None:
     linear = Subject(small(["model/attention=linear"]), "attention").build()
-    task: Any = Asked()
     with pytest.raises(ValueError, match=r"attention_logits looks at attention logits: .*hook_attn_scores"):
-        AttentionLogits(batches=1).measure(linear, task)
+        AttentionLogits(batches=1).measure(linear, TASK)
     with pytest.raises(ValueError, match="must be at least 1, but it is 0"):
         AttentionLogits(batches=0)

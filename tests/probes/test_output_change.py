@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from configs import small, wide
-from swapformer.conformance.subject import VOCABULARY, ids
-from swapformer.interface import Interface
+from padded_batches import PaddedBatches
+from swapformer.conformance.subject import VOCABULARY
 from swapformer.model.topology import Topology
 from swapformer.probes import output_change
 from swapformer.probes.output_change import OutputChange
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet
 from swapformer.training.assemble import build_model
 
 LAYERS, LENGTH, SIZE, DRAWS = 2, 4, 1e-3, 2
@@ -26,20 +25,7 @@ PRODUCT = [
 ]
 PADDING = torch.tensor([[False] * LENGTH, [False, True, True, True]])
 NAMES = {"value": "attention.value", "attention_out": "attention.out", "ffn_in": "ffn.up", "ffn_out": "ffn.down"}
-
-
-class Asked:
-    """Equal tokens in each row, so that attention gives each token its own value; one row is short."""
-
-    interface = Interface(VOCABULARY)
-
-    def batch(self, index: int) -> Batch:
-        inputs = ids(2, 1, seed=index).expand(2, LENGTH)
-        return Batch(inputs=inputs, targets=inputs, padding=PADDING)
-
-    def evaluation(self, split: str) -> list[EvaluationSet]:
-        assert split == "val"
-        return [EvaluationSet("", 2, self.batch)]
+TASK: Any = PaddedBatches(PADDING, equal=True)
 
 
 @pytest.fixture
@@ -49,16 +35,15 @@ def model() -> Topology:
 
 
 def measured(model: Topology) -> float:
-    task: Any = Asked()
     with torch.no_grad():
-        return OutputChange(size=SIZE, draws=DRAWS).measure(model, task).metrics["probe/output_change"]
+        return OutputChange(size=SIZE, draws=DRAWS).measure(model, TASK).metrics["probe/output_change"]
 
 
 def by_hand(model: Topology) -> float:
     """The answer of a token is H · Π W₂W₁W_OW_V · e, matrix by matrix, before and after each matrix has moved."""
     named = {name: p.detach() for name, p in model.named_parameters()}
     table = named["embedding.weight"]
-    batch = Asked().batch(0)
+    batch = TASK.batch(0)
 
     def answer(token: int, draw: int | None) -> list[float]:
         x: Tensor = table[token]
@@ -120,8 +105,7 @@ def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pyt
 
 def test_an_output_of_zeros_has_no_relative_change() -> None:
     fixup = build_model(small(["+preset=fixup"]), VOCABULARY)
-    task: Any = Asked()
     with torch.no_grad():
-        assert OutputChange(size=SIZE, draws=1).measure(fixup, task).metrics == {}
+        assert OutputChange(size=SIZE, draws=1).measure(fixup, TASK).metrics == {}
     with pytest.raises(ValueError, match="a size above 0 and a draw, but has 0 and 1"):
         OutputChange(size=0, draws=1)
