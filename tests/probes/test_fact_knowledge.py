@@ -208,13 +208,21 @@ def test_log_odds_and_fixed_values() -> None:
 
 
 def test_random_units_fire_and_are_not_the_facts_own() -> None:
-    model, task = memory()
-    probe = FactKnowledge(facts=4, units=1, path=2, factor=2.0, seed=1)
-    facts = fact_knowledge._Facts(model, task)
-    own = torch.arange(FACTS)[:, None]
+    """Behind relu some units never fire at a question; as many are drawn as surely are left that do."""
+    model, task = subject("model/activation=relu", UNITS)
+    facts = fact_effects.Facts(model, task)
     drawn = torch.tensor([0, 3, 5])
-    found = probe._random_units(facts, [HIDDEN], own, drawn, torch.Generator().manual_seed(0))
-    assert not (found == own[drawn]).any()
+    with torch.no_grad(), fact_effects.taps.record(model, HIDDEN) as seen:
+        answer_logits(model, facts.inputs[0])
+        fires = (seen[HIDDEN] != 0).any(1)
+    own = fires.double().topk(2).indices
+    assert int(fires[drawn].sum(1).min()) >= 4 and not bool(fires[drawn].all())
+    probe = FactKnowledge(facts=4, units=2, path=2, factor=2.0, seed=1)
+    for seed in range(20):
+        with torch.no_grad():
+            found = probe._random_units(facts, [HIDDEN], own, drawn, torch.Generator().manual_seed(seed))
+        assert bool(fires[drawn].gather(1, found).all())
+        assert not (found[:, :, None] == own[drawn][:, None, :]).any()
 
 
 def test_a_model_without_feed_forward_layers_has_heads_alone() -> None:

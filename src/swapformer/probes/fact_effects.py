@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 
 import torch
@@ -12,6 +13,8 @@ from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.probes.head_pruning import OUTPUTS
+from swapformer.task.recall import FactRecall
 
 Functions = Mapping[str, taps.Function]
 
@@ -162,3 +165,62 @@ def wanted_updates(
         with torch.no_grad():
             added[done] = before[done]
     return added.detach()
+
+
+class Facts:
+    """Every fact in every form, with what the model answers unwatched.
+
+    Attributes:
+        inputs: questions [N, 4] by form; `answers`: the right ones, [N].
+        p: probability of the right answer, `odds` its log-odds in form 0, `right` whether it is given, [N] by form.
+    """
+
+    def __init__(self, model: Topology, task: FactRecall) -> None:
+        self.model, self.task = model, task
+        self.inputs = [task.every_fact(form)[0] for form in range(task.forms)]
+        self.answers = task.every_fact(0)[1]
+        logits = [answer_logits(model, inputs) for inputs in self.inputs]
+        self.p = [probability(each, self.answers) for each in logits]
+        self.right = [each.argmax(-1) == self.answers for each in logits]
+        self.odds = log_odds(logits[0], self.answers)
+
+    def accuracy(self, form: int) -> float:
+        return float(self.right[form].double().mean())
+
+    def fall(self, form: int, facts: Tensor, functions: Functions) -> float:
+        """By how much p of facts is lower, as a mean."""
+        logits = answer_logits(self.model, self.inputs[form][facts], functions)
+        return float((self.p[form][facts] - probability(logits, self.answers[facts])).mean())
+
+    def gain(self, facts: Tensor, functions: Functions) -> float:
+        """By how much the log-odds of facts are higher, as a mean."""
+        logits = answer_logits(self.model, self.inputs[0][facts], functions)
+        return float((log_odds(logits, self.answers[facts]) - self.odds[facts]).mean())
+
+
+def head_effects(facts: Facts, known: Tensor, drawn: Tensor) -> dict[str, float]:
+    """What the dearest head of each drawn fact costs it, and the other known facts."""
+    falls = []
+    for site in [name for name in taps.names(facts.model) if fnmatchcase(name, OUTPUTS)]:
+        with taps.record(facts.model, site) as seen:
+            answer_logits(facts.model, facts.inputs[0][:1])
+            heads = seen[site].shape[2]
+        for head in range(heads):
+            logits = answer_logits(facts.model, facts.inputs[0], silenced_head(site, head))
+            falls.append(facts.p[0] - probability(logits, facts.answers))
+    by_head = torch.stack(falls, dim=1)  # [N, heads of all layers]
+    own, which = by_head[drawn].max(1)
+    others = (by_head[known].sum(0)[which] - own) / (len(known) - 1)
+    return {"heads/own": float(own.mean()), "heads/others": float(others.mean())}
+
+
+def shared_units(own_KS: Tensor, known: Tensor, task: FactRecall) -> dict[str, float]:
+    """The mean share of own units that pairs of known facts have in common, by what they share."""
+    used = torch.zeros(len(own_KS), int(own_KS.max()) + 1, dtype=torch.float64).scatter(1, own_KS, 1.0)
+    common = used @ used.T / own_KS.shape[1]
+    entity, relation = known // task.relations, known % task.relations
+    same_entity = (entity[:, None] == entity[None]) & (relation[:, None] != relation[None])
+    same_relation = (entity[:, None] != entity[None]) & (relation[:, None] == relation[None])
+    neither = (entity[:, None] != entity[None]) & (relation[:, None] != relation[None])
+    pairs = {"shared_entity": same_entity, "shared_relation": same_relation, "shared_neither": neither}
+    return {name: float(common[chosen].mean()) for name, chosen in pairs.items() if chosen.any()}

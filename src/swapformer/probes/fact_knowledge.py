@@ -15,16 +15,16 @@ from swapformer.model.topology import Topology
 from swapformer.probes.activation_sparsity import HIDDEN, one_row_of_units
 from swapformer.probes.base import Finding, Probe
 from swapformer.probes.fact_effects import (
-    Functions,
+    Facts,
     answer_logits,
     attributions,
     fixed,
-    log_odds,
+    head_effects,
     probability,
     rank_one,
     scaled_units,
     selective_keys,
-    silenced_head,
+    shared_units,
     wanted_updates,
 )
 from swapformer.probes.head_pruning import OUTPUTS
@@ -95,7 +95,7 @@ class FactKnowledge(Probe):
         if problem := self.unsuited(model, task):
             raise ValueError(problem)
         assert isinstance(task, FactRecall)
-        facts = _Facts(model, task)
+        facts = Facts(model, task)
         generator = stream("fact_knowledge", self.seed)
         known = facts.right[0].nonzero().squeeze(1)
         metrics = {"known": facts.accuracy(0)}
@@ -105,7 +105,7 @@ class FactKnowledge(Probe):
             return Finding({f"{KNOWLEDGE}{name}": value for name, value in metrics.items()})
         drawn = known[torch.randperm(len(known), generator=generator)[: self.facts]]
         traces = _traced(facts, drawn, generator)
-        metrics |= _heads(facts, known, drawn)
+        metrics |= head_effects(facts, known, drawn)
         for name, values in traces.items():
             metrics |= {f"traced/{name}{BY_LAYER}@{layer}": value for layer, value in enumerate(values, 1)}
         shapes: dict[str, Shape] = {f"traced {name}": _profile(f"traced/{name}", each) for name, each in traces.items()}
@@ -119,7 +119,7 @@ class FactKnowledge(Probe):
         return Finding({f"{KNOWLEDGE}{name}": value for name, value in metrics.items()}, shapes)
 
     def _units(
-        self, facts: _Facts, sites: list[str], known: Tensor, drawn: Tensor, generator: torch.Generator
+        self, facts: Facts, sites: list[str], known: Tensor, drawn: Tensor, generator: torch.Generator
     ) -> dict[str, float]:
         """What becomes of the drawn facts and of others when own units, or others, are scaled."""
         own_NS, widths = self._own_units(facts, sites)
@@ -138,16 +138,16 @@ class FactKnowledge(Probe):
             metrics["units/paraphrase"] = fmean(
                 facts.fall(form, drawn, scaled_units(own)) for form in range(1, facts.task.forms)
             )
-        return metrics | _shared(own_NS[known], known, facts.task)
+        return metrics | shared_units(own_NS[known], known, facts.task)
 
-    def _own_units(self, facts: _Facts, sites: list[str]) -> tuple[Tensor, list[int]]:
+    def _own_units(self, facts: Facts, sites: list[str]) -> tuple[Tensor, list[int]]:
         """For each fact the numbers of its own units among those of all layers, [N, S], and the units of each layer."""
         found = attributions(facts.model, facts.inputs[0], facts.answers, sites, self.path)
         every = torch.cat([found[site] for site in sites], dim=1)
         return every.topk(min(self.units, every.shape[1])).indices, [found[site].shape[1] for site in sites]
 
     def _random_units(
-        self, facts: _Facts, sites: list[str], own_NS: Tensor, drawn: Tensor, generator: torch.Generator
+        self, facts: Facts, sites: list[str], own_NS: Tensor, drawn: Tensor, generator: torch.Generator
     ) -> Tensor:
         """As many units for each drawn fact that fire at its question and are not its own, [facts, S]."""
         with taps.record(facts.model, *sites) as seen:
@@ -155,37 +155,6 @@ class FactKnowledge(Probe):
             fires = torch.cat([(seen[site] != 0).any(1) for site in sites], dim=1)
         lots = torch.rand(fires.shape, generator=generator) + fires
         return lots.scatter(1, own_NS[drawn], -1.0).topk(own_NS.shape[1]).indices
-
-
-class _Facts:
-    """Every fact in every form, with what the model answers unwatched.
-
-    Attributes:
-        inputs: questions [N, 4] by form; `answers`: the right ones, [N].
-        p: probability of the right answer, `odds` its log-odds in form 0, `right` whether it is given, [N] by form.
-    """
-
-    def __init__(self, model: Topology, task: FactRecall) -> None:
-        self.model, self.task = model, task
-        self.inputs = [task.every_fact(form)[0] for form in range(task.forms)]
-        self.answers = task.every_fact(0)[1]
-        logits = [answer_logits(model, inputs) for inputs in self.inputs]
-        self.p = [probability(each, self.answers) for each in logits]
-        self.right = [each.argmax(-1) == self.answers for each in logits]
-        self.odds = log_odds(logits[0], self.answers)
-
-    def accuracy(self, form: int) -> float:
-        return float(self.right[form].double().mean())
-
-    def fall(self, form: int, facts: Tensor, functions: Functions) -> float:
-        """By how much p of facts is lower, as a mean."""
-        logits = answer_logits(self.model, self.inputs[form][facts], functions)
-        return float((self.p[form][facts] - probability(logits, self.answers[facts])).mean())
-
-    def gain(self, facts: Tensor, functions: Functions) -> float:
-        """By how much the log-odds of facts are higher, as a mean."""
-        logits = answer_logits(self.model, self.inputs[0][facts], functions)
-        return float((log_odds(logits, self.answers[facts]) - self.odds[facts]).mean())
 
 
 def _factors(units_NS: Tensor, sites: list[str], widths: list[int], factor: float) -> dict[str, Tensor]:
@@ -198,35 +167,7 @@ def _row(factors: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     return {site: each[index : index + 1] for site, each in factors.items()}
 
 
-def _heads(facts: _Facts, known: Tensor, drawn: Tensor) -> dict[str, float]:
-    """What the dearest head of each drawn fact costs it, and the other known facts."""
-    falls = []
-    for site in [name for name in taps.names(facts.model) if fnmatchcase(name, OUTPUTS)]:
-        with taps.record(facts.model, site) as seen:
-            answer_logits(facts.model, facts.inputs[0][:1])
-            heads = seen[site].shape[2]
-        for head in range(heads):
-            logits = answer_logits(facts.model, facts.inputs[0], silenced_head(site, head))
-            falls.append(facts.p[0] - probability(logits, facts.answers))
-    by_head = torch.stack(falls, dim=1)  # [N, heads of all layers]
-    own, which = by_head[drawn].max(1)
-    others = (by_head[known].sum(0)[which] - own) / (len(known) - 1)
-    return {"heads/own": float(own.mean()), "heads/others": float(others.mean())}
-
-
-def _shared(own_KS: Tensor, known: Tensor, task: FactRecall) -> dict[str, float]:
-    """The mean share of own units that pairs of known facts have in common, by what they share."""
-    used = torch.zeros(len(own_KS), int(own_KS.max()) + 1, dtype=torch.float64).scatter(1, own_KS, 1.0)
-    common = used @ used.T / own_KS.shape[1]
-    entity, relation = known // task.relations, known % task.relations
-    same_entity = (entity[:, None] == entity[None]) & (relation[:, None] != relation[None])
-    same_relation = (entity[:, None] != entity[None]) & (relation[:, None] == relation[None])
-    neither = (entity[:, None] != entity[None]) & (relation[:, None] != relation[None])
-    pairs = {"shared_entity": same_entity, "shared_relation": same_relation, "shared_neither": neither}
-    return {name: float(common[chosen].mean()) for name, chosen in pairs.items() if chosen.any()}
-
-
-def _edited(facts: _Facts, site: str, known: Tensor, drawn: Tensor, generator: torch.Generator) -> dict[str, float]:
+def _edited(facts: Facts, site: str, known: Tensor, drawn: Tensor, generator: torch.Generator) -> dict[str, float]:
     """What a rank-one edit of one layer does, an edit for each drawn fact."""
     model, task = facts.model, facts.task
     out = f"{site.rpartition('.mlp.')[0]}.hook_mlp_out"
@@ -260,7 +201,7 @@ def _edited(facts: _Facts, site: str, known: Tensor, drawn: Tensor, generator: t
     return found
 
 
-def _traced(facts: _Facts, drawn: Tensor, generator: torch.Generator) -> dict[str, list[float]]:
+def _traced(facts: Facts, drawn: Tensor, generator: torch.Generator) -> dict[str, list[float]]:
     """The share of p that returns with each layer's update of the right question when another entity is named."""
     model, task = facts.model, facts.task
     inputs, answers = facts.inputs[0][drawn], facts.answers[drawn]
