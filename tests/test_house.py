@@ -50,7 +50,7 @@ ROOMS = {
     "probes": {"model", "task", "training", "measure", "interface", "random", "ranges", "targets", "results"},
     "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
-    "report": {"errors", "ranges", "results"},
+    "report": {"errors", "ranges", "results", "__version__"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
         *("model", "task", "training", "probes", "measure", "report", "results"),
@@ -99,7 +99,7 @@ OUTSIDE = {
     "model": {"torch", "entmax"},
     "task": {"torch", "torchmetrics", "numpy", "tokenizers", "datasets", "huggingface_hub", "pyarrow"},
     "results": {"numpy", "pandas", "yaml"},
-    "mirror": {"hydra", "numpy", "matplotlib"},
+    "mirror": {"hydra", "lightning", "numpy", "matplotlib"},
     "report": {"numpy", "pandas", "scipy", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
     "interop": {"torch", "safetensors", "tokenizers", "yaml"},
 }
@@ -677,6 +677,12 @@ def test_paths_that_a_page_names_exist(page: str) -> None:
     assert missing_paths(ROOT / page, text) == []
     wrong = f"{text}\nsee [it](guides/nowhere.md) and `src/swapformer/nowhere.py`\n"
     assert missing_paths(ROOT / page, wrong) == ["guides/nowhere.md", "src/swapformer/nowhere.py"]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == swapformer.__version__ and cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "license"} <= set(cited)
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

@@ -222,3 +222,23 @@ def test_hydra_has_a_list_of_what_it_never_calls_beneath_ours() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (asked,) = [line for line in project["dependencies"] if line.startswith("hydra-core")]
     assert asked == "hydra-core>=1.3.8,<1.4"
+
+
+def test_a_class_that_leaves_methods_open_is_told_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a part, which is built as a factory."""
+    (tmp_path / "unfinished.py").write_text(
+        "from swapformer.model.norm import Norm\nfrom swapformer.task import Task\n"
+        "class Mine(Task):\n    def fingerprint(self):\n        return 'x'\n"
+        "class Scale(Norm):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "unfinished")
+    assert main(["train", "task=copy", "task._target_=unfinished.Mine", f"runs_dir={tmp_path / 'runs'}"]) == 2
+    said = capsys.readouterr().err
+    assert "unfinished.Mine must define what Task leaves open: " in said and "fingerprint" not in said
+    assert "evaluation, " in said and "`def evaluation(self, split: " in said and "abstract class" not in said
+    assert main(["train", "task=copy", "model.norm._target_=unfinished.Scale", f"runs_dir={tmp_path / 'runs'}"]) == 2
+    assert "unfinished.Scale must define what Norm leaves open" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

@@ -28,6 +28,13 @@ TOOLS = {
 }
 """Verbs with a command line of their own: verb → module with `main`, and what it is for."""
 
+PAPER = {
+    "latex": "tables (booktabs) and a methods paragraph",
+    "pdf": "figures with embedded fonts, and their data as CSV",
+    "png": "figures at 300 dots to the inch, and their data as CSV",
+}
+"""Options of `swapformer report`, and what each writes."""
+
 LAUNCHING = (
     ("slots", int, "trials at a time (default: cores / trainer.threads, or one per GPU)"),
     ("slots_per_gpu", int, "trials that share a GPU"),
@@ -57,13 +64,14 @@ def _main(given: list[str]) -> int:
 
 
 def _parsed(given: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a verb; argparse knows no overrides behind an option (`study NAME --slots 2 seeds=3`)."""
+    """The arguments of a verb; argparse knows no words behind an option (`study NAME --slots 2 seeds=3`)."""
     parser = _parser()
     options, rest = parser.parse_known_args(given)
-    if unknown := [text for text in rest if text.startswith("-") or not hasattr(options, "overrides")]:
+    several = next((name for name in ("overrides", "names") if hasattr(options, name)), None)
+    if unknown := [text for text in rest if text.startswith("-") or several is None]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    if rest:
-        options.overrides += rest
+    if several is not None:
+        getattr(options, several).extend(rest)
     return options
 
 
@@ -89,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
+    study.add_argument(
+        "--dry-run", action="store_true", help="print trials, operations, time and memory that it would take, run none"
+    )
     for name, kind, text in LAUNCHING:
         study.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}; short for hydra.launcher.{name}=…")
     study.set_defaults(run=_study)
@@ -107,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
+    for name, text in PAPER.items():
+        report.add_argument(f"--{name}", action="store_true", help=f"for a paper: {text}, in a folder paper/")
     report.add_argument(
         "--scorecard", action="store_true", help="of the folder of all exercises: what is answered, as Markdown"
     )
@@ -160,7 +173,7 @@ def _study(options: argparse.Namespace) -> int | None:
 
     settings = {name: getattr(options, name) for name, *_ in LAUNCHING}
     options.overrides += [f"hydra.launcher.{name}={value}" for name, value in settings.items() if value is not None]
-    return study(options.name, options.overrides, Output(options.publish, options.json, options.debug))
+    return study(options.name, options.overrides, Output(options.publish, options.json, options.debug, options.dry_run))
 
 
 def _report(options: argparse.Namespace) -> int | None:
@@ -168,7 +181,8 @@ def _report(options: argparse.Namespace) -> int | None:
 
     if options.scorecard:
         return score(options.names, options.publish)
-    return report(options.names, Output(options.publish, options.json, options.debug))
+    paper = tuple(name for name in PAPER if getattr(options, name))
+    return report(options.names, Output(options.publish, options.json, options.debug, paper=paper))
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from swapformer.errors import UsageError, quote
 
@@ -129,6 +129,8 @@ def fits(hint: Any, value: object, largest: float = LARGEST) -> bool:
         return fits(arguments[0], value, largest) and all(mark.holds(value) for mark in marks)
     if origin in (Union, types.UnionType):
         return any(fits(each, value) for each in arguments)
+    if origin is Literal:
+        return any(value == each and type(value) is type(each) for each in arguments)
     if hint in (None, type(None)):
         return value is None
     if hint is bool or hint is str:
@@ -153,6 +155,8 @@ def described(hint: Any) -> str:
         return " ".join([described(arguments[0]), *(str(mark) for mark in arguments[1:] if isinstance(mark, Within))])
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(described(each) for each in arguments if not _is_object(each)))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "null"}
     if hint in words:
         return words[hint]

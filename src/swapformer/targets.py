@@ -113,9 +113,30 @@ def make(node: Node, kind: type, path: str = "") -> Any:
     made = find(str(node.get("_target_")))
     if inspect.isclass(made) and not issubclass(made, kind):
         raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
+    require_whole(made)
     if found := list(complaints(node, path=path)):
         raise UsageError(" ".join(found))
     return instantiate(node)
+
+
+def require_whole(made: object) -> None:
+    """Refuse a class that leaves methods of its base undefined, naming them, and the first as it would be written."""
+    missing = sorted(getattr(made, "__abstractmethods__", ()))
+    if inspect.isclass(made) and missing:
+        base = next(each for each in made.__mro__ if missing[0] in vars(each))
+        raise UsageError(
+            f"{made.__module__}.{made.__name__} must define what {base.__name__} leaves open: {', '.join(missing)}; "
+            f"`python -m pydoc {base.__module__}.{base.__name__}` says what each gives. The first would begin "
+            f"`{_head(made, missing[0])}`"
+        )
+
+
+def _head(made: type, name: str) -> str:
+    """The first line of a method or property as a class would define it."""
+    member = inspect.getattr_static(made, name)
+    function: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    signature = str(inspect.signature(function)).replace("'", "").replace('"', "")
+    return f"{'@property ' if isinstance(member, property) else ''}def {name}{signature}:"
 
 
 def find(name: str) -> Any:

@@ -18,7 +18,7 @@ from swapformer.report.build import build
 def store(tmp_path: Path) -> Store:
     claim = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}}
     made = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy@64", "probe/x"], claims=[claim])
-    made.manifest = {"shared_config": {"probes": {"x": {}}, "logger": {"project": "mine"}}}
+    made.manifest = {"shared_config": {"probes": {"x": {}}, "logger": {"wandb": {"project": "mine"}}}}
     for arm, mean in (("a", 1.0), ("b", 2.0)):
         for seed in made.seeds:
             metrics = {"val/loss": mean + seed * mean / 100, "val/accuracy@64": 0.5, "val/accuracy@128": 0.25}

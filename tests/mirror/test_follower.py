@@ -73,7 +73,7 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
             watching.poll()
         assert len(place.endings) == endings and len(place.pages) == 2
         assert said == ["ConnectionError: gone"] * min(failing, 2)
-        (store.runs_dir / "mirror" / f"{ID}.json").unlink()
+        (store.runs_dir / "mirror" / Memory().folder_name / f"{ID}.json").unlink()
 
 
 def test_two_mirrors_do_not_write_one_run(store: Store) -> None:

@@ -227,6 +227,20 @@ def test_a_second_build_writes_the_same_bytes(troubled: Store, report: Report) -
     assert not any(b"<dc:date>" in content for content in before.values())
 
 
+def test_a_figure_is_published_up_to_the_largest_size(
+    troubled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = build(troubled.study, troubled.runs, publish_to=tmp_path / "whole")
+    drawn = {path.name: path.stat().st_size for path in whole.files if path.parent == whole.directory}
+    sizes = sorted(size for name, size in drawn.items() if name.endswith(".svg"))
+    monkeypatch.setattr("swapformer.report.build.LARGEST_PUBLISHED", sizes[-2])
+    build(troubled.study, troubled.runs, publish_to=tmp_path / "small")
+    left = {path.name for path in (tmp_path / "whole").iterdir()} - {
+        path.name for path in (tmp_path / "small").iterdir()
+    }
+    assert left == {name for name, size in drawn.items() if name.endswith(".svg") and size > sizes[-2]} != set()
+
+
 def test_publishing_copies_all_but_the_page_and_removes_only_our_stale_figures(troubled: Store, tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()

@@ -201,6 +201,9 @@ class Composer:
     def flops_of_a_step(self, resolved: dict[str, Any]) -> int:
         return 100 * self.cost(resolved, "flops")
 
+    def bytes_of_a_step(self, resolved: dict[str, Any]) -> int:
+        return 16 * self.cost(resolved, "params")
+
     def shapes(self, resolved: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         return {f"layers.{layer}.up.weight": (12, int(resolved["model"].get("width", 4))) for layer in (0, 1)}
 

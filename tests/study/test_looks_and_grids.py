@@ -17,8 +17,8 @@ from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import expand
 from swapformer.study.launch.trial import Trial, execute
-from swapformer.study.messages import power_line
 from swapformer.study.plan import Plan
+from swapformer.study.preview import power
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 
@@ -181,7 +181,7 @@ def test_a_step_is_counted_with_the_task_that_it_trains_on(tmp_path: Path) -> No
 def decided(seeds: int | dict[str, list[int]], **changes: Any) -> str:
     claims = [{**worse("h2", 0.0), "text": str(number)} for number in range(3)]
     arms = {"h1": ["heads=1"], "h2": ["heads=2"]}
-    return power_line(parse({"baseline": "h1", "arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned"))
+    return str(power(parse({"baseline": "h1", "arms": arms, "claims": claims, "seeds": seeds, **changes}, "planned")))
 
 
 def test_what_seeds_could_decide_shares_the_error_among_looks_and_conditions() -> None:

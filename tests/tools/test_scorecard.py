@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -11,7 +12,13 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.exercises import exercises, studies_of
 from swapformer.paths import experiments_dir
-from swapformer.tools.scorecard import COMMAND, read_asked, read_items, scorecard
+from swapformer.tools.scorecard import COMMAND, PICTURE, read_asked, read_items, scorecard_svg, scores
+from swapformer.tools.scorecard import scorecard as card
+
+
+def scorecard(root: Path) -> str:
+    return card(scores(root))
+
 
 HEAD = "| item | answer | verdict or number | figure | study |\n|---|---|---|---|---|\n"
 FIRST = "| 1 the first | flat | 0.2 \\| nats | [it](a.svg) | `width`, `width.gpu` |\n"
@@ -56,6 +63,27 @@ def test_the_committed_scorecard_is_what_the_command_makes(capsys: pytest.Captur
     assert main(["report", str(experiments_dir()), "--scorecard"]) == 0
     page = capsys.readouterr().out
     assert (experiments_dir() / "README.md").read_text(encoding="utf-8") == page, f"{COMMAND} writes it anew"
+    drawn = scorecard_svg(scores(experiments_dir()))
+    assert (experiments_dir() / PICTURE).read_text(encoding="utf-8") == drawn, f"{COMMAND} draws it anew"
+
+
+def test_the_picture_holds_every_exercises_counts() -> None:
+    """Its bars are as long as the counts say: the longest row of claims takes all of its room."""
+    found = scores(experiments_dir())
+    text = "".join(ElementTree.fromstring(scorecard_svg(found)).itertext())
+    counts = [each.claims.get("", {}) for each in found]
+    for each, verdicts in zip(found, counts, strict=True):
+        assert f"{each.number}  {each.title}" in text and f"{each.answered} of {each.asked}" in text
+        assert not verdicts or f"{verdicts['supported']}\u2009✓ {verdicts['refuted']}\u2009✗" in text
+    bars = [
+        float(bar.get("width", "nan"))
+        for bar in ElementTree.fromstring(scorecard_svg(found)).iter("{http://www.w3.org/2000/svg}rect")
+    ][1:]
+    rows = [sum(bars[5 * row + 2 : 5 * row + 5]) for row in range(len(found))]
+    assert max(rows) == pytest.approx(180, abs=0.1)
+    assert rows == pytest.approx(
+        [180 * sum(each.values()) / max(sum(c.values()) for c in counts) for each in counts], abs=0.1
+    )
 
 
 def test_the_fourteen_exercises_ask_124_things_and_the_chapter_leaves_24_open() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from swapformer.study.config.compose import compose
+from swapformer.errors import UsageError
+from swapformer.study.config.compose import compose, trial_id
 from swapformer.training import fit as fit_module
 from swapformer.training.assemble import build_task
 from swapformer.training.callbacks import Checkpoints, Diverged, TrainingMonitor
@@ -321,3 +322,85 @@ def test_bf16_trains(tmp_path: Path) -> None:
     outcome = fit(tiny("trainer=cpu_bf16"), tmp_path)
     assert outcome.status == "finished"
     assert math.isfinite(outcome.metrics["val/loss"])
+
+
+class TestLightningsOwnDoors:
+    """Callbacks of a user's own package, profilers and the like, through the trial's configuration."""
+
+    OWN = """
+        import torch
+        from lightning import Callback
+
+
+        class Halve(Callback):
+            '''Halves the first weight every `every` steps, and counts how often: its state is in the checkpoint.'''
+
+            def __init__(self, *, every: int) -> None:
+                self.every, self.count = every, 0
+
+            def on_train_batch_end(self, trainer, module, *rest):
+                if trainer.global_step % self.every == 0:
+                    self.count += 1
+                    with torch.no_grad():
+                        next(iter(module.parameters())).mul_(0.5 if self.count % 2 else 2.0)
+
+            def state_dict(self):
+                return {"count": self.count}
+
+            def load_state_dict(self, state):
+                self.count = state["count"]
+    """
+
+    @pytest.fixture
+    def own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """A package with a callback, a YAML that names it, and the overrides that find it."""
+        (tmp_path / "my_callbacks.py").write_text(textwrap.dedent(self.OWN))
+        (tmp_path / "conf" / "callbacks").mkdir(parents=True)
+        (tmp_path / "conf" / "callbacks" / "halve.yaml").write_text(
+            "# @package callbacks.halve\n_target_: my_callbacks.Halve\nevery: 3\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setenv("SWAPFORMER_PACKAGES", "my_callbacks")
+        return [f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "callbacks=halve"]
+
+    def test_a_callback_acts_is_part_of_the_id_and_resumes(
+        self, own: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = tiny(*own)
+        other = tiny(*own, "callbacks.halve.every=5")
+        assert len({trial_id(tiny()), trial_id(config), trial_id(other)}) == 3
+        plain, whole = tmp_path / "plain", tmp_path / "whole"
+        fit(tiny(), plain)
+        fit(config, whole)
+        assert any(not torch.equal(a, b) for a, b in zip(weights(plain).values(), weights(whole).values(), strict=True))
+        cut = tmp_path / "cut"
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            kill_at(patch, 13, "on_train_batch_end")
+            fit(config, cut)
+        fit(config, cut)
+        assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(whole).items())
+
+    def test_a_package_that_nobody_allowed_is_refused(self, own: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SWAPFORMER_PACKAGES")
+        with pytest.raises(UsageError, match="my_callbacks"):
+            compose([*TINY, *own])
+            fit(tiny(*own), Path("unused"))
+
+    def test_a_profiler_writes_to_the_trials_folder_and_changes_nothing(self, tmp_path: Path) -> None:
+        fit(tiny(), tmp_path / "plain")
+        fit(tiny("trainer.profiler=simple", "trainer.detect_anomaly=true"), tmp_path / "watched")
+        assert "run_training_batch" in "".join(
+            path.read_text() for path in (tmp_path / "watched" / "profile").iterdir()
+        )
+        assert all(
+            torch.equal(value, weights(tmp_path / "watched")[name])
+            for name, value in weights(tmp_path / "plain").items()
+        )
+
+    def test_clipping_by_value_is_not_clipping_by_norm(self, tmp_path: Path) -> None:
+        fit(tiny("trainer.gradient_clip_val=0.01"), tmp_path / "norm")
+        fit(tiny("trainer.gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value"), tmp_path / "value")
+        assert any(
+            not torch.equal(value, weights(tmp_path / "value")[name])
+            for name, value in weights(tmp_path / "norm").items()
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ class Destination(ABC):
     def name(self) -> str:
         """The identity of this destination: a trial is shown once in each."""
 
+    @property
+    def folder_name(self) -> str:
+        """Of the folder that holds the states of its trials: several destinations do not wait for one another."""
+        return f"shown-{sha256(self.name.encode()).hexdigest()[:12]}"
+
     @abstractmethod
     def require(self) -> None:
         """Raise UsageError if what it needs is not installed."""
@@ -104,3 +110,19 @@ class Destination(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the destination itself, when all runs are closed."""
+
+
+def summary_of(record: Record) -> dict[str, Any]:
+    """The status, metrics and costs that a trial ended with."""
+    speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
+    return {
+        "status": record.status,
+        "reason": record.reason or "",
+        **record.metrics,
+        **{f"standard_error/{name}": value for name, value in record.standard_errors.items()},
+        **{f"cost/parameters_{kind}": count for kind, count in record.parameters.items()},
+        "cost/steps": record.steps,
+        "cost/tokens": record.tokens,
+        "cost/seconds": record.seconds,
+        **speed,
+    }

@@ -38,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """The dashboard of one study; `logger` is the option that the study was run with."""
+    """The dashboard of one study; `logger` is the setting of W&B that the study was run with."""
 
     study: str
     question: str
@@ -68,9 +68,10 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
         Section("Cost", (*_tables("cost"), *costs)),
         Section("Report", _tables("report")),
     )
-    logger = manifest.shared_config.get("logger")
+    loggers = manifest.shared_config.get("logger")
+    logger = loggers.get("wandb", loggers) if isinstance(loggers, dict) else {}  # one alone stood there once
     shown = tuple(section for section in sections if section.panels)
-    return Dashboard(manifest.name, manifest.question, shown, logger if isinstance(logger, dict) else {})
+    return Dashboard(manifest.name, manifest.question, shown, logger)
 
 
 def _claims(manifest: Manifest) -> str:

@@ -96,7 +96,7 @@ class _TrialFollower:
     def __init__(self, target: Target, follower: Follower) -> None:
         self.target, self.follower, self.over = target, follower, False
         self.directory = follower.store.directory(target.trial)
-        self._shown = ShownState(follower.folder, target.trial)
+        self._shown = ShownState(follower.folder / follower.destination.folder_name, target.trial)
         self._run: Run | None = None
         self._history: HistoryTail
         self._failures = 0
@@ -161,7 +161,7 @@ def fingerprint_of(record: Record, cell: str, trial: Path) -> Fingerprint:
 
 
 class ShownState:
-    """The file that says which state of a trial each destination shows already, and that locks the trial's run.
+    """The file that says which state of a trial a destination shows already, and that locks the trial's run there.
 
     Two mirrors must not write one run. The lock is the kernel's, and goes with the process.
     """

@@ -32,7 +32,10 @@ Config = Mapping[str, Any]
 
 
 def make_destination(node: Config) -> Destination:
-    """The destination that a `logger` node names. Raises UsageError if a setting is wrong, or a package is missing."""
+    """The destination that one entry of the `logger` node names.
+
+    Raises UsageError if a setting is wrong, or a package is missing.
+    """
     from hydra.errors import InstantiationException
 
     from swapformer.errors import UsageError
@@ -48,6 +51,12 @@ def make_destination(node: Config) -> Destination:
     return destination
 
 
+def loggers_of(config: Config) -> list[Config]:
+    """The entries of a config's `logger`, each a destination: `logger=[csv,wandb]` makes two; one may stand for all."""
+    node = config.get("logger") or {}
+    return [node] if "_target_" in node else list(node.values())
+
+
 def study_targets(plan: Plan) -> list[tuple[Target, Config]]:
     """The trials that a study may come to report, as `mirror_trials` takes them."""
     name = plan.spec.name
@@ -59,14 +68,14 @@ def study_targets(plan: Plan) -> list[tuple[Target, Config]]:
 
 @contextmanager
 def mirror_trials(targets: Sequence[tuple[Target, Config]], store: Store, quiet: bool = False) -> Iterator[None]:
-    """Mirror each target as the `logger` of its config says, while the block runs; without one nothing happens.
+    """Mirror each target as every entry of its config's `logger` says, while the block runs; nothing without one.
 
     At the end it says, unless `quiet`, what the user may want to do with files that the destinations have left.
     Raises UsageError, before the block, if a logger's settings are wrong or its package is missing.
     """
     chosen: dict[str, list[Target]] = {}
     for target, config in targets:
-        if node := config.get("logger"):
+        for node in loggers_of(config):
             chosen.setdefault(json.dumps(node), []).append(target)
     destinations = {text: make_destination(json.loads(text)) for text in chosen}
     folder = mirror_folder(store)

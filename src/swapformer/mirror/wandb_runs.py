@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
-from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults
+from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults, summary_of
 from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
 from swapformer.results.record import Record
@@ -45,7 +45,9 @@ class WandB(Destination):
 
     def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: Positive) -> None:
         if mode not in _MODES:
-            raise ValueError(f"`logger.mode` must be offline or online, but it is {mode!r}{suggest(mode, _MODES)}")
+            raise ValueError(
+                f"`logger.wandb.mode` must be offline or online, but it is {mode!r}{suggest(mode, _MODES)}"
+            )
         self.mode, self.project, self.entity = mode, project, entity
         self.tags, self.patience = tuple(tags), patience
         self._reachable = mode == "online"
@@ -147,7 +149,7 @@ class _WandBRun(Run):
         # W&B keeps the newest row back, in case more comes for its step; sent after the summary, it would put the
         # history's values where the final ones belong. What is logged without a step sends it first.
         self._run.log({name: _wandb().Image(str(path)) for name, path in pictures.items()}, commit=True)
-        self._run.summary.update({**_summary(record), **numbers})
+        self._run.summary.update({**summary_of(record), **numbers})
         self._destination.end(self._run, EXIT.get(record.status, 1))
 
     def abandon(self) -> None:
@@ -165,22 +167,6 @@ def study_run(study: str) -> str:
     """The id of a study's own run, which shows its results: its name, or made from it where an id is stricter."""
     held = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in study)[:_NAME]
     return f"study-{held}" if held == study else f"study-{held}-{sha256(study.encode()).hexdigest()[:8]}"
-
-
-def _summary(record: Record) -> dict[str, Any]:
-    """The status, metrics and costs that a trial ended with."""
-    speed = {"cost/tokens_per_second": record.tokens / record.seconds} if record.tokens and record.seconds else {}
-    return {
-        "status": record.status,
-        "reason": record.reason or "",
-        **record.metrics,
-        **{f"standard_error/{name}": value for name, value in record.standard_errors.items()},
-        **{f"cost/parameters_{kind}": count for kind, count in record.parameters.items()},
-        "cost/steps": record.steps,
-        "cost/tokens": record.tokens,
-        "cost/seconds": record.seconds,
-        **speed,
-    }
 
 
 def _origin(info: RunInfo) -> dict[str, Any]:

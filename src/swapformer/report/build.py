@@ -20,6 +20,7 @@ from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import ReportFigure, reported_metrics
 from swapformer.report.page import study_page, tables, wording
 from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats
+from swapformer.report.page.paper import paper_tex
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
 from swapformer.report.results_csv import HISTORY, history_csv, results_csv
@@ -31,6 +32,9 @@ from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.costs import Costs, read_costs
+
+LARGEST_PUBLISHED = 200_000
+"""Bytes of a figure in a study's `results/`."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Report:
         """Print verdicts and tables to a terminal."""
         manifest = self.records.manifest
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
+        for called, said in wording.headline([(each.claim.text, each.outcome) for each in self.claims]):
+            console.print(Text.assemble((f"{called}: ", "bold"), said))
         for each in self.claims:
             mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
@@ -138,11 +144,18 @@ class Report:
         return table
 
 
-def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Report:
+PAPER = ("latex", "pdf", "png")
+"""What a report may write for a paper, to a folder `paper` of its own."""
+
+
+def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper: Sequence[str] = ()) -> Report:
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
     Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
-    all but the page are also written there (the study's committed `results/`), of a large grid not every figure.
+    all but the page are also written there (the study's committed `results/`); of a large grid not every figure, and
+    none of more than `LARGEST_PUBLISHED` bytes. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
+    paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV.
+
     Raises `UsageError` where the manifest cannot be read, a claim is wrong or a directory cannot be written; a damaged
     trial is shown, never fatal.
     """
@@ -155,7 +168,8 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     problems = list(records.problems)
     costs = read_costs(manifest, study_dir, runs_dir, problems)
     records = replace(records, problems=tuple(problems))
-    views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
+    with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
+        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
     overall = grid_verdicts(claims, verdicts)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
@@ -169,25 +183,31 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None) -> Re
     directory = study_dir / "report"
     page = study_page.render(records, views, overall, grid, warnings, costs)
     files = write(directory, {"report.html": page, **public, **_drawn([*grid.figures, *_figures(views)])})
+    if paper:
+        files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
     if publish_to is not None:
-        files += write(publish_to, {**public, **_drawn([*grid.figures, *_figures(_published_views(views))])})
+        files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
 
 
-def rebuild(records: Records, directory: Path, publish: bool = False) -> Report:
+def rebuild(records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = ()) -> Report:
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
     It has no page. With `publish`, the table and the figures that need no more than those numbers are written there; a
-    curve over lengths is none of them where the file does not say what was trained.
+    curve over lengths is none of them where the file does not say what was trained. `paper` as in `build`, in
+    `directory/paper`.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
-    views = condition_views(records, claims, verdicts, [], Costs())
+    with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
+        views = condition_views(records, claims, verdicts, [], Costs())
     figures = _figures(_published_views(views))
-    drawn = [each for each in figures if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
+    drawn = [each for each in _small(figures) if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
     files = write(directory, public, clean=False) if publish else []
+    if paper:
+        files += write(directory / "paper", _paper(records, views, also, paper), clean=False)
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
 
@@ -201,8 +221,24 @@ def _figures(views: Sequence[View]) -> list[ReportFigure]:
     return [figure for view in views for figure in view.figures]
 
 
+def _small(figures: Sequence[ReportFigure]) -> list[ReportFigure]:
+    """The figures that are published: one of many arms and layers may be larger, and the page holds it."""
+    return [figure for figure in figures if len(figure.svg.encode()) <= LARGEST_PUBLISHED]
+
+
 def _drawn(figures: Sequence[ReportFigure]) -> dict[str, str]:
     return {f"{figure.name}.svg": figure.svg for figure in figures}
+
+
+def _paper(
+    records: Records, views: Sequence[View], drawn: Mapping[str, Mapping[str, bytes]], paper: Sequence[str]
+) -> dict[str, str | bytes]:
+    """The files for a paper: name → content."""
+    files: dict[str, str | bytes] = {"paper.tex": paper_tex(records, views)} if "latex" in paper else {}
+    for figure in _figures(views):
+        files |= {f"{figure.name}.{kind}": content for kind, content in drawn.get(figure.svg, {}).items()}
+        files |= {f"{figure.name}.csv": figure.csv} if figure.csv and figure.svg in drawn else {}
+    return files
 
 
 def _table_md(records: Records, views: Sequence[View]) -> str:
@@ -221,7 +257,7 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
     )
 
 
-def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> list[Path]:
+def write(directory: Path, contents: Mapping[str, str | bytes], clean: bool = True) -> list[Path]:
     """Write each file atomically, its text `printable` unless it is a table of data.
 
     With `clean`, figures of an earlier report that are no longer drawn are removed.
@@ -230,8 +266,11 @@ def write(directory: Path, contents: Mapping[str, str], clean: bool = True) -> l
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
             temporary = directory / f".{name}.{secrets.token_hex(6)}.tmp"  # numbers of processes repeat in containers
-            shown = text if name.endswith(".csv") else printable(text)
-            temporary.write_text(shown, encoding="utf-8", newline="\n")
+            if isinstance(text, str):
+                shown = text if name.endswith(".csv") else printable(text)
+                temporary.write_text(shown, encoding="utf-8", newline="\n")
+            else:
+                temporary.write_bytes(text)
             os.replace(temporary, directory / name)
         for path in directory.glob("*.svg") if clean else ():
             if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):

@@ -12,7 +12,6 @@ from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
 from swapformer.study.config import budget
 from swapformer.study.plan import Plan, Setting
-from swapformer.study.spec import Spec, claims_of
 
 
 def impossible_lines(plan: Plan) -> Iterator[str]:
@@ -80,18 +79,3 @@ def _chosen(choice: Choice, setting: Setting) -> str:
     if choice.diverged:
         return f"every setting that was tried diverged; {text} is only the first; put other values into `tune`"
     return text + (" (at the edge of what was tried)" if choice.edges else "")
-
-
-def power_line(spec: Spec) -> str:
-    """How many of the study's claims its seeds could decide, for effects of two standard deviations."""
-    from swapformer.report.statistics.power import power_plan
-    from swapformer.report.statistics.verdicts import ALPHA
-
-    claims = [
-        claim
-        for claim in claims_of(spec)
-        for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
-        if claim.at is None or condition in claim.at
-    ]
-    planned = power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
-    return f"if true differences lie two standard deviations off their margins, {planned}"

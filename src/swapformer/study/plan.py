@@ -33,6 +33,7 @@ class Composer(Protocol):
     def task_of(self, config: Config) -> Any: ...
     def cost(self, config: Mapping[str, Any], what: Measure) -> int: ...
     def flops_of_a_step(self, config: Mapping[str, Any]) -> int: ...
+    def bytes_of_a_step(self, config: Mapping[str, Any]) -> int: ...
     def shapes(self, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]: ...
     def measured_metrics(self, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
     def same_training(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool: ...
@@ -111,12 +112,17 @@ class Plan:
     @cached_property
     def cells(self) -> tuple[PlannedTrial, ...]:
         """The trials that the report is about."""
-        first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
         return tuple(
-            PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
+            PlannedTrial(each.arm, seed, trial, each.condition)
             for each in self.reported
-            for seed in self.spec.seeds[: self.reach.get(each.arm_condition, first)]
+            for seed, trial in zip(self.spec.seeds, self.trials_of(each), strict=False)
         )
+
+    def trials_of(self, template: Template) -> tuple[Trial, ...]:
+        """The trials that the report is about if an arm has this setting, seed by seed, as far as it came to."""
+        first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
+        seeds = self.spec.seeds[: self.reach.get(template.arm_condition, first)]
+        return tuple(self._trial(template, seed) for seed in seeds)
 
     @property
     def possible_cells(self) -> tuple[PlannedTrial, ...]:
@@ -146,6 +152,18 @@ class Plan:
         """The distinct trials that settings are chosen by, seed by seed."""
         columns = zip(*(trials for _, trials in self.tuning), strict=True)
         return list({trial.id: trial for column in columns for trial in column}.values())
+
+    @property
+    def one_each(self) -> list[Template]:
+        """A template for each arm and condition: the chosen one, or the first before anything is chosen."""
+        found = {each.arm_condition: each for each in reversed(self.templates)}
+        found |= {each.arm_condition: each for each in self.reported}
+        return [found[where] for where in dict.fromkeys(each.arm_condition for each in self.templates)]
+
+    @property
+    def possible_trials(self) -> list[Trial]:
+        """One trial of each setting that could be asked for: what launchers need to know of sizes and devices."""
+        return [self._trial(each, self.spec.seeds[0]) for each in self.templates]
 
     @property
     def shared_config(self) -> Config:

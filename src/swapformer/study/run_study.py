@@ -19,14 +19,15 @@ from swapformer.study.arm_differences import find_differences
 from swapformer.study.comparison import MOST_TRIALS
 from swapformer.study.config import overrides as texts
 from swapformer.study.equal_arms import check_equal_arms
-from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.launcher import Launch, Launcher
 from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial
 from swapformer.study.manifest import find_axis, make_manifest
-from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, power_line, tuning_lines
+from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, tuning_lines
 from swapformer.study.plan import Plan
+from swapformer.study.preview import preview
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.tune import choose
 
@@ -92,12 +93,14 @@ def run_study(
         log.warning("%s", line)
     store.prepare()
     nothing = StudyProgress((), store, quiet=True)
-    launch_missing((), store, launch(nothing), retries=retries)  # wrong settings of a launcher come first
+    launcher = launch(nothing)
+    launch_missing((), store, launcher, retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
     differences = find_differences(plan)
+    if not quiet:
+        slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
+        _say([preview(plan, store, differences, slots).summary], quiet)
     _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
-    if plan.spec.claims:
-        _say([power_line(plan.spec)], quiet)
 
     from swapformer.report.build import build
     from swapformer.report.statistics.sequential import require_seeds, undecided_arms

@@ -15,6 +15,7 @@ from swapformer.exercises import find, shipped, study_name
 from swapformer.results.arms import PublishedNumber
 from swapformer.study import comparison
 from swapformer.study.config import overrides as texts
+from swapformer.study.design import with_design
 from swapformer.study.published_numbers import parse_published
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
@@ -39,6 +40,7 @@ KEYS = (
     "scales",
     "axis",
     "published",
+    "design",
     *OWN_KEYS,
 )
 
@@ -145,7 +147,8 @@ def load(name: str, scale: str | None = None) -> Spec:
 def parse(raw: object, name: str, scale: str | None = None, folder: Path | None = None) -> Spec:
     """The study `name` from the content of its file in `folder`. Raises UsageError for what is wrong first."""
     if not isinstance(raw, dict):
-        raise UsageError("a study file must be a mapping with at least `baseline` and `arms`")
+        raise UsageError("a study file must be a mapping with at least `baseline` and `arms`, or a `design`")
+    raw = with_design(raw)
     _known_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
     arms = _arms(raw.get("arms"))

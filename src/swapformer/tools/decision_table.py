@@ -65,32 +65,33 @@ class DecisionTable:
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}" font-family="sans-serif">',
             f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
-            _written(12, 23, self.title, 14, INK, "start", "bold"),
+            written(12, 23, self.title, 14, INK, "start", "bold"),
         ]
         for index, (name, said) in enumerate(self.columns.items()):
             middle = _FIRST + _WIDTH * (index + 0.5)
-            lines.append(_written(middle, _TITLE + 18, name, 12, INK, weight="bold"))
-            lines.append(_written(middle, _TITLE + 36, said, 9, SOFT))
+            lines.append(written(middle, _TITLE + 18, name, 12, INK, weight="bold"))
+            lines.append(written(middle, _TITLE + 36, said, 9, SOFT))
         for index, (name, cells) in enumerate(self.rows.items()):
             top = _TITLE + _HEAD + _HEIGHT * index
             lines.append(f'<line x1="8" x2="{width - 8}" y1="{top}" y2="{top}" stroke="{GRID}"/>')
-            lines.append(_written(12, top + 28, name, 12, INK, "start", "bold"))
+            lines.append(written(12, top + 28, name, 12, INK, "start", "bold"))
             for column, cell in enumerate(cells):
                 middle = _FIRST + _WIDTH * (column + 0.5)
-                lines.append(_written(middle, top + (20 if cell.mark else 28), cell.text, 11.5, INK))
+                lines.append(written(middle, top + (20 if cell.mark else 28), cell.text, 11.5, INK))
                 if cell.mark:
                     sign, colour = MARKS[cell.mark]
-                    lines.append(_written(middle, top + 37, f"{sign} {cell.mark}", 10, colour))
+                    lines.append(written(middle, top + 37, f"{sign} {cell.mark}", 10, colour))
         told = (
             "▲ better, ▼ worse, = alike: a claim was supported or refuted; ? undecided. No mark: no claim is about it."
         )
-        lines += [_written(12, height - 8, told, 9, SOFT, "start"), "</svg>", ""]
+        lines += [written(12, height - 8, told, 9, SOFT, "start"), "</svg>", ""]
         return "\n".join(lines)
 
 
-def _written(
+def written(
     x: float, y: float, text: str, size: float, colour: str, anchor: str = "middle", weight: str = "normal"
 ) -> str:
+    """A line of text in an SVG, whose anchor lies at (x, y)."""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}" '
         f'font-weight="{weight}">{escape(text)}</text>'

@@ -15,22 +15,28 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError, quote
 from swapformer.exercises import exercises, studies_of
+from swapformer.report.figures.style import ALARM, GRID, INK, PAPER, SOFT
+from swapformer.report.page.wording import SYMBOLS
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import grid_verdicts
 from swapformer.report.statistics.sequential import judge_all
 from swapformer.study.published_results import published_results
+from swapformer.tools.decision_table import written
 from swapformer.yaml_reader import read_yaml
 
 COLUMNS = ("item", "answer", "verdict or number", "figure", "study")
 NOT_YET = "not answered yet"
 NONE = "–"
 COMMAND = "swapformer report experiments --scorecard --publish"
+PICTURE = "scorecard.svg"
+_LINE = 21
+_COLOURS = {"supported": "#1a7f37", "refuted": ALARM, "undecided": SOFT}
 _LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 
 
@@ -136,33 +142,34 @@ def judged(study: Path) -> dict[str, Counter[str]]:
     return found
 
 
-def scorecard(root: Path) -> str:
-    """The Markdown of the scorecard of all exercises in a folder. Raises UsageError."""
+@dataclass(frozen=True)
+class ExerciseScore:
+    """How far an exercise is answered.
+
+    `number`: as in the chapter; `folder`: its own, empty where it is not begun; `claims`: scale → how many have each
+    verdict, "" for the default scale; `picture`: the first of its README, below its folder.
+    """
+
+    number: str
+    title: str
+    asked: int
+    answered: int = 0
+    folder: str = ""
+    claims: Mapping[str, Counter[str]] = field(default_factory=dict)
+    picture: str = ""
+
+
+def scores(root: Path) -> list[ExerciseScore]:
+    """The scores of all exercises in a folder. Raises UsageError."""
     asked, folders = read_asked(root), exercises(root)
     if strange := sorted(folders.keys() - asked.keys()):
         raise UsageError(f"{root / 'exercises.yaml'} must name every exercise, but {quote(strange[0])} is missing")
-    rows, answered = [], 0
-    for name, each in asked.items():
-        if name in folders:
-            count, cells = _row(folders[name], each)
-        else:
-            count, cells = 0, [each.title, f"0 of {len(each.asks)}", "not begun", ""]
-        answered += count
-        rows.append([f"1.{int(name[:2])}", *cells])
-    total = sum(len(each.asks) for each in asked.values())
-    lines = [
-        "# The exercises, and what is answered", "",
-        f"Made by `{COMMAND}` from the table of items in each README and the results in each study's folder; a test "
-        "holds that this page is what the command makes.", "",
-        f"{answered} of {total} items are answered. Claims are counted as supported / refuted / undecided.", "",
-        "| exercise | question | items answered | claims | picture |", "|---|---|---|---|---|",
-        *("| " + " | ".join(row) + " |" for row in rows), "",
-    ]  # fmt: skip
-    return "\n".join(lines)
+    return [_score(f"1.{int(name[:2])}", each, folders.get(name)) for name, each in asked.items()]
 
 
-def _row(folder: Path, asked: Exercise) -> tuple[int, list[str]]:
-    """How many items of an exercise are answered, and its cells: title, items, claims, picture."""
+def _score(number: str, asked: Exercise, folder: Path | None) -> ExerciseScore:
+    if folder is None:
+        return ExerciseScore(number, asked.title, len(asked.asks))
     studies = studies_of(folder)
     readme = folder / "README.md"
     count = sum(item.answered for item in read_items(readme, asked.asks, studies))
@@ -170,13 +177,69 @@ def _row(folder: Path, asked: Exercise) -> tuple[int, list[str]]:
     for study in studies.values():
         for scale, counts in judged(study).items():
             claims.setdefault(scale, Counter()).update(counts)
-    said = "<br>".join(f"{f'{scale}: ' if scale else ''}{_counts(counts)}" for scale, counts in claims.items())
     picture = next((link for link in _LINK.findall(readme.read_text(encoding="utf-8")) if link.endswith(".svg")), "")
-    shown = f'[<img src="{folder.name}/{picture}" width="240" alt="{asked.title}">]({folder.name}/{picture})'
-    title = f"[{asked.title}]({folder.name}/README.md)"
-    return count, [title, f"{count} of {len(asked.asks)}", said or "no results yet", shown if picture else ""]
+    return ExerciseScore(number, asked.title, len(asked.asks), count, folder.name, claims, picture)
+
+
+def scorecard(found: Sequence[ExerciseScore]) -> str:
+    """The scorecard as Markdown."""
+    answered, total = sum(each.answered for each in found), sum(each.asked for each in found)
+    lines = [
+        "# The exercises, and what is answered", "",
+        f"Made by `{COMMAND}` from the table of items in each README and the results in each study's folder; a test "
+        "holds that this page is what the command makes.", "",
+        f"{answered} of {total} items are answered. Claims are counted as supported / refuted / undecided.", "",
+        "| exercise | question | items answered | claims | picture |", "|---|---|---|---|---|",
+        *("| " + " | ".join(_row(each)) + " |" for each in found), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _row(score: ExerciseScore) -> list[str]:
+    """The cells of an exercise: number, title, items, claims, picture."""
+    items = f"{score.answered} of {score.asked}"
+    if not score.folder:
+        return [score.number, score.title, items, "not begun", ""]
+    said = "<br>".join(f"{f'{scale}: ' if scale else ''}{_counts(counts)}" for scale, counts in score.claims.items())
+    place = f"{score.folder}/{score.picture}"
+    shown = f'[<img src="{place}" width="240" alt="{score.title}">]({place})' if score.picture else ""
+    title = f"[{score.title}]({score.folder}/README.md)"
+    return [score.number, title, items, said or "no results yet", shown]
 
 
 def _counts(counts: Mapping[Any, int]) -> str:
     depends = f" ({counts['depends']} by condition)" if counts["depends"] else ""
     return f"{counts['supported']} / {counts['refuted']} / {counts['undecided']}{depends}"
+
+
+def scorecard_svg(found: Sequence[ExerciseScore]) -> str:
+    """The scorecard as a small picture: for each exercise the items answered, and its claims by verdict."""
+    width, height = 760, 62 + _LINE * len(found)
+    answered, total = sum(each.answered for each in found), sum(each.asked for each in found)
+    claims = [each.claims.get("", Counter[str]()) for each in found]
+    most = max([sum(counts.values()) for counts in claims] + [1])
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
+        written(12, 23, f"{answered} of {total} items are answered", 14, INK, "start", "bold"),
+        written(270, 43, "items", 11, SOFT, "start"),
+        written(430, 43, "claims: supported, refuted, undecided", 11, SOFT, "start"),
+    ]
+    for index, (each, counts) in enumerate(zip(found, claims, strict=True)):
+        top = 52 + _LINE * index
+        lines.append(written(12, top + 13, f"{each.number}  {each.title}", 11.5, INK, "start"))
+        lines += [_bar(270, top + 3, 90, GRID), _bar(270, top + 3, 90 * each.answered / each.asked, INK)]
+        lines.append(written(366, top + 13, f"{each.answered} of {each.asked}", 10, INK, "start"))
+        left = 430.0
+        for verdict, colour in _COLOURS.items():
+            length = 180 * counts[verdict] / most
+            lines.append(_bar(left, top + 3, length, colour))
+            left += length
+        said = " ".join(f"{counts[verdict]}\u2009{SYMBOLS[verdict]}" for verdict in _COLOURS)
+        lines.append(written(left + 6, top + 13, said if counts else "no results yet", 10, SOFT, "start"))
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _bar(x: float, y: float, width: float, colour: str) -> str:
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:.4g}" height="12" fill="{colour}"/>'

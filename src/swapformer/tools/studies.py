@@ -30,11 +30,16 @@ _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 @dataclass(frozen=True)
 class Output:
-    """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors."""
+    """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors.
+
+    `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper.
+    """
 
     publish: bool = False
     json: bool = False
     debug: bool = False
+    dry: bool = False
+    paper: tuple[str, ...] = ()
 
 
 def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
@@ -42,6 +47,8 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
     from swapformer.study.spec import load
 
     texts.check(overrides, "what follows the study's name")
+    if output.dry and output.publish:
+        raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; leave one of them out")
     found = find(name)
     if found.one:
         _run(name, overrides, output)
@@ -66,6 +73,9 @@ def _within(override: str, nodes: Sequence[str]) -> bool:
 def _run(name: str, overrides: Sequence[str], output: Output) -> None:
     own = {key: texts.value(overrides, key) for key in ("scale", "seeds")}
     extra = [override for override in overrides if texts.key(override) not in own]
+    if output.dry:
+        _foretell(name, own, extra, output)
+        return
     if any(_within(override, _PLUGINS) for override in extra):
         _through_hydra(name, own, extra, output)
         return
@@ -74,6 +84,36 @@ def _run(name: str, overrides: Sequence[str], output: Output) -> None:
     found = run_locally(with_seeds(load(name, own["scale"]), own["seeds"]), extra, output.publish, quiet=output.json)
     show(found.report, found.to_json(), output.json)
     found.require_complete()
+
+
+def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], output: Output) -> None:
+    """Print what a study would take and could show, of a launcher only how many trials run at a time."""
+    from swapformer.results.store import Store
+    from swapformer.study.arm_differences import find_differences
+    from swapformer.study.equal_arms import check_equal_arms
+    from swapformer.study.expand import expand
+    from swapformer.study.launch.local import LocalLauncher
+    from swapformer.study.launch.provenance import current_provenance
+    from swapformer.study.messages import impossible_lines
+    from swapformer.study.preview import preview
+    from swapformer.study.spec import load, with_seeds
+    from swapformer.yaml_reader import parse_yaml
+
+    settings = {texts.key(each): texts.value(extra, texts.key(each)) for each in extra if _within(each, _PLUGINS)}
+    plan = expand(
+        with_seeds(load(name, own["scale"]), own["seeds"]), [each for each in extra if not _within(each, _PLUGINS)]
+    )
+    store = Store(plan.shared_config["runs_dir"])
+    equal = check_equal_arms(plan, store)
+    chosen = {key: parse_yaml(settings.get(f"hydra.launcher.{key}") or "null") for key in ("slots", "slots_per_gpu")}
+    elsewhere = settings.get("hydra/launcher", "local") != "local"
+    launcher = None if elsewhere else LocalLauncher(store, current_provenance(), **chosen)
+    slots = None if launcher is None else launcher.slots_here(plan.possible_trials)
+    found = preview(plan, store, find_differences(plan), slots, memory=True)
+    if output.json:
+        print(json.dumps(found.as_dict(), indent=1))
+    else:
+        print(*found.lines(), *impossible_lines(plan), *equal, sep="\n")
 
 
 def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool) -> StudyResult:
@@ -122,20 +162,24 @@ def report(arguments: Sequence[str], output: Output) -> int | None:
     from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
 
     names, overrides = names_and_overrides(arguments)
-    if len(names) == 2 and not output.publish:
+    if len(names) == 2 and not output.publish and not output.paper:
         from swapformer.tools.compare_studies import run
 
         run(names, overrides, output.json)
         return None
     if len(names) != 1:
-        what = "only one study at a time can be published" if output.publish else "one study is reported, two compared"
+        what = (
+            "only one study at a time can be written out"
+            if output.publish or output.paper
+            else "one study is reported, two compared"
+        )
         raise UsageError(f"{what}, but {len(names)} were named")
     if Path(names[0]).is_dir():
         return _judge_again(names[0], overrides, output)
     store = store_of(overrides)
     folder = study_folder(store, names[0])
     publish_to = published_folder(store.study_name(folder)) if output.publish else None
-    built = build(folder, store.runs_dir, publish_to)
+    built = build(folder, store.runs_dir, publish_to, output.paper)
     show(built, built.as_dict(), output.json)
     return None
 
@@ -150,7 +194,7 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
 
     def judge(path: Path) -> None:
         records, place = published_results(path, texts.value(overrides, "scale"))
-        judged = rebuild(records, place, output.publish)
+        judged = rebuild(records, place, output.publish, output.paper)
         show(judged, judged.as_dict(), output.json)
 
     found = find(folder)
@@ -163,17 +207,19 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
 def score(folders: Sequence[str], publish: bool) -> int:
     """Print the scorecard of a folder of exercises, or write it to its README.md and draw their decision tables."""
     from swapformer.report.build import write
-    from swapformer.tools.decision_table import PICTURE, decision_table
-    from swapformer.tools.scorecard import scorecard
+    from swapformer.tools import decision_table as decisions
+    from swapformer.tools import scorecard as card
 
     if len(folders) != 1 or not Path(folders[0]).is_dir():
         raise UsageError(f"--scorecard is of one folder of exercises, such as experiments, not {quote(folders)}")
-    text = scorecard(Path(folders[0]))
+    found = card.scores(Path(folders[0]))
+    text = card.scorecard(found)
     if publish:
-        print(*write(Path(folders[0]), {"README.md": text}, clean=False))
+        files = {"README.md": text, card.PICTURE: card.scorecard_svg(found)}
+        print(*write(Path(folders[0]), files, clean=False), sep="\n")
         for exercise in sorted(each for each in Path(folders[0]).iterdir() if each.is_dir()):
-            if (table := decision_table(exercise)) is not None:
-                print(*write(exercise, {PICTURE: table.svg()}, clean=False))
+            if (table := decisions.decision_table(exercise)) is not None:
+                print(*write(exercise, {decisions.PICTURE: table.svg()}, clean=False))
     else:
         print(text, end="")
     return 0

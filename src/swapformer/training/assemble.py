@@ -17,7 +17,7 @@ from swapformer.model.init import initialise
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.targets import find, make, require_known
+from swapformer.targets import find, make, require_known, require_whole
 from swapformer.task.base import Task
 
 Config = Mapping[str, Any]
@@ -71,7 +71,9 @@ def factory(node: Config) -> partial[Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     assert node["_partial_"], "a part's node makes a factory"
     settings = {str(key): _setting(value) for key, value in node.items() if not str(key).startswith("_")}
-    return partial(find(node["_target_"]), **settings)
+    found = find(node["_target_"])
+    require_whole(found)
+    return partial(found, **settings)
 
 
 def _setting(value: Any) -> Any:

@@ -45,8 +45,11 @@ def stated(config: Config, task: Task) -> str:
     steps = config["budget"]["steps"]
     schedule = make(config["schedule"], Schedule)
     nodes = [config[key] for key in ("data", "eval", "divergence", "log_every", "init_fresh", "probes")]
+    nodes.append(config.get("callbacks", {}))
     rates = [schedule.factor(step, steps) for step in range(steps)]
-    return _digest(nodes, config["trainer"]["gradient_clip_val"], rates)
+    trainer = config["trainer"]
+    clipping = (trainer["gradient_clip_val"], trainer.get("gradient_clip_algorithm", "norm"))
+    return _digest(nodes, clipping, rates)
 
 
 def updates(config: Config, task: Task) -> str:

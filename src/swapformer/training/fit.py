@@ -14,6 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.results.vocabulary import write_vocabulary
+from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
@@ -137,7 +138,8 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     status: Status = "finished"
     reason = None
     with stop_on_signals() as stop, suppress_advice():
-        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, callbacks)
+        own = [make(node, Callback, f"callbacks.{name}") for name, node in (config.get("callbacks") or {}).items()]
+        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*callbacks, *own])
         try:
             resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)

@@ -199,8 +199,10 @@ class TrialModule(lightning.LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Scale the gradient so that its norm over all parameters is at most `gradient_clip_val`."""
-        if gradient_clip_val:
+        """Scale the gradient so that its norm over all parameters is at most `gradient_clip_val`, or cut each entry."""
+        if gradient_clip_val and gradient_clip_algorithm == "value":
+            nn.utils.clip_grad_value_(self.model.parameters(), gradient_clip_val)
+        elif gradient_clip_val:
             nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Literal
 
-from swapformer.ranges import Natural, Share
+from swapformer.ranges import Fraction, Natural, Share
 
 
 class Schedule(ABC):
@@ -74,3 +75,26 @@ class CosineSchedule(DecaySchedule):
 
     def after(self, progress: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class StableDecaySchedule(DecaySchedule):
+    """Warm-up, stable, decay (WSD): a factor of 1 after the warm-up, which falls to `final` in the last part.
+
+    With p the progress within the decay: 1 − (1 − final) · p (linear), or 1 − (1 − final) · √p (sqrt), which Hägele et
+    al. (2024, arXiv:2405.18392) find a little better. Until the decay begins, the factor does not depend on the length
+    of the training.
+
+    Args:
+        decay: the share of the steps after the warm-up that decay.
+        shape: linear or sqrt.
+    """
+
+    def __init__(
+        self, *, warmup_steps: Natural, final: Share, decay: Fraction, shape: Literal["linear", "sqrt"]
+    ) -> None:
+        super().__init__(warmup_steps=warmup_steps, final=final)
+        self.decay, self.shape = decay, shape
+
+    def after(self, progress: float) -> float:
+        within = max(0.0, (progress - (1 - self.decay)) / self.decay)
+        return 1 - (1 - self.final) * (math.sqrt(within) if self.shape == "sqrt" else within)

@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.plugins import DoublePrecision, TorchCheckpointIO
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -73,6 +74,9 @@ def make_trainer(
         precision=None if double else settings["precision"],
         deterministic=settings["deterministic"],
         gradient_clip_val=settings["gradient_clip_val"] or None,
+        gradient_clip_algorithm=settings.get("gradient_clip_algorithm", "norm"),
+        profiler=_profiler(settings.get("profiler"), directory) if ranks.first else None,
+        detect_anomaly=settings.get("detect_anomaly", False),
         accumulate_grad_batches=accumulate,
         max_steps=config["budget"]["steps"],
         val_check_interval=evaluation["every"] * accumulate,
@@ -86,6 +90,23 @@ def make_trainer(
         default_root_dir=directory,
         callbacks=[*callbacks, ProgressBar(watch)] if bar else callbacks,
     )
+
+
+PROFILERS: Mapping[str, type[Profiler]] = {
+    "simple": SimpleProfiler,
+    "advanced": AdvancedProfiler,
+    "pytorch": PyTorchProfiler,
+}
+"""Name → Lightning's profiler."""
+
+
+def _profiler(name: str | None, directory: Path) -> Profiler | None:
+    """One that writes to the trial's folder `profile` when the training ends."""
+    if name is None:
+        return None
+    folder = directory / "profile"
+    folder.mkdir(parents=True, exist_ok=True)
+    return PROFILERS[name](dirpath=folder, filename=name)
 
 
 _UNFIT_ADVICE = (

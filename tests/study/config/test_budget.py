@@ -76,16 +76,28 @@ def test_what_is_no_budget_is_refused(overrides: list[str], complaint: str) -> N
 def test_the_longest_warm_up_is_the_last_that_leaves_the_peak_and_a_decay(name: str, steps: int) -> None:
     """Against all rates of all steps, for every warm-up that could be asked for."""
 
-    def factors(warmup: int) -> list[float]:
-        made: Schedule = make(compose([f"schedule={name}", f"schedule.warmup_steps={warmup}"])["schedule"], Schedule)
-        assert made.longest_warmup(steps) == longest
-        return [made.factor(step, steps) for step in range(steps)]
+    def made(warmup: int) -> Schedule:
+        found: Schedule = make(compose([f"schedule={name}", f"schedule.warmup_steps={warmup}"])["schedule"], Schedule)
+        return found
 
-    decays = name != "constant"
-    longest = steps - 2 if decays else steps - 1
-    for warmup in range(steps + 2):
-        found = factors(warmup)
-        assert (max(found) == 1 and (found[-1] < 1 or not decays)) == (warmup <= longest)
+    def fine(warmup: int) -> bool:
+        factors = [made(warmup).factor(step, steps) for step in range(steps)]
+        return max(factors) == 1 and (factors[-1] < 1 or name == "constant")
+
+    longest = made(0).longest_warmup(steps)
+    assert longest == max((warmup for warmup in range(steps + 2) if fine(warmup)), default=0)
+    assert longest > 0 or name == "wsd", "a decay of the last fifth needs six steps"
+
+
+@pytest.mark.parametrize(("shape", "power"), [("linear", 1.0), ("sqrt", 0.5)])
+def test_a_stable_rate_decays_in_the_last_part_alone(shape: str, power: float) -> None:
+    """Against the definition; until it decays, the rate is that of a training of any length."""
+    node = compose(["schedule=wsd", f"schedule.shape={shape}", "schedule.warmup_steps=10", "schedule.final=0.25"])
+    made: Schedule = make(node["schedule"], Schedule)
+    found = [made.factor(step, 110) for step in range(110)]
+    assert found[:10] == [(step + 1) / 11 for step in range(10)] and set(found[10:91]) == {1.0}
+    assert found[91:] == pytest.approx([1 - 0.75 * ((step - 90) / 20) ** power for step in range(91, 110)])
+    assert found[:91] == [made.factor(step, 1010) for step in range(91)]
 
 
 def test_a_decay_that_comes_late_needs_more_steps() -> None:

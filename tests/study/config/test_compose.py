@@ -102,7 +102,7 @@ class TestLayerOverrides:
         (["model.layers=[{at: 0, pattern: full}]"], r"may see a later one, but the pattern Full lets it"),
         (["allow=[past]"], r"`allow` may list future, leftovers, same_model, size, vocabulary, but not 'past'"),
         (["+model.dropuot=0.3"], r"`model` has no key 'dropuot'.*did you mean 'dropout'"),
-        (["+trainer.max_epochs=3"], r"`trainer` has no key 'max_epochs'"),
+        (["+trainer.max_epochs=3"], r"trainer.max_epochs is not an option here"),
         (["model.ffn.expansion=0"], r"`model.ffn.expansion` must be a number above 0 or null"),
         (["model.ffn.width=3.5"], r"`model.ffn.width` must be a whole number"),
         (["trainer.accumulate_grad_batches=64"], r"batch_size=32 cannot be cut into"),

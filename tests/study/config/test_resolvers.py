@@ -50,7 +50,7 @@ def test_the_resolvers_of_a_text_are_found_wherever_they_stand(text: str, names:
 @pytest.mark.parametrize(
     "override",
     [
-        'logger.tags=["${oc.env:MYSECRET}"]',
+        'logger.wandb.tags=["${oc.env:MYSECRET}"]',
         "runs_dir=${oc.env:MYSECRET}",
         "task=${oc.env:MYSECRET}",
         "model.layers=[{at: 0, num_heads: '${oc.env:MYSECRET}'}]",
@@ -75,7 +75,7 @@ def test_the_user_may_allow_a_resolver_by_the_environment_alone(monkeypatch: pyt
 
 def test_the_resolvers_of_our_own_conf_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
-    assert compose([*TINY, "logger=wandb"])["logger"]["mode"] == "online"
+    assert compose([*TINY, "logger=wandb"])["logger"]["wandb"]["mode"] == "online"
 
 
 def test_references_to_other_keys_are_followed() -> None:
@@ -89,22 +89,22 @@ def test_a_secret_of_the_environment_reaches_no_file(
 ) -> None:
     """A planted fault: without the refusal, the secret stands in config.yaml, manifest.json and report.html."""
     secret = "${oc.env:MYSECRET}"
-    given = [*TINY, f"runs_dir={tmp_path / 'runs'}", "logger=wandb", "logger.mode=offline"]
+    given = [*TINY, f"runs_dir={tmp_path / 'runs'}", "logger=wandb", "logger.wandb.mode=offline"]
     if where == "folder":
         (tmp_path / "mine" / "logger").mkdir(parents=True)
-        (tmp_path / "mine" / "logger" / "own.yaml").write_text(f"defaults: [wandb]\ntags: ['{secret}']\n")
+        (tmp_path / "mine" / "logger" / "own.yaml").write_text(f"defaults: [wandb]\nwandb: {{tags: ['{secret}']}}\n")
         given = [*given, f"hydra.searchpath=[file://{tmp_path / 'mine'}]", "logger=own"]
         given.remove("logger=wandb")
     elif command == "train":
-        given.append(f"logger.project='{secret}'")
+        given.append(f"logger.wandb.project='{secret}'")
     if command == "train":
         status = main(["train", *given])
     else:
         study = {"baseline": "a", "arms": {"a": [], "b": ["model.num_heads=1"]}, "seeds": 1, "overrides": given}
-        leak = f"logger.project={secret}"
+        leak = f"logger.wandb.project={secret}"
         study |= {"overrides": [*given, leak]} if where == "overrides" else {}
         study |= {"arms": {"a": [], "b": [leak]}} if where == "arm" else {}
-        study |= {where: {"logger.project": [secret, "x"]}} if where in ("tune", "grid") else {}
+        study |= {where: {"logger.wandb.project": [secret, "x"]}} if where in ("tune", "grid") else {}
         (tmp_path / "own.yaml").write_text(json.dumps(study))
         status = main(["study", "own.yaml"])
     said = capsys.readouterr()

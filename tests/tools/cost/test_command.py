@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,20 @@ def test_a_window_keeps_only_what_it_sees() -> None:
 def test_nothing_is_kept_where_all_is_computed_anew() -> None:
     config = compose([*GPT, "model/position=rope_ntk_dynamic"])
     assert measure(config, 11, 1, [9], "float32")["lengths"][0]["kv_cache"] is None
+
+
+def test_a_study_is_counted_before_it_was_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "baseline: narrow\narms: {narrow: [], wide: [model.ffn.expansion=8]}\nseeds: 2\n"
+        f"overrides: [{', '.join(GPT)}]\n"
+    )
+    assert main([str(study), "--json", f"runs_dir={tmp_path / 'runs'}"]) == 0
+    told = {arm["arm"]: arm["counted"]["flops"] for arm in json.loads(capsys.readouterr().out)["arms"]}
+    config = compose(GPT)
+    rows, length = task_of(config).train_batch(0, 0).inputs.shape
+    more = 3 * 2 * (8 * 64**2) * 3 * rows * length
+    assert told["wide"] - told["narrow"] == more, "two matrices of 4·D² more in 3 layers, forward and twice that back"
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(UsageError, match="nothing was run there"):
+        main([str(study), "--measure", f"runs_dir={tmp_path / 'runs'}"])

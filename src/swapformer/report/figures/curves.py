@@ -106,7 +106,8 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     tooltips = Tooltips("length")
     draw_bands(panels, tables, data, tooltips, every_marker=True)
     for axes in dict.fromkeys(panels.values()):
-        svg.ticks_at(axes, *_thinned(list(names), octaves, 4 if is_separate(panels) else 9))
+        few = 4 if max(names) < 1000 else 2  # what a small panel has room for
+        svg.ticks_at(axes, *_thinned(list(names), octaves, few if is_separate(panels) else 9))
         if decades:
             logarithmic(axes, "y", 3 if is_separate(panels) else 6)
     caption = "Mean over finished seeds with its 95 % t band."

@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import matplotlib as mpl
@@ -27,6 +28,7 @@ LARGEST = 190_000
 """Bytes of a figure in a folder of results; it is drawn or written with less detail from there on."""
 #: Stands in every SVG that this package writes, so that stale ones can be told from other people's.
 MARK = "<!-- written by swapformer report -->"
+_ALSO: ContextVar[tuple[tuple[str, ...], dict[str, dict[str, bytes]]]] = ContextVar("formats", default=((), {}))
 _SETTINGS: Any = {
     "svg.hashsalt": "swapformer",
     "svg.fonttype": "none",
@@ -151,6 +153,31 @@ def is_power_series(values: Sequence[Any]) -> bool:
     return bool(np.allclose(ratios, ratios[0], rtol=1e-3))
 
 
+@contextmanager
+def also_as(formats: Sequence[str]) -> Iterator[dict[str, dict[str, bytes]]]:
+    """Within it each figure is drawn in these formats of matplotlib too: SVG text → format → bytes.
+
+    Text of a PDF is set in embedded fonts, and a PNG has 300 dots to the inch.
+    """
+    drawn: dict[str, dict[str, bytes]] = {}
+    token = _ALSO.set((tuple(formats), drawn))
+    try:
+        yield drawn
+    finally:
+        _ALSO.reset(token)
+
+
+def _draw_also(figure: Figure, text: str) -> None:
+    """The figure in the formats that were asked for beside its SVG."""
+    formats, drawn = _ALSO.get()
+    for kind in formats:
+        buffer = io.BytesIO()
+        with mpl.rc_context({"pdf.fonttype": 42}):
+            stable = {"CreationDate": None} if kind == "pdf" else None
+            figure.savefig(buffer, format=kind, dpi=300, metadata=stable)
+        drawn.setdefault(text, {})[kind] = buffer.getvalue()
+
+
 def to_svg(figure: Figure, description: str) -> str:
     """The figure as SVG text with a description for those who cannot see it; no date, fixed ids."""
     buffer = io.StringIO()
@@ -158,7 +185,9 @@ def to_svg(figure: Figure, description: str) -> str:
     svg = re.sub(
         r'<g id="(arm\d+)">', r'<g class="\1">', printable(buffer.getvalue())
     )  # one arm's marks are many groups
-    return _compact(svg.replace("<svg ", f"{MARK}\n<svg ", 1))
+    text = _compact(svg.replace("<svg ", f"{MARK}\n<svg ", 1))
+    _draw_also(figure, text)
+    return text
 
 
 def _compact(svg: str) -> str:

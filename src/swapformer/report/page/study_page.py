@@ -16,6 +16,7 @@ from swapformer.report.figures.figure_data import ReportFigure
 from swapformer.report.figures.grid_plot import grid_plot
 from swapformer.report.page import template, wording
 from swapformer.report.page.caveats import design_sentences
+from swapformer.report.page.paper import methods_text
 from swapformer.report.records import Records
 from swapformer.report.results_csv import result_columns
 from swapformer.report.statistics.arm_summary import Comparison, compare
@@ -66,6 +67,7 @@ def render(
         "costs": costs,
         "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
+        "headline": wording.headline([(each.claim.text, each.outcome) for each in claims]),
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
         "design": design_sentences(records, views),
         "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],
@@ -77,6 +79,7 @@ def render(
         "finished": int((cells["status"] == "finished").sum()),
         "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
         "caveats": caveats,
+        "methods": methods_text(records, views),
         "columns": result_columns(manifest),
         "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
         "ends": wording.ends_text,

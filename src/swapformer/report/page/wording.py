@@ -127,6 +127,40 @@ def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
     return text
 
 
+HEADLINE = {"supported": "Yes", "refuted": "No", "depends": "It depends", "undecided": "Not decided"}
+"""How a headline calls an outcome."""
+MOST_SAID = 4
+"""Claims of one outcome that a headline names."""
+
+
+def headline(claims: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What a study found in plain words, from each claim's text and outcome: `Yes` → `a; b; and 3 more`."""
+    found = []
+    for outcome, called in HEADLINE.items():
+        texts = [text for text, other in claims if other == outcome]
+        more = f"; and {len(texts) - MOST_SAID} more" if len(texts) > MOST_SAID else ""
+        if texts:
+            found.append((called, "; ".join(texts[:MOST_SAID]) + more))
+    return found
+
+
+_OPPOSITE = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
+
+
+def refuted_text(verdict: Verdict) -> str:
+    """What the refutation of a claim about two arms means: `not better by 0.01`, or the opposite; empty for others."""
+    claim = verdict.claim
+    if claim.kind not in _OPPOSITE or len(verdict.contrasts) != 1 or verdict.outcome != "refuted":
+        return ""
+    (contrast,) = verdict.contrasts
+    above = math.isinf(contrast.region[1])  # the claim holds above an edge
+    if contrast.upper < 0 if above else contrast.lower > 0:
+        return f"The opposite: {claim.arm} is {_OPPOSITE[claim.kind]} than {contrast.than}."
+    size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
+    by = f" by {size}" if claim.margin else ""
+    return f"{claim.arm} is not {claim.kind} than {contrast.than}{by}."
+
+
 def verdict_text(verdict: Verdict) -> str:
     """Why the verdict is what it is, and what would change it."""
     if not verdict.contrasts:
@@ -134,6 +168,8 @@ def verdict_text(verdict: Verdict) -> str:
     several = len(verdict.contrasts) > 1
     if verdict.outcome == "supported":
         return ("Every interval lies" if several else "The whole interval lies") + " where the claim holds."
+    if verdict.outcome == "refuted" and (plain := refuted_text(verdict)):
+        return plain
     if verdict.outcome == "refuted":
         against = number_format.listed([c.than for c in verdict.contrasts if c.outcome == "refuted"])
         return "The whole interval lies where the claim does not hold" + (f" (against {against})." if several else ".")

@@ -24,6 +24,7 @@ from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.changes import resolve_changes
 from swapformer.study.config.cost import TASKS, task_key
+from swapformer.study.config.cost import bytes_of_a_step as bytes_of_a_step
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
 from swapformer.study.config.cost import shapes as shapes

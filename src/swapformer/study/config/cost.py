@@ -96,6 +96,21 @@ def flops_of_a_step(config: Mapping[str, Any]) -> int:
     return int(found["forward"] + found["backward"])
 
 
+def bytes_of_a_step(config: Mapping[str, Any]) -> int:
+    """Bytes of a training step in float32: weights, gradients and two moments, and activations of its whole batch.
+
+    What libraries hold comes to that, and buffers of single operations; optimisers with one moment or none need less.
+
+    Raises what `measure` does.
+    """
+    task = task_of(config)
+    rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
+    rows = -(-rows // int(config["trainer"]["accumulate_grad_batches"]))
+    again = config["trainer"]["gradient_checkpointing"]
+    found = measure(config, task.interface, rows, [task.train_length], "float32", checkpointed=again)
+    return int(4 * 4 * found["parameters"]["total"] + found["lengths"][0]["activations"])
+
+
 def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter, tied ones once, by name."""
     model, _ = _built(config, task_of(config).interface, "float32")

@@ -13,6 +13,7 @@ import yaml
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
+from swapformer.study.config.lightning_options import instead_of
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.yaml_reader import read_yaml, reason
@@ -153,6 +154,8 @@ def _unknown_key(key: str, siblings: object) -> str:
     parent, _, name = key.rpartition(".")
     known = [str(sibling) for sibling in siblings] if isinstance(siblings, Iterable) else []
     where = f" in {parent}" if parent else ""
+    if (said := instead_of(parent, name)) is not None:
+        return f"{key} is not an option here: {said}"
     return f"unknown key {name!r}{where}{suggest(name, known)}"
 
 

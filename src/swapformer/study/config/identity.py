@@ -25,7 +25,7 @@ RESULTS_EPOCH = 6
 
 CHANGES_RESULT = (
     *("seed", "data_seed", "model", "task", "eval", "divergence", "log_every", "optim", "schedule", "trainer"),
-    *("init_fresh", "measure"),
+    *("init_fresh", "measure", "callbacks"),
 )
 """The keys of a configuration whose nodes can change a result; how it is logged, kept and launched cannot."""
 
@@ -35,8 +35,13 @@ NEUTRAL: Mapping[str, Any] = {
     "trainer.compile": False,
     "model.extension": {},
     "measure": {},
+    "callbacks": {},
+    "trainer.gradient_clip_algorithm": "norm",
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
+
+WATCHING = ("heartbeat", "profiler", "detect_anomaly")
+"""Settings of the trainer that watch a training and cannot change it."""
 
 RENAMED: Mapping[str, str] = {}
 """New name → the first one, by which it is hashed: a key (`optim.decay` → `optim.weight_decay`), a class that moved
@@ -58,7 +63,7 @@ def identity(config: Mapping[str, Any]) -> Config:
         nodes["task"].pop("eval_batch_size", None)  # as it was before it could be another
     if watched := _watched(config):
         nodes["probes"] = watched
-    nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key != "heartbeat"}
+    nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key not in WATCHING}
     foreign = {name for name in targets(nodes) if name.split(".")[0] not in ("swapformer", "torch")}
     start = config["init_from"]
     return {

@@ -42,6 +42,10 @@ class Launcher(ABC):
     def __post_init__(self) -> None:
         check_settings(type(self), vars(self), "hydra.launcher")
 
+    def slots_here(self, trials: Sequence[Trial]) -> int | None:
+        """How many of these trials would run on this machine at a time; None where they run on others."""
+        return None
+
     @abstractmethod
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all attempts have ended."""

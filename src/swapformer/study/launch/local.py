@@ -64,6 +64,10 @@ class LocalLauncher(Launcher):
     tied: bool = False
     children: list[Child] = field(default_factory=list, init=False, repr=False)
 
+    def slots_here(self, trials: Sequence[Trial]) -> int:
+        """How many of these trials run at a time. Raises what `make_slots` does."""
+        return len(make_slots(trials, self.slots, self.slots_per_gpu, self.gpus))
+
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.
 

@@ -55,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="swapformer cost",
-        description="What a configuration costs, before training. With the name of a study that was run here: what its "
-        "arms cost, counted, and with --measure timed one at a time, with the machine to itself, for its report.",
+        description="What a configuration costs, before training. With the name of a study: what its arms cost, "
+        "counted, and once it was run here, with --measure, timed one at a time with the machine to itself.",
     )
     made.add_argument("overrides", nargs="*", metavar="STUDY | OVERRIDE", help="as for swapformer train, or a study")
     made.add_argument("--measure", action="store_true", help="of a study: measure what was not on this hardware")

@@ -20,8 +20,11 @@ from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.config.compose import task_of
 from swapformer.study.config.cost import measure
+from swapformer.study.expand import expand
 from swapformer.study.launch.machine import alone
 from swapformer.study.launch.provenance import current_provenance
+from swapformer.study.plan import with_seed
+from swapformer.study.spec import load
 from swapformer.tools.command_line import columns, store_of, study_folder
 from swapformer.tools.cost.cost_pass import CostPass, cost_key, loaded, require_quiet_machine, unmeasured
 
@@ -42,9 +45,20 @@ class _Arm:
 
 
 def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int:
-    """Count, measure what was asked for, build the report again, and print; returns the exit status."""
-    store = store_of(overrides)
-    folder = study_folder(store, name)
+    """Count, measure what was asked for, build the report again, and print; returns the exit status.
+
+    Of a study that was not run here its arms are counted as its file says, and nothing is written.
+    """
+    try:
+        store = store_of(overrides)
+        folder = study_folder(store, name)
+    except UsageError:
+        if options.measure or (arms := _planned_arms(name, overrides)) is None:
+            raise
+        costs = Costs({(arm.arm, arm.condition): _counted(arm.config) for arm in arms})
+        plain = {"study": name, **_plain(arms, costs)}
+        print(json.dumps(plain, indent=1) if options.json else "\n\n".join(_tables(arms, costs)))
+        return 0
     manifest = read_manifest(folder)
     arms, wrong = _costed_arms(manifest, store)
     if options.measure:
@@ -60,6 +74,18 @@ def run(options: argparse.Namespace, name: str, overrides: Sequence[str]) -> int
     if wrong:
         raise Failed("; ".join(f"{arm} was not costed: {reason}" for arm, reason in wrong.items()))
     return 0
+
+
+def _planned_arms(name: str, overrides: Sequence[str]) -> list[_Arm] | None:
+    """The arms of a study that can be composed from its file; None where the name is of no single study."""
+    try:
+        spec = load(name)
+    except UsageError:
+        return None
+    templates = expand(spec, overrides).templates
+    first = {each.arm_condition: each for each in reversed(templates)}
+    configs = {where: with_seed(first[where].config, spec.seeds[0]) for where in reversed(first)}
+    return [_Arm(*where, "", config, cost_key(config)) for where, config in configs.items()]
 
 
 def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[_Arm], dict[str, str]]:

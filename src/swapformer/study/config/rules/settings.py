@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from swapformer.errors import quote, suggest
 from swapformer.ranges import Count, Fraction, Natural, NonNegative, Positive, Within
 from swapformer.study.config.budget import Amount
+from swapformer.study.config.lightning_options import instead_of
 from swapformer.targets import complaints
 from swapformer.training.assemble import SLOTS
 
@@ -31,7 +32,9 @@ TYPES: dict[str, Any] = {
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
     "trainer.heartbeat": Annotated[float, Within("[2, 86400]")],
-    **dict.fromkeys(("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.compile"), bool),
+    **dict.fromkeys(
+        ("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.compile", "trainer.detect_anomaly"), bool
+    ),
     "optim.lr": Positive,
     "optim.betas": tuple[Momentum, Momentum],
     "optim.momentum": Momentum,
@@ -55,7 +58,7 @@ FOREIGN: dict[str, Any] = {
 
 KEYS = {
     "": ("seed", "data_seed", "model", "task", "data", "budget", "eval", "optim", "schedule", "trainer",
-         "probes", "measure", "logger", "divergence", "log_every", "checkpoint_every", "runs_dir", "allow",
+         "callbacks", "probes", "measure", "logger", "divergence", "log_every", "checkpoint_every", "runs_dir", "allow",
          "init_from", "init_fresh"),
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
@@ -63,7 +66,8 @@ KEYS = {
     "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
-                "gradient_checkpointing", "compile", "gradient_clip_val", "deterministic", "threads", "heartbeat"),
+                "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
+                "threads", "heartbeat", "profiler", "detect_anomaly"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
@@ -86,7 +90,11 @@ def of_keys(config: Mapping[str, Any]) -> Iterator[str]:
     """Keys that nothing reads, extensions without a name, and allowances that there are not."""
     for node, known in KEYS.items():
         for key in reduce(getitem, node.split("."), config) if node else config:
-            if key not in known:
+            if key in known:
+                continue
+            if (said := instead_of(node, str(key))) is not None:
+                yield f"{f'{node}.' if node else ''}{key} is not an option here: {said}."
+            else:
                 where = f"`{node}`" if node else "the configuration"
                 yield f"{where} has no key {key!r}, so nothing would read it{suggest(str(key), known)}"
     if "_target_" in config["model"]["extension"]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.training.trainer import STRATEGIES
+from swapformer.training.trainer import PROFILERS, STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
@@ -16,8 +16,15 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 def settings(config: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the `trainer` node by itself."""
     trainer, optim = config["trainer"], config["optim"]
-    for key, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS), ("strategy", (None, *STRATEGIES))):
-        if trainer[key] not in known:
+    chosen = {
+        "accelerator": ACCELERATORS,
+        "precision": PRECISIONS,
+        "strategy": (None, *STRATEGIES),
+        "profiler": (None, *PROFILERS),
+        "gradient_clip_algorithm": ("norm", "value"),
+    }
+    for key, known in chosen.items():
+        if trainer.get(key, known[0]) not in known:  # a trial of an older version has not all of them
             words = ", ".join("null" if value is None else value for value in known)
             yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
     if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":

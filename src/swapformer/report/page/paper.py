@@ -1,0 +1,201 @@
+"""What a paper needs of a report: tables as LaTeX with booktabs, and a paragraph for its methods section."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from swapformer import __version__
+from swapformer.report.figures.condition_view import View
+from swapformer.report.number_format import listed, percent
+from swapformer.report.page import wording
+from swapformer.report.page.tables import arrow
+from swapformer.report.records import Records
+from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.report.statistics.sequential import look_path
+from swapformer.report.statistics.verdicts import ALPHA, Verdict
+from swapformer.results.arms import arm_name
+
+MARKS = {"supported": r"$\checkmark$", "refuted": r"$\times$", "undecided": "?", "depends": r"$\pm$"}
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "\N{MINUS SIGN}": "$-$", "Δ": r"$\Delta$", "τ": r"$\tau$", "ρ": r"$\rho$", "×": r"$\times$",
+    "·": r"$\cdot$", "±": r"$\pm$", "√": r"$\surd$", "½": r"$\frac{1}{2}$", "²": "$^2$", "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$", "→": r"$\rightarrow$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "–": "--", "—": "---",
+    "…": r"\ldots{}", "“": "``", "”": "''", "’": "'", "µ": r"\textmu{}", "\N{NARROW NO-BREAK SPACE}": r"\,",
+    "\N{NO-BREAK SPACE}": "~",
+}  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Text as LaTeX shows it, in T1 fonts with UTF-8."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in re.sub(r"\s*\n\s*", " ", text))
+
+
+def paper_tex(records: Records, views: Sequence[View]) -> str:
+    r"""`paper.tex`: results, verdicts and methods, to be taken into a paper with \input or in pieces."""
+    manifest = records.manifest
+    parts = [
+        f"% {escaped(manifest.name)}: tables of the study, made by swapformer {__version__}.",
+        r"% The preamble needs \usepackage{booktabs}, \usepackage{amssymb} and \usepackage[T1]{fontenc}.",
+    ]
+    for view in views:
+        parts += ["", *_results(records, view)]
+        parts += ["", *_verdicts(view)] if view.verdicts else []
+    parts += ["", "% How to describe the comparison in a methods section:", escaped(methods_text(records, views)), ""]
+    return "\n".join(parts)
+
+
+def _results(records: Records, view: View) -> Iterator[str]:
+    metrics, baseline = records.manifest.metrics, records.manifest.baseline
+    where = f", {view.condition}" if view.condition else ""
+    heads = ["arm", "trials"]
+    for metric in metrics:
+        heads += [escaped(metric + arrow(records.directions.get(metric))), rf"$\Delta$ to {escaped(baseline)}"]
+    caption = escaped(records.manifest.question or records.manifest.name) + escaped(where)
+    note = escaped(wording.table_note(view.rows, baseline))
+    yield from _table(f"ll{'rr' * len(metrics)}", heads, [_row(row, metrics) for row in view.rows], f"{caption} {note}")
+
+
+def _row(row: ArmRow, metrics: Sequence[str]) -> list[str]:
+    found = [escaped(row.arm) + (" (baseline)" if row.is_baseline else ""), escaped(row.trials_text)]
+    for metric in metrics:
+        summary = row.summaries[metric]
+        beside = summary.paired.full_text if summary.n and summary.paired else ""
+        found += [escaped(summary.full_text), escaped(beside)]
+    return found
+
+
+def _verdicts(view: View) -> Iterator[str]:
+    rows = [
+        [
+            MARKS[each.outcome],
+            escaped(each.claim.text),
+            escaped("; ".join(map(wording.contrast_text, each.contrasts)) or wording.verdict_text(each)),
+        ]
+        for each in view.verdicts
+    ]
+    where = f" With {escaped(view.condition)}." if view.condition else ""
+    caption = (
+        rf"Claims: {MARKS['supported']} supported, {MARKS['refuted']} refuted, {MARKS['undecided']} undecided. "
+        rf"Intervals are those that decide, at {escaped(percent(ALPHA))} for all claims together.{where}"
+    )
+    yield from _table(r"lp{0.45\linewidth}p{0.42\linewidth}", ["", "claim", "difference"], rows, caption)
+
+
+def _table(columns: str, heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Iterator[str]:
+    yield from (r"\begin{table}", r"\centering\small", rf"\begin{{tabular}}{{{columns}}}", r"\toprule")
+    yield " & ".join(heads) + r" \\"
+    yield r"\midrule"
+    yield from (" & ".join(row) + r" \\" for row in rows)
+    yield from (r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}")
+
+
+def methods_text(records: Records, views: Sequence[View]) -> str:
+    """How to describe the study in a methods section: arms, training, seeds, tuning, matching, statistics, software."""
+    manifest = records.manifest
+    verdicts = [verdict for view in views for verdict in view.verdicts]
+    return " ".join(
+        sentence
+        for sentence in (
+            _compared(records),
+            _trained(manifest.shared_config),
+            *_fairness(records),
+            _judged(records, views, verdicts) if verdicts else "",
+            _lost(records),
+            _software(records),
+        )
+        if sentence
+    )
+
+
+def _compared(records: Records) -> str:
+    manifest = records.manifest
+    others = [arm for arm in manifest.arms if arm != manifest.baseline]
+    grid = [name for name in manifest.conditions if name]
+    where = f" under {len(grid)} conditions ({listed(grid)})" if grid else ""
+    counts = records.cells.groupby(["condition", "arm"])["seed"].nunique()
+    low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    seeds = f"{low}" if low == high else f"{low} to {high}"
+    return (
+        f"We compared {len(manifest.arms)} arms{where}: the baseline {manifest.baseline}"
+        + (f", and {listed(others)}" if others else "")
+        + f"; each was run with {seeds} seed{'' if high == 1 else 's'}."
+        + (
+            " Arms with one seed saw the same batches, and weights that they share began with the same values."
+            if manifest.shared_config.get("budget", {}).get("steps")
+            else ""
+        )
+    )
+
+
+def _trained(config: Mapping[str, Any]) -> str:
+    """The baseline's model and training; nothing where the report was made without its configuration."""
+    try:
+        model, task, steps = config["model"], config["task"], int(config["budget"]["steps"])
+        if not steps:
+            return "Nothing was trained: models were measured as they were initialised."
+        optimiser = str(config["optim"]["_target_"]).rpartition(".")[2]
+        return (
+            f"The baseline has {model['num_layers']} layers of width {model['d_model']} with {model['num_heads']} "
+            f"heads and was trained for {steps:,} steps of {task['batch_size']} sequences with {optimiser} at a peak "
+            f"learning rate of {config['optim']['lr']:g}."
+        )
+    except (KeyError, TypeError, ValueError):
+        return ""
+
+
+def _fairness(records: Records) -> Iterator[str]:
+    manifest = records.manifest
+    if tuning := manifest.tuning:
+        verb = "was" if len(tuning.keys) == 1 else "were"
+        yield (
+            f"{listed(tuning.keys)} {verb} chosen for each arm by the mean of {tuning.metric} over "
+            f"{len(tuning.seeds)} seeds that are not reported."
+        )
+    matched = [entry for entry in manifest.fairness if entry.match is not None]
+    if matched:
+        names = listed([arm_name(entry.arm, entry.condition) for entry in matched])
+        yield f"Sizes were solved so that arms cost the same: {names}."
+
+
+def _judged(records: Records, views: Sequence[View], verdicts: Sequence[Verdict]) -> str:
+    manifest = records.manifest
+    family = [verdict for verdict in verdicts if not verdict.claim.exact]
+    text = ""
+    if family:
+        ways = {view.data.evidence.pairing(metric).paired for view in views for metric in manifest.metrics}
+        how = {True: "paired by seed", False: "taken between means (Welch)"}
+        pairing = how[ways.pop()] if len(ways) == 1 else "paired by seed, or taken between means where that is narrower"
+        what = f"{len(family)} claims, each with a margin stated beforehand, were"
+        what = "1 claim, with a margin stated beforehand, was" if len(family) == 1 else what
+        text = (
+            f"{what} judged by one-sided t limits of differences {pairing}; the error of {percent(ALPHA)} is that of "
+            "all claims together (Holm)"
+        )
+        looks = look_path([verdict.claim for verdict in verdicts], records).seeds
+        text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."
+        text += (
+            " A claim is supported if the whole interval lies where it holds, refuted if it lies where it does not, "
+            "and undecided otherwise."
+        )
+    exact = len(verdicts) - len(family)
+    if exact:
+        counts = "1 claim about exact counts was" if exact == 1 else f"{exact} claims about exact counts were"
+        text += f"{' ' if text else ''}{counts} decided by arithmetic."
+    return text
+
+
+def _lost(records: Records) -> str:
+    counts = records.cells["status"].value_counts().drop("finished", errors="ignore")
+    if not len(counts):
+        return ""
+    return f"Of {len(records.cells)} trials " + listed([f"{n} {status}" for status, n in counts.items()]) + "."
+
+
+def _software(records: Records) -> str:
+    known = records.cells.loc[records.cells["environment"] != "", "environment"].value_counts()
+    commit = f" at commit {records.manifest.commit[:12]}" if records.manifest.commit else ""
+    return f"Software: swapformer {__version__}{commit}; {'; '.join(map(str, known.index))}."

@@ -1,0 +1,247 @@
+"""What a study will take and what it could show, said before it trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from swapformer.errors import UsageError
+from swapformer.report import number_format as f
+from swapformer.report.statistics.power import PowerPlan, power_plan
+from swapformer.report.statistics.verdicts import ALPHA
+from swapformer.results.arms import ArmDifference, arm_name
+from swapformer.results.store import Store
+from swapformer.study.launch.progress import human
+from swapformer.study.launch.trial import Trial, is_complete
+from swapformer.study.plan import Plan, Template
+from swapformer.study.spec import Spec, claims_of
+from swapformer.study.spreads import differences_seen
+from swapformer.study.trial_times import TrialTimes
+
+
+@dataclass(frozen=True)
+class ArmTrials:
+    """The trials of an arm in a condition, with one setting of what is tuned.
+
+    Attributes:
+        what: `reported`, or `tuning` for those that a setting is chosen by.
+        trials: their ids, in the order of the seeds.
+        done: those that have their result.
+        operations: of the training of one, in matrix products; nan where they cannot be counted.
+        seconds: that one takes on this machine; nan where nothing that was run here says so.
+    """
+
+    arm: str
+    condition: str
+    setting: tuple[str, ...]
+    what: str
+    trials: tuple[str, ...]
+    done: tuple[str, ...]
+    operations: float
+    seconds: float
+
+    @property
+    def left(self) -> int:
+        """How many are to be run."""
+        return len(self.trials) - len(self.done)
+
+
+@dataclass(frozen=True)
+class StudyPreview:
+    """What a study will take, and what its seeds could show.
+
+    Attributes:
+        study: its name.
+        asked: the trials by arm, condition and setting; one that two of them share is counted with the first.
+        slots: how many run at a time on this machine; None: others run them.
+        bytes: of weights, gradients, two moments and activations of the largest trial, counted; None if they were not.
+        seeds: of each arm, at the first look of a sequential study.
+        later: the numbers of seeds that later looks may ask for.
+        differences: metric → the distance from a margin that these seeds would find with a power of 80 %, in its units,
+            from the spread over seeds of earlier results.
+        planned: how many claims the seeds could decide, if true differences lie two standard deviations off; None
+            without claims.
+    """
+
+    study: str
+    asked: tuple[ArmTrials, ...]
+    slots: int | None
+    bytes: int | None
+    seeds: int
+    later: tuple[int, ...]
+    differences: Mapping[str, float]
+    planned: PowerPlan | None
+
+    def count(self, what: str, *, left: bool = False) -> int:
+        """How many trials are asked for, or are to be run."""
+        return sum(each.left if left else len(each.trials) for each in self.asked if each.what == what)
+
+    @property
+    def seconds(self) -> float:
+        """Until all have ended; nan where some arm's time is not known."""
+        known = sum(each.left * each.seconds for each in self.asked if each.left)
+        return known / max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
+
+    @property
+    def operations(self) -> float:
+        """Of all training that is to be done; nan where some of it cannot be counted."""
+        return math.fsum(each.left * each.operations for each in self.asked if each.left)
+
+    @property
+    def summary(self) -> str:
+        """One line: trials, time, and what difference would be seen."""
+        reported, tuning = self.count("reported"), self.count("tuning")
+        kept = reported - self.count("reported", left=True)
+        text = f"{reported} trial{'' if reported == 1 else 's'}"
+        text += f" ({'all' if kept == reported else kept} in the store)" if kept else ""
+        if tuning:
+            again = tuning - self.count("tuning", left=True)
+            text += f", {tuning} more to choose settings by" + (f" ({again} in the store)" if again else "")
+        text += f", up to {self.later[-1]} seeds where claims stay undecided" if self.later else ""
+        if any(each.left for each in self.asked):
+            text += f", about {human(self.seconds)}" if math.isfinite(self.seconds) else ""
+        return f"{text}; {self.sight}"
+
+    @property
+    def sight(self) -> str:
+        """What difference these seeds would see."""
+        if self.planned is None:
+            return "no claims: the report will show differences without verdicts"
+        if self.differences:
+            metric, distance = next(iter(self.differences.items()))
+            return f"with {self.planned.seeds} seeds, {distance:.2g} in {metric} beyond a margin would be seen"
+        if not math.isfinite(self.planned.detectable):
+            return "with one seed nothing is decided but what is exact"
+        distance = self.planned.detectable
+        return f"with {self.planned.seeds} seeds, {distance:.2g} standard deviations beyond a margin would be seen"
+
+    def lines(self) -> Iterable[str]:
+        """All of it, for people: a table of the trials, then what they take and could show."""
+        rows = [("arm", "setting", "trials", "in the store", "operations each", "time each")]
+        for each in self.asked:
+            what = ", ".join(each.setting) + (" (to choose by)" if each.what == "tuning" else "")
+            time = f.duration(each.seconds)
+            cells = (str(len(each.trials)), str(len(each.done)), f.scaled(each.operations), time)
+            rows.append((arm_name(each.arm, each.condition), what, *cells))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield ""
+        yield self.summary
+        if any(each.left for each in self.asked):
+            yield f"operations of the training to be done, counted: {f.scaled(self.operations)}"
+            if self.slots is None:
+                yield "time: unknown, the launcher takes trials to other machines"
+            elif math.isnan(self.seconds):
+                yield "time: unknown, no trial of this machine is like these; after the first there is an estimate"
+            else:
+                yield f"time, from trials of this machine: about {human(self.seconds)} with {self.slots} at a time"
+        if self.bytes is not None:
+            yield f"memory of the largest trial beside its libraries: about {f.size(self.bytes)} in float32"
+        if self.planned is not None:
+            yield f"if true differences lie two standard deviations off their margins, {self.planned}"
+        for metric, distance in self.differences.items():
+            yield f"by the spread of earlier results: {distance:.2g} in {metric} beyond a margin would be seen"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for `--json`; nan becomes None."""
+        return {
+            "study": self.study,
+            "trials": {what: self.count(what) for what in ("reported", "tuning")},
+            "to_run": {what: self.count(what, left=True) for what in ("reported", "tuning")},
+            "slots": self.slots,
+            "seconds": _number(self.seconds),
+            "operations": _number(self.operations),
+            "bytes": self.bytes,
+            "seeds": self.seeds,
+            "later": list(self.later),
+            "differences": dict(self.differences),
+            "summary": self.summary,
+            "asked": [
+                {**asdict(each), "operations": _number(each.operations), "seconds": _number(each.seconds)}
+                for each in self.asked
+            ],
+        }
+
+
+def preview(
+    plan: Plan,
+    store: Store,
+    differences: Sequence[ArmDifference],
+    slots: int | None,
+    *,
+    memory: bool = False,
+) -> StudyPreview:
+    """What is known of a plan before it is run; nothing is written.
+
+    Args:
+        plan: of a study; an arm that is still to be tuned is counted with the first of its settings.
+        store: where its trials lie, if there are any.
+        differences: as `find_differences` gives them: they hold the operations of each arm.
+        slots: how many trials this machine runs at a time; None: others run them, whose times are not known.
+        memory: whether to count the bytes of a training step, which takes a while.
+    """
+    spec = plan.spec
+    operations = {(each.arm, each.condition): each.flops for each in differences}
+    times = TrialTimes(plan, store, operations)
+    found, seen = list[ArmTrials](), set[str]()
+
+    def add(template: Template, trials: Sequence[Trial], what: str) -> None:
+        own = [trial for trial in trials if trial.id not in seen]
+        seen.update(trial.id for trial in own)
+        done = tuple(trial.id for trial in own if _is_done(trial, store))
+        ids = tuple(trial.id for trial in own)
+        if own:
+            counted = operations.get(template.arm_condition, math.nan)
+            setting, seconds = template.setting, math.nan if slots is None else times.seconds(template)
+            found.append(ArmTrials(*template.arm_condition, setting, what, ids, done, counted, seconds))
+
+    for template, trials in plan.tuning:
+        add(template, trials, "tuning")
+    reported = plan.one_each
+    for template in reported:
+        add(template, plan.trials_of(template), "reported")
+    planned = power(spec) if spec.claims else None
+    return StudyPreview(
+        study=spec.name,
+        asked=tuple(found),
+        slots=slots,
+        bytes=_largest(plan, reported) if memory else None,
+        seeds=spec.looks[0] if spec.looks else len(spec.seeds),
+        later=tuple(spec.looks[1:]),
+        differences={} if planned is None else differences_seen(plan, store, planned.detectable),
+        planned=planned,
+    )
+
+
+def power(spec: Spec) -> PowerPlan:
+    """How many of a study's claims its seeds could decide, for effects of two standard deviations."""
+    claims = [
+        claim
+        for claim in claims_of(spec)
+        for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
+        if claim.at is None or condition in claim.at
+    ]
+    return power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
+
+
+def _is_done(trial: Trial, store: Store) -> bool:
+    record = store.peek(trial.id)
+    return record is not None and is_complete(trial, store, record)
+
+
+def _largest(plan: Plan, templates: Sequence[Template]) -> int | None:
+    """Bytes of a training step of the largest arm, in float32; None where no arm can be counted."""
+    found = list[int]()
+    for each in templates:
+        try:
+            found.append(plan.composer.bytes_of_a_step(each.config))
+        except UsageError:
+            continue
+    return max(found, default=None)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

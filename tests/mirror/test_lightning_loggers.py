@@ -1,0 +1,171 @@
+"""Trials in files of CSV, TensorBoard and MLflow: what is written is read back with each package's own reader."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mirror.destinations import Memory
+from mirror.readback import Curves
+from swapformer.cli import main
+from swapformer.errors import UsageError
+from swapformer.mirror import CSV, Destination, MLflow, TensorBoard, lightning_loggers
+from swapformer.mirror.base import StudyResults
+from swapformer.mirror.follower import Follower, Target
+from swapformer.mirror.process import loggers_of
+from swapformer.results.manifest import SCHEMA_VERSION
+from swapformer.results.record import Record
+from swapformer.results.store import Store
+from swapformer.study.config.compose import compose
+
+ID = "0123456789abcdef"
+FIRST = "step,name,value\n10,train/loss,0.5\n10,val/loss@64,1e-09\n20,train/loss,2.5\n"
+MORE = FIRST + "30,train/loss,0.25\n"
+KINDS: tuple[type[Any], ...] = (CSV, TensorBoard, MLflow)
+
+
+def made(kind: type[Any]) -> Destination:
+    more = {"tracking_uri": None} if kind is MLflow else {}
+    found: Destination = kind(folder=None, patience=1.0, **more)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path)
+    found.prepare()
+    folder = found.studies / "my" / "heads"
+    folder.mkdir(parents=True)
+    cells = [{"arm": "h8", "seed": 3, "trial": ID}]
+    plain = {"name": "my/heads", "baseline": "h8", "arms": {"h8": []}, "metrics": ["val/loss"], "cells": cells}
+    (folder / "manifest.json").write_text(json.dumps({"schema_version": SCHEMA_VERSION, "seeds": [3], **plain}))
+    return found
+
+
+def shown(store: Store, where: Destination, status: str, rows: str, **more: Any) -> list[str]:
+    """Write a trial, look once, and say what was said."""
+    folder = store.directory(ID)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"model": {"d_model": 16}, "logger": {"x": {"token": "secret"}}})
+    )
+    (folder / "metrics.csv").write_text(rows)
+    store.write(Record(ID, status, seed=3, steps=30, metrics={"val/loss": 0.125}, **{"attempts": 1, **more}))
+    said: list[str] = []
+    follower = Follower([Target(ID, "my/heads", "h8")], store, where, store.runs_dir / "mirror", said.append)
+    follower.poll()
+    follower.close()
+    return said
+
+
+def of_csv(folder: Path) -> tuple[Curves, str]:
+    (place,) = folder.glob(f"my/heads/h8/{ID}")
+    with (place / "metrics.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    curves = {
+        (int(row["step"]), name): float(value)
+        for row in rows
+        for name, value in row.items()
+        if name != "step" and value
+    }
+    return curves, (place / "hparams.yaml").read_text(encoding="utf-8")
+
+
+def of_tensorboard(folder: Path) -> tuple[Curves, str]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    curves: Curves = {}
+    (place,) = folder.glob(f"my/heads/h8/{ID}")
+    for path in [place, *(each for each in place.iterdir() if each.is_dir())]:
+        events = EventAccumulator(str(path))
+        events.Reload()
+        for name in events.Tags()["scalars"]:
+            curves |= {(event.step, name): event.value for event in events.Scalars(name)}
+    return curves, (place / "hparams.yaml").read_text(encoding="utf-8")
+
+
+def of_mlflow(folder: Path) -> tuple[Curves, str]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(folder.absolute().as_uri())
+    experiment = client.get_experiment_by_name("my/heads")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`swapformer.trial` = '" + ID + "'")
+    assert run.info.status == ("FINISHED" if run.data.tags["swapformer.status"] == "finished" else "FAILED")
+    curves = {
+        (point.step, name): point.value
+        for name in run.data.metrics
+        for point in client.get_metric_history(run.info.run_id, name)
+    }
+    return curves, str(run.data.params)
+
+
+READ = {CSV: of_csv, TensorBoard: of_tensorboard, MLflow: of_mlflow}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trial_is_there_once_with_its_curves_its_settings_and_its_end(kind: type[Any], store: Store) -> None:
+    """A second attempt replaces what the first left."""
+    where = made(kind)
+    assert shown(store, where, "interrupted", FIRST) == []
+    assert shown(store, where, "finished", MORE, attempts=2) == []
+    curves, settings = READ[kind](where.place(store.runs_dir / "mirror"))  # type: ignore[attr-defined]
+    trained = {(step, name): value for (step, name), value in curves.items() if not name.startswith("end/")}
+    expected = {(10, "train/loss"): 0.5, (10, "val/loss@64"): 1e-09, (20, "train/loss"): 2.5, (30, "train/loss"): 0.25}
+    trained = {(step, name.replace(" at ", "@")): value for (step, name), value in trained.items()}  # MLflow's
+    known = {key: value for key, value in trained.items() if not key[1].startswith("hp")}
+    assert known.keys() == expected.keys() and all(known[key] == pytest.approx(expected[key]) for key in expected)
+    ends = {name: value for (_, name), value in curves.items()}
+    assert ends["end/val/loss"] == 0.125 and ends["end/cost/steps"] == 30
+    assert "d_model" in settings and "secret" not in settings
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_studys_verdicts_stand_beside_its_trials(kind: type[Any], tmp_path: Path) -> None:
+    rows = [{"claim": "a | b", "verdict": "supported", "differences": "−0.5 [−0.6, −0.4]"}]
+    (tmp_path / "report.html").write_text("<p>the page</p>")
+    results = StudyResults("my/heads", "Does it?", "h8", {}, rows, [{"arm": "h8"}], [], tmp_path / "report.html")
+    where, said = made(kind), list[str]()
+    for _ in range(2):  # shown again, it replaces
+        where.show(results, tmp_path, said.append)
+    held = [path.read_text("utf-8", "replace") for path in where.place(tmp_path).rglob("*") if path.is_file()]  # type: ignore[attr-defined]
+    assert said == [] and any("supported" in text and "−0.5 [−0.6, −0.4]" in text for text in held)
+
+
+@pytest.mark.parametrize("kind", [TensorBoard, MLflow])
+def test_a_package_that_is_missing_is_named_with_what_installs_it(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lightning_loggers, "find_spec", lambda name: None)
+    with pytest.raises(
+        UsageError, match=rf"logger={kind.kind} needs the package {kind.package}.*swapformer\[{kind.kind}\]"
+    ):
+        made(kind).require()
+    made(CSV).require()
+
+
+def test_several_loggers_are_entries_of_one_node_and_each_has_states_of_its_own() -> None:
+    found = compose(["logger=[csv,wandb]", "logger.wandb.mode=online", "task=copy"])["logger"]
+    assert list(found) == ["csv", "wandb"] and found["wandb"]["mode"] == "online"
+    assert [node["_target_"].rpartition(".")[2] for node in loggers_of({"logger": found})] == ["CSV", "WandB"]
+    assert loggers_of({"logger": {}}) == loggers_of({}) == []
+    assert len({made(kind).folder_name for kind in KINDS} | {Memory().folder_name}) == 4
+
+
+def test_a_trained_trial_is_in_both_of_two_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the process beside the training, as a user asks for it; its id is that of a trial without a logger."""
+    monkeypatch.chdir(tmp_path)
+    tiny = [
+        "task=copy", "model/size=nano", "model.d_model=16", "model.num_heads=2", "budget.steps=4", "eval.every=2",
+        "schedule.warmup_steps=1", "log_every=1", "eval.batches=1", "eval.final_batches=1", "runs_dir=runs",
+    ]  # fmt: skip
+    assert main(["train", *tiny, "logger=[csv,tensorboard]"]) == 0
+    (trial,) = Store("runs").ids()
+    assert list(Path("runs/mirror/csv").glob(f"*/*/{trial}/metrics.csv"))
+    assert list(Path("runs/mirror/tensorboard").glob(f"*/*/{trial}/events.*"))
+    assert main(["train", *tiny]) == 0 and Store("runs").ids() == [trial]

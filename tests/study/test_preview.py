@@ -1,0 +1,128 @@
+"""What is said of a study before it runs: counted against what then runs, and times against those of its records."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from study import fakes
+from swapformer.cli import main
+from swapformer.report.statistics.power import power as power_of
+from swapformer.results.store import Store
+from swapformer.study.arm_differences import find_differences
+from swapformer.study.expand import expand
+from swapformer.study.launch.trial import Trial, execute
+from swapformer.study.plan import Plan
+from swapformer.study.preview import StudyPreview, preview
+from swapformer.study.spec import parse
+from swapformer.study.trial_times import NEAR
+
+ARMS = {"h1": ["heads=1"], "h2": ["heads=2"]}
+CLAIM = {"text": "h2 is worse", "worse": {"arm": "h2", "than": "h1", "metric": "val/loss", "margin": 0.0}}
+
+
+def plan(place: Path, **changes: Any) -> Plan:
+    raw = {"arms": ARMS, "baseline": "h1", "seeds": 4, "claims": [CLAIM], **changes}
+    return expand(parse(raw, "foreseen"), (), fakes.Composer(place / "journal", place / "runs"))
+
+
+def foreseen(planned: Plan, place: Path, slots: int | None = 2) -> StudyPreview:
+    return preview(planned, Store(place / "runs"), find_differences(planned), slots, memory=True)
+
+
+def run(trials: Sequence[Trial], place: Path, seconds: float = 3.0, host: str | None = None) -> None:
+    """Run trials, and write down how long each took, and where."""
+    store = Store(place / "runs")
+    store.prepare()
+    for trial in trials:
+        record = execute(trial, store, fakes.PROVENANCE, fakes.WORK)
+        assert record is not None and record.machine["host"] == platform.node()
+        where = record.machine if host is None else {**record.machine, "host": host}
+        store.write(record.but(seconds=seconds, machine=where, environment={"device": "cpu"}))
+
+
+def test_of_an_empty_store_it_counts_and_writes_nothing(tmp_path: Path) -> None:
+    found = foreseen(plan(tmp_path), tmp_path)
+    assert [(each.arm, len(each.trials), each.done) for each in found.asked] == [("h1", 4, ()), ("h2", 4, ())]
+    assert found.operations == 4 * 10 * 100 * (48 + 48), "4 seeds of 10 steps of each arm, by the fake's count"
+    assert found.bytes == 16 * 48 and math.isnan(found.seconds)
+    assert found.summary.startswith("8 trials; with 4 seeds, ") and "standard deviations" in found.summary
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "journal").exists()
+
+
+def test_what_is_reused_and_its_times_come_from_the_store(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    run(planned.trials[:3], tmp_path)  # seed 0 of both arms, seed 1 of h1
+    found = foreseen(planned, tmp_path)
+    assert [len(each.done) for each in found.asked] == [2, 1]
+    assert found.seconds == (2 + 3) * 3.0 / 2 and found.as_dict()["to_run"] == {"reported": 5, "tuning": 0}
+    assert found.summary.startswith("8 trials (3 in the store), about 8 s; ")
+    assert math.isnan(foreseen(planned, tmp_path, slots=None).seconds), "other machines are not as fast"
+
+
+def test_an_arm_without_a_trial_takes_the_pace_of_one_of_similar_size(tmp_path: Path) -> None:
+    """Paces are seconds for a step; more operations take longer in proportion, fewer do not take less."""
+    arms = {"h1": [], "wide": ["model.width=8"], "huge": ["model.width=400"]}
+    planned = plan(tmp_path, arms=arms, claims=[])
+    run([cell.trial for cell in planned.cells if cell.arm == "h1"][:1], tmp_path)
+    of = {each.arm: each for each in foreseen(planned, tmp_path).asked}
+    assert of["wide"].seconds == pytest.approx(3.0 * of["wide"].operations / of["h1"].operations)
+    assert of["huge"].operations > NEAR * of["h1"].operations and math.isnan(of["huge"].seconds)
+
+
+def test_times_of_other_machines_say_nothing(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    run(planned.trials[:2], tmp_path, host="elsewhere")
+    assert math.isnan(foreseen(planned, tmp_path).seconds)
+
+
+def test_tuning_trials_are_counted_apart_and_looks_said(tmp_path: Path) -> None:
+    planned = plan(tmp_path, tune={"lr": ["1e-3", "1e-2"], "seeds": 3}, seeds={"looks": [2, 5]})
+    found = foreseen(planned, tmp_path)
+    assert (found.count("reported"), found.count("tuning")) == (4, 12)
+    assert len(planned.tuning_trials) == 12 and found.later == (5,)
+    assert found.summary.startswith(
+        "4 trials, 12 more to choose settings by, up to 5 seeds where claims stay undecided;"
+    )
+
+
+def test_the_difference_that_is_seen_is_that_of_the_spread(tmp_path: Path) -> None:
+    """At the distance that it names, the power of one claim at these seeds is 80 %, by the noncentral t."""
+    planned = plan(tmp_path, seeds=5, overrides=["spread=1"])
+    run(planned.trials, tmp_path)
+    found = foreseen(planned, tmp_path)
+    store = Store(tmp_path / "runs")
+    losses = np.array(
+        [[store.find(trial.id).metrics["val/loss"] for trial in planned.trials[arm::2]] for arm in (0, 1)]
+    )
+    spread = float(np.std(losses[1] - losses[0], ddof=1))
+    assert power_of(found.differences["val/loss"], spread, 5) == pytest.approx(0.8, abs=0.005)
+    assert f"{found.differences['val/loss']:.2g} in val/loss beyond a margin would be seen" in found.summary
+
+
+def test_a_dry_run_prints_it_and_leaves_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "baseline: one\narms: {one: [model.num_heads=1], two: [model.num_heads=2]}\nseeds: 3\n"
+        "tune: {optim.lr: [1e-3, 3e-3], seeds: 2}\n"
+        "overrides: [task=copy, model/size=nano, budget.steps=100]\n"
+        "claims: [{text: two is better, better: {arm: two, than: one, metric: val/loss, margin: 0.01}}]\n"
+    )
+    store = tmp_path / "runs"
+    assert main(["study", str(study), "--dry-run", f"runs_dir={store}"]) == 0
+    out = capsys.readouterr().out
+    assert "6 trials, 8 more to choose settings by; with 3 seeds, " in out and "time: unknown" in out
+    assert "memory of the largest trial" in out and not store.exists()
+    assert main(["study", str(study), "--dry-run", "--json", "hydra.launcher.slots=3", f"runs_dir={store}"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["to_run"] == {"reported": 6, "tuning": 8} and told["slots"] == 3 and told["seconds"] is None
+    assert sum(len(each["trials"]) for each in told["asked"]) == 14
+    assert main(["study", str(study), "--dry-run", "--publish"]) == 2
+    assert "nothing to --publish" in capsys.readouterr().err
