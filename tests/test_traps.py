@@ -66,10 +66,12 @@ def test_a_test_of_a_misreading_says_what_it_follows() -> None:
 def layer_with(position: str) -> tuple[Tensor, Tensor, Context, Position, Tensor]:
     """q, k [1, H, T, E], context, position and the attention's weights for one random input, causal, in float64."""
     layer = build_plan(small([f"model/position={position}", "model/kernel=reference"]), 11).layers[0]
-    attention, part, x = layer.attention().double(), layer.position().double(), torch.randn(1, 9, 32).double()
+    attention, part = layer.attention().double(), layer.position().double()
+    draws = torch.Generator().manual_seed(11)
+    x = torch.randn(1, 9, 32, generator=draws, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in [*attention.parameters(), *part.parameters()]:
-            parameter.copy_(torch.randn(parameter.shape))
+        for parameter in [*attention.parameters(), *part.parameters()]:  # wide enough that a bias inside the root is seen
+            parameter.copy_(torch.randn(parameter.shape, generator=draws) / 4)
     tokens = Tokens.of(9)
     context = Context(tokens, tokens, dtype=torch.float64)
     q, k = (project(x).unflatten(-1, (4, 8)).transpose(1, 2) for project in (attention.query, attention.key))
@@ -120,7 +122,7 @@ def test_torchs_attention_is_what_our_kernels_guard_against() -> None:
         attention_by_torch(5, 5, attn_mask=torch.ones(5, 5).tril().bool(), is_causal=True)
     lower = torch.ones(5, 5).tril().bool()
     assert torch.allclose(attention_by_torch(5, 5, attn_mask=lower), attention_by_torch(5, 5, is_causal=True))
-    torch.manual_seed(0)
+    torch.manual_seed(11)
     assert not torch.equal(attention_by_torch(5, 5, dropout_p=0.5), attention_by_torch(5, 5)), "it knows no evaluation"
 
 
