@@ -439,6 +439,8 @@ ASKED = {
     ("layers.py", "Origin"): "an attribute of unknown type, checked before it is believed",
     ("block.py", "Sublayer"): "narrows what nn.ModuleList returns; no decision hangs on it",
     ("stack.py", "Layer"): "narrows what nn.ModuleList returns; no decision hangs on it",
+    ("stack.py", "Stack"): "finds the stacks of a model, which is no part",
+    ("layers.py", "nn.Parameter"): "an attribute of unknown type, checked before it is believed",
 }
 """The `isinstance` of model/: file and class, and why it is no question about a part."""
 

@@ -100,6 +100,8 @@ def cases() -> Iterator[Case]:
     )
     body = {"over": dict(zip("abcd", DEPTHS, strict=True)), "metric": LOSS, "above": _mean_sensitivity()}
     yield case("`lr_sensitivity` of four rates", _mean_sensitivity(), _bowl, lr_sensitivity=body)
+    body = {"over": {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}, "metric": LOSS, "above": 1.2}
+    yield case("`optimum` of four rates", 1.2, _bowls, optimum=body)
     for share in (0.2, 0.5):
         draw = partial(_rates, share, 0.0)
         yield case(f"`diverges` in a share of {share}", share, draw, diverges={"arm": "a", "above": share})
@@ -190,6 +192,14 @@ def _bowl(g: np.random.Generator, n: int) -> Values:
     noise = g.normal(0, NOISE_OF_RATES, (4, n))
     losses = np.minimum(np.array(RATES)[:, None] + noise, 4.0)
     return {(arm, f"capped({LOSS})"): row for arm, row in zip("abcd", losses, strict=True)}
+
+
+def _bowls(g: np.random.Generator, n: int) -> Values:
+    """Losses at 1, 2, 4 and 8, parabolas in the logarithm whose lowest place has the mean 1.2 over seeds."""
+    lowest = g.normal(1.2, 0.2, n)
+    return {
+        (arm, f"capped({LOSS})"): 2 + (np.log(x) - lowest) ** 2 for arm, x in zip("abcd", (1, 2, 4, 8), strict=True)
+    }
 
 
 RATES, NOISE_OF_RATES = (2.5, 2.0, 2.1, 4.5), 0.1

@@ -21,6 +21,7 @@ from swapformer.report.derive import (
     exact_of,
     losses_of_diverged,
     lr_sensitivity,
+    optimum,
     parse_derive,
     ways_of,
 )
@@ -248,6 +249,14 @@ def test_a_metric_that_trials_declare_exact_is_decided_by_arithmetic_in_the_stor
     store.write_trial("b", 1, {"val/loss": 1.0, "bytes@8": 17, "bytes@16": 32}, exact=["bytes@8", "bytes@16"])
     with pytest.raises(UsageError, match="bytes@8 is said to be `exact`, but b has 16 with one seed and 17"):
         build(store.study, store.runs)
+
+
+def test_an_optimum_is_the_vertex_of_the_parabola_through_the_lowest_three() -> None:
+    places, losses = (1e-3, 2e-3, 6e-3, 8e-3), (2.5, 2.0, 2.1, 2.2)
+    square, linear, _ = np.polyfit(np.log(places[:3]), losses[:3], 2)
+    assert optimum(places, losses) == pytest.approx(-linear / 2 / square)
+    for unknown in ((1.0, 2.0, 3.0), (3.0, 2.0, 1.0), (2.0, math.nan, 3.0), (2.0, 2.0, 2.0)):
+        assert math.isnan(optimum((1, 2, 3), unknown))
 
 
 def test_a_diverged_trial_counts_in_the_sensitivity_with_the_loss_of_guessing(tmp_path: Path) -> None:

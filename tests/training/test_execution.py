@@ -14,6 +14,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from study import fakes
 from swapformer.errors import UsageError
+from swapformer.model.stack import stacks
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import flops_of_a_step, measure
@@ -23,7 +24,6 @@ from swapformer.training.assemble import build_model, build_task
 from swapformer.training.data import TrainingStream
 from swapformer.training.fit import fit
 from swapformer.training.module import TrialModule
-from swapformer.training.parameter_selection import stacks
 
 COPY = ["task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=8"]
 SMALL = [

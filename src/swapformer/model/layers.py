@@ -5,6 +5,7 @@ An initialisation goes by role and fans, never by a parameter's name, so a new p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -115,6 +116,13 @@ def origin_of(name: str, parameter: nn.Parameter) -> Origin:
             "`gain` from swapformer.model.layers."
         )
     return origin
+
+
+def roles_of_leaf(model: nn.Module, name: str) -> Iterator[Role]:
+    """The role of the matrix beside which a parameter stands in its leaf: a bias belongs to it."""
+    weight = getattr(model.get_submodule(name.rpartition(".")[0]), "weight", None)
+    if isinstance(weight, nn.Parameter) and (role := origin_of(name, weight).role).is_matrix:
+        yield role
 
 
 class Linear(nn.Module):

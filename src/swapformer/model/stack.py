@@ -226,3 +226,8 @@ def _named(positions: Sequence[Position]) -> dict[str, Position]:
         counts[name] += 1
         named[name if counts[name] == 1 else f"{name}_{counts[name]}"] = position
     return named
+
+
+def stacks(model: nn.Module) -> dict[str, Stack]:
+    """The stacks of a model by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Stack)}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, GradientBatch, Probe
 from swapformer.probes.gradients import gradient_norm, named_layers
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Task
-from swapformer.training.parameter_selection import stacks
 
 
 class GradientNorms(Probe):

@@ -12,14 +12,13 @@ import torch
 from torch import nn
 
 from swapformer.model.layers import Role, origin_of
-from swapformer.model.stack import Layer
+from swapformer.model.stack import Layer, stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import GradientBatch
 from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
-from swapformer.training.parameter_selection import stacks
 
 Config = Mapping[str, Any]
 

@@ -137,13 +137,14 @@ def ways_of(study: Asked) -> dict[str, Way]:
     found: dict[str, Way] = dict(study.derive)
     for claim in study.claims:
         kinds = claim if isinstance(claim, Mapping) else {}  # what is no claim is refused where claims are parsed
-        slope, sensitivity = (kinds.get(kind) for kind in ("slope", "lr_sensitivity"))
+        slope, *over_trials = (kinds.get(kind) for kind in ("slope", "lr_sensitivity", "optimum"))
         if isinstance(slope, Mapping) and "over" in slope:
             found[f"log({slope.get('metric')})"] = {"log": slope.get("metric")}
         elif isinstance(slope, Mapping):
             found[f"slope({slope.get('metric')})"] = {"slope": slope.get("metric")}
-        if isinstance(sensitivity, Mapping):
-            found[f"capped({sensitivity.get('metric')})"] = {"capped": sensitivity.get("metric")}
+        for body in over_trials:
+            if isinstance(body, Mapping):
+                found[f"capped({body.get('metric')})"] = {"capped": body.get("metric")}
     return found
 
 
@@ -253,6 +254,23 @@ def lr_sensitivity(losses: Sequence[float]) -> float:
     A loss is cut off at that of the start, which a trial that diverged has too.
     """
     return float(np.mean(losses) - np.min(losses))
+
+
+def optimum(places: Sequence[float], losses: Sequence[float]) -> float:
+    """The logarithm of the place with the lowest loss: of the parabola through the lowest and its two neighbours.
+
+    The places are above 0 and grow, and the parabola is in their logarithms. Nan where the lowest loss is at an end, so
+    that the optimum may lie beyond it, and where a loss is not known.
+    """
+    at, y = np.log(places), np.asarray(losses, dtype=float)
+    lowest = int(np.argmin(y)) if np.isfinite(y).all() else 0
+    if lowest in (0, len(y) - 1):
+        return math.nan
+    (a, b, c), (low, mid, high) = at[lowest - 1 : lowest + 2], y[lowest - 1 : lowest + 2]
+    left, right = (mid - low) / (b - a), (high - mid) / (c - b)  # slopes, the first not above 0, the second not below
+    if left == right:
+        return math.nan  # three equal losses have no lowest one
+    return float((a + b) / 2 - left * (c - a) / 2 / (right - left))
 
 
 def _points(way: Way, family: str, trial: TrialNumbers, known: Mapping[str, float]) -> Points:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from hydra.errors import InstantiationException
 from torch import nn
 
@@ -19,6 +20,7 @@ from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
 from swapformer.targets import find, make, require_known, require_whole
 from swapformer.task.base import Task
+from swapformer.training.scaling import Factors, factors
 
 Config = Mapping[str, Any]
 
@@ -140,8 +142,30 @@ def build_model(config: Config, asked: Interface | int) -> Topology:
     """The model of a trial, its weights drawn from the trial's seed on the CPU; `asked` as for `build_plan`."""
     plan = build_plan(config, asked)
     model: Topology = factory(config["model"]["topology"])(plan)
-    initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"])
+    starts = {name: own.start for name, own in scaling(config, asked).items()}
+    initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"], starts)
     return model
+
+
+def scaling(config: Config, asked: Interface | int) -> dict[str, Factors]:
+    """By which factors start, rate and ε of each parameter follow the model's sizes; empty with optim.scaling=none."""
+    optim = config.get("optim", {})
+    if optim.get("scaling", "none") == "none":
+        return {}
+    base, layers = at_base(config), optim["base"].get("num_layers")
+    with torch.device("meta"):
+        plans = [build_plan(each, asked) for each in (config, base)]
+        here, small = (factory(config["model"]["topology"])(plan) for plan in plans)
+    init, dims = factory(config["model"]["init"]), plans[1].dims
+    scheme = init(dims if layers is None else replace(dims, num_layers=layers))
+    deeper = None if layers is None else dims.num_layers / layers
+    return factors(here, small, init(plans[0].dims), scheme, deeper)
+
+
+def at_base(config: Config) -> Config:
+    """The configuration at the width of `optim.base`, with as many layers as here."""
+    base = config["optim"]["base"]
+    return {**config, "model": {**config["model"], "d_model": base["d_model"], "num_heads": base["num_heads"]}}
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

@@ -22,7 +22,7 @@ from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.targets import make
 from swapformer.task.base import Batch, Sequences, Task, target_mask
-from swapformer.training.assemble import Config, build_model, build_plan, factory
+from swapformer.training.assemble import Config, build_model, build_plan, factory, scaling
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, cut, drawn_position_range
 from swapformer.training.module import TrialModule, model_inputs
 from swapformer.training.optimiser import OURS, freeze, parameter_groups
@@ -62,7 +62,7 @@ def updates(config: Config, task: Task) -> str:
     shapes = {name: (tuple(held.shape), str(origin_of(name, held).role)) for name, held in parameters.items()}
     groups = [
         {**group, "params": sorted(names[each] for each in group["params"])}
-        for group in parameter_groups(model, config["optim"])
+        for group in parameter_groups(model, config["optim"], scaling(config, task.interface))
     ]
     left = (*OURS, *COMPUTATION, "weight_decay")
     return _digest(shapes, groups, {key: value for key, value in config["optim"].items() if key not in left})

@@ -13,6 +13,7 @@ from lightning import Callback
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.model.stack import stacks
 from swapformer.results.vocabulary import write_vocabulary
 from swapformer.targets import make
 from swapformer.task.base import Task
@@ -21,7 +22,6 @@ from swapformer.training.assemble import Config, build_model, count_parameters, 
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
-from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks

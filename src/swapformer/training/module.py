@@ -26,7 +26,7 @@ from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
-from swapformer.training.assemble import Config
+from swapformer.training.assemble import Config, scaling
 from swapformer.training.data import (
     BatchShare,
     EvaluationStream,
@@ -188,7 +188,9 @@ class TrialModule(lightning.LightningModule):
         settings = self.config["optim"]
         for name, parameter in self.model.named_parameters():
             declare(parameter, self.origins[name])  # those of a sharded model are others
-        optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
+        optimiser = make_optimiser(settings)(
+            parameter_groups(self.model, settings, scaling(self.config, self.task.interface))
+        )
         schedule, steps = make(self.config["schedule"], Schedule), self.config["budget"]["steps"]
         scheduler = LambdaLR(optimiser, lambda step: schedule.factor(step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -10,10 +10,12 @@ from torch.optim import Optimizer
 
 from swapformer.errors import UsageError
 from swapformer.model.layers import origin_of
+from swapformer.model.stack import stacks
 from swapformer.targets import make
-from swapformer.training.parameter_selection import readout_parameters, select_parameters, stacks
+from swapformer.training.parameter_selection import readout_parameters, select_parameters
+from swapformer.training.scaling import Factors
 
-OURS = ("freeze", "layer_decay")
+OURS = ("freeze", "layer_decay", "scaling", "base")
 """Settings of `optim` that are the training's, whatever the optimiser."""
 
 
@@ -39,23 +41,32 @@ def freeze(model: nn.Module, optim: Mapping[str, Any]) -> None:
         parameters[name].requires_grad_(False)
 
 
-def parameter_groups(model: nn.Module, optim: Mapping[str, Any]) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, optim: Mapping[str, Any], scaled: Mapping[str, Factors] | None = None
+) -> list[dict[str, Any]]:
     """The trained parameters by role and layer: matrices and tables with weight decay, biases and gains without.
 
     With `layer_decay` d, what lies n layers below the readout learns at d^n of the rate: the last layer at d, the
     first of L at d^L, embeddings at d^(L+1) (Bao et al. 2021, arXiv:2106.08254; ELECTRA 2020, arXiv:2003.10555).
+    `scaled` are the factors by which rates, decay and ε follow the model's sizes (see `scaling`).
     """
     decay, rate = optim.get("weight_decay", 0.0), optim["layer_decay"]
     below = layers_below(model) if rate != 1 else {}
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    scaled = scaled or {}
+    groups: dict[tuple[int, bool, float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            decays = origin_of(name, parameter).role.is_matrix
-            groups.setdefault((below.get(name, 0), not decays), []).append(parameter)
+            decays, own = origin_of(name, parameter).role.is_matrix, scaled.get(name, Factors())
+            key = (below.get(name, 0), not decays, own.rate, own.epsilon)
+            groups.setdefault(key, []).append(parameter)
     made = []
-    for depth, spared in sorted(groups):
-        group = {"params": groups[depth, spared], "weight_decay": 0.0 if spared else decay}
-        made.append(group if rate == 1 else {**group, "lr": optim["lr"] * rate**depth})
+    for depth, spared, share, epsilon in sorted(groups):
+        group = {"params": groups[depth, spared, share, epsilon], "weight_decay": 0.0 if spared else decay / share}
+        if rate != 1 or scaled:
+            group["lr"] = optim["lr"] * rate**depth * share
+        if scaled and "eps" in optim:
+            group["eps"] = optim["eps"] * epsilon
+        made.append(group)
     return made
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import nn
 
 from swapformer.errors import UsageError, suggest
-from swapformer.model.layers import Role, origin_of
-from swapformer.model.stack import Stack
+from swapformer.model.layers import origin_of, roles_of_leaf
+from swapformer.model.stack import stacks
 from swapformer.training.assemble import LAYER_SLOTS
 
 READOUT, BODY = "readout", "body"
@@ -71,13 +71,6 @@ def _words(model: nn.Module) -> dict[str, set[str]]:
     return {word: names for word, names in found.items() if names}
 
 
-def roles_of_leaf(model: nn.Module, name: str) -> Iterator[Role]:
-    """The role of the matrix beside which a parameter stands in its leaf: a bias belongs to it."""
-    weight = getattr(model.get_submodule(name.rpartition(".")[0]), "weight", None)
-    if isinstance(weight, nn.Parameter) and (role := origin_of(name, weight).role).is_matrix:
-        yield role
-
-
 def _slots(model: nn.Module, name: str) -> Iterator[str]:
     """The slots of the parts that hold a parameter."""
     steps = name.split(".")[:-1]
@@ -87,11 +80,6 @@ def _slots(model: nn.Module, name: str) -> Iterator[str]:
             path = base.__module__.split(".")
             if path[:2] == ["swapformer", "model"] and path[2] in LAYER_SLOTS and path[2] not in _NOT_OWNERS:
                 yield path[2]
-
-
-def stacks(model: nn.Module) -> dict[str, Stack]:
-    """The stacks of a model by name."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
 
 
 def readout_parameters(model: nn.Module) -> Iterator[str]:

@@ -23,10 +23,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from swapformer.interface import Interface
+from swapformer.model.stack import stacks
 from swapformer.task.baselines import guessing_loss
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
-from swapformer.training.parameter_selection import stacks
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
 

@@ -186,6 +186,44 @@ def test_sensitivity_to_the_learning_rate_is_that_of_each_seed_and_arm() -> None
     )
 
 
+class TestOptimum:
+    lrs = ("1e-3", "2e-3", "4e-3", "8e-3")
+
+    def judged(self, lowest: Mapping[str, Sequence[float]], **held: Any) -> Verdict:
+        """Losses that are parabolas in log lr, the lowest place of each arm and seed given in units of log 2."""
+        conditions = {f"optim.lr={lr}": {"optim.lr": lr} for lr in self.lrs}
+        losses = {
+            at: {arm: 2 + (rank - np.array(own)) ** 2 / 8 for arm, own in lowest.items()}
+            for rank, at in enumerate(conditions)
+        }
+        by = {at: evidence(own, "capped(val/loss)") for at, own in losses.items()}
+        (claim,) = parse([{"text": "s", "optimum": {"metric": "val/loss", **held}}], tuple(lowest), METRICS, conditions)
+        return judge([claim], join(by))[0]
+
+    def test_is_the_lowest_place_of_each_seed_and_arm(self) -> None:
+        lowest = {"small": [1.4, 1.5, 1.6, 1.45, 1.55], "wide": [1.0, 1.12, 1.2, 1.02, 1.15]}
+        verdict = self.judged(lowest, arm="wide", than="small", between=[-0.405, 0.405])
+        ratios = (np.array(lowest["wide"]) - np.array(lowest["small"])) * np.log(2)
+        interval = stats.ttest_1samp(ratios, 0).confidence_interval(0.9)
+        assert verdict.outcome == "supported"
+        assert verdict.contrasts[0].estimate.value == pytest.approx(ratios.mean())
+        assert verdict.contrasts[0].lower == pytest.approx(interval.low)
+        assert wording.claim_text(verdict.claim).startswith("log optimum of wide − small over optim.lr")
+        alone = self.judged(lowest, arm="small", between=[np.log(2e-3), np.log(4e-3)])
+        assert alone.outcome == "supported"
+        assert alone.contrasts[0].estimate.value == pytest.approx(np.log(1e-3) + 1.5 * np.log(2))
+
+    def test_beyond_what_was_tried_it_is_not_known(self) -> None:
+        lowest = {"small": [1.4, 1.5, 1.6, 1.45, 1.55], "wide": [1.0, 1.1, 0.9, 1.05, 0.2]}
+        assert self.judged(lowest, arm="wide", than="small", between=[-0.405, 0.405]).outcome == "undecided"
+
+    def test_needs_three_places_above_0(self) -> None:
+        for overrides in ({"a": ("x=1",), "b": ("x=2",)}, {"a": ("x=0",), "b": ("x=2",), "c": ("x=3",)}):
+            body = {"metric": "val/loss", "over": "x", "arms": list(overrides), "above": 0}
+            with pytest.raises(UsageError, match="at least three numbers, all above 0"):
+                parse([{"text": "s", "optimum": body}], overrides, METRICS)
+
+
 REACHED = {"metric": "val/accuracy", "value": 0.9}
 
 

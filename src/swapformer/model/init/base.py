@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +44,10 @@ class Init(ABC):
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, init: Init, seed: int) -> None:
+def initialise(model: nn.Module, init: Init, seed: int, starts: Mapping[str, float] | None = None) -> None:
     """Set every parameter to its starting value, from a random stream of its own keyed by (seed, name).
+
+    `starts` are factors on what is drawn, by name; 1 for what it does not name.
 
     Raises:
         ValueError: if a parameter declares no role.
@@ -55,11 +58,13 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         std = deviation(init, origin)
         if not std:
             continue
+        scale = starts.get(name, 1.0) if starts else 1.0
         stacked = origin.slices is not None
         for index, part in enumerate(parameter if stacked else parameter[None]):
             key = ("weight", seed, name, index) if stacked else ("weight", seed, name)
             noise = torch.randn(part.shape, generator=stream(*key), dtype=torch.float32)
-            part.add_(init.shape(origin, noise) if origin.role.is_matrix else std * noise)
+            drawn = init.shape(origin, noise) if origin.role.is_matrix else std * noise
+            part.add_(drawn if scale == 1 else scale * drawn)
 
 
 def deviation(init: Init, origin: Origin) -> float:

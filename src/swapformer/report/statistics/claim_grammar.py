@@ -11,7 +11,7 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.ranges import NonNegative, complaint, fits
 from swapformer.report.derive import LR_KEY, exact_of, ways_of
 from swapformer.report.statistics.claim_fields import RANGES, Fields
-from swapformer.report.statistics.claims import BEST, KINDS, Claim, Kind, Term
+from swapformer.report.statistics.claims import BEST, KINDS, OVER_TRIALS, Claim, Kind, Term
 from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import Values
 from swapformer.results.manifest import Manifest
@@ -24,12 +24,13 @@ _KEYS: Mapping[Kind, tuple[str, ...]] = {
     "reaches": ("arm", "than", "metric", "value", "share", "margin", *RANGES),
     "contrast": ("weights", "metric", *RANGES),
     "slope": ("arm", "than", "metric", "over", "arms", *RANGES),
-    "lr_sensitivity": ("arm", "than", "metric", "over", "arms", *RANGES),
+    **dict.fromkeys(OVER_TRIALS, ("arm", "than", "metric", "over", "arms", *RANGES)),
     "trend": ("arms", "metric", *RANGES),
 }
 _NEEDED: Mapping[Kind, tuple[str, ...]] = {
     "diverges": ("arm",), "reaches": ("arm", "metric", "value"), "contrast": ("weights",),
-    "slope": ("metric",), "lr_sensitivity": ("metric",), "trend": ("arms", "metric"), "within": ("arm", "of", "metric"),
+    "slope": ("metric",), **dict.fromkeys(OVER_TRIALS, ("metric",)), "trend": ("arms", "metric"),
+    "within": ("arm", "of", "metric"),
 }  # fmt: skip
 _REACHABLE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("accuracy", "exact_match", "macro_f1", "calibration_error"), (0.0, 1.0)),
@@ -98,7 +99,7 @@ class _Parser(Fields):
         for key in _NEEDED.get(kind, ("arm", "than", "metric")):
             if key not in raw:
                 raise self.fail(f"`{kind}` needs `{key}`")
-        if kind in ("contrast", "slope", "trend", "lr_sensitivity"):
+        if kind in ("contrast", "slope", "trend", *OVER_TRIALS):
             return self.contrast(text, kind, raw)
         arm = self.arm(raw["arm"])
         if kind in ("reaches", "diverges") and "than" not in raw:
@@ -159,14 +160,17 @@ class _Parser(Fields):
     def contrast(self, text: str, kind: Kind, raw: Mapping[str, Any]) -> Claim:
         bounds = self.range(raw, kind)
         over = ""
-        if kind == "lr_sensitivity" or (kind == "slope" and "over" in raw):
+        if kind in OVER_TRIALS or (kind == "slope" and "over" in raw):
             asked, metric = raw.get("over", LR_KEY), str(self.metric(raw["metric"], kind))
             points = self.axis(raw, kind, asked)
             over = "the numbers given" if isinstance(asked, Mapping) else str(asked)
             if kind == "slope":
                 terms = self.log_slope(points, metric)
             else:
-                terms = [replace(term, metric=f"capped({metric})") for _, found in points for term in found]
+                if kind == "optimum" and (len(points) < 3 or not points[0][0] > 0):
+                    xs = ", ".join(f"{x:g}" for x, _ in points)
+                    raise self.fail(f"`over` of an optimum needs at least three numbers, all above 0, but has {xs}")
+                terms = [replace(term, metric=f"capped({metric})", place=x) for x, found in points for term in found]
         elif kind == "slope":
             if "arm" not in raw or "arms" in raw:
                 raise self.fail("`slope` needs `arm`, and goes over lengths then; or `over`, an axis of arms")

@@ -14,6 +14,7 @@
                     {arms, metric, over: KEY, RANGE}       or one that the arms set; `over` may be {arm: number, …} too
     lr_sensitivity  {arm, than, metric, RANGE}             the mean loss less the best one over the learning rates
                                                            of the grid; or over an axis of arms, as above
+    optimum         as lr_sensitivity                      the logarithm of the setting with the lowest loss, per seed
     trend           {arms, metric, RANGE}                  Kendall's τ between the arms' order and the metric, per seed
 
 RANGE is one of above: x, below: x, between: [x, y]. `weights` have a number for each arm, or a mapping of metrics to
@@ -31,21 +32,27 @@ from typing import Literal, get_args
 
 Kind = Literal[
     "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope",
-    "lr_sensitivity", "trend",
+    "lr_sensitivity", "optimum", "trend",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OVER_TRIALS: tuple[Kind, ...] = ("lr_sensitivity", "optimum")
+"""Kinds with one number for each seed, out of all its trials on an axis; one that diverged has the loss of guessing."""
 BEST = "best"
 WITH = " with "
 
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a contrast: a weight times the mean of an arm in a metric; `condition` is empty for “in each”."""
+    """One summand of a contrast: a weight times the mean of an arm in a metric; `condition` is empty for “in each”.
+
+    `place`: where it lies on the axis of an optimum.
+    """
 
     weight: float
     arm: str
     metric: str
     condition: str = ""
+    place: float = math.nan
 
     @property
     def name(self) -> str:
@@ -59,9 +66,9 @@ class Claim:
 
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
-    contrast, a slope, a trend (whose weights are ranks) or a sensitivity (1 and -1), `bounds` its range, or that of a
-    share of seeds; `over`: the axis that they lie on, in words. `at`: the conditions of the grid that it is limited to;
-    None for all. `exact`: its metrics are, so that arithmetic decides it.
+    contrast, a slope, a trend (whose weights are ranks), a sensitivity or an optimum (1 and -1), `bounds` its range, or
+    that of a share of seeds; `over`: the axis that they lie on, in words. `at`: the conditions of the grid that it is
+    limited to; None for all. `exact`: its metrics are, so that arithmetic decides it.
     """
 
     text: str
@@ -102,13 +109,13 @@ class Claim:
 
     @property
     def of_values(self) -> bool:
-        """Whether it is about values of metrics, and not about shares of seeds or the worst of several trials."""
-        return bool(self.metrics) and self.kind not in ("diverges", "reaches", "first", "lr_sensitivity")
+        """Whether it is about values of metrics, and not about shares of seeds or how several trials compare."""
+        return bool(self.metrics) and self.kind not in ("diverges", "reaches", "first", *OVER_TRIALS)
 
     @property
     def counts_diverged(self) -> bool:
         """Whether a trial that diverged counts: as one that does not reach or win, or with the loss of guessing."""
-        return self.kind in ("diverges", "reaches", "first", "lr_sensitivity")
+        return self.kind in ("diverges", "reaches", "first", *OVER_TRIALS)
 
     @property
     def needs_direction(self) -> bool:

@@ -16,9 +16,9 @@ import numpy as np
 from scipy import special, stats
 
 from swapformer.errors import UsageError
-from swapformer.report.derive import lr_sensitivity
+from swapformer.report.derive import lr_sensitivity, optimum
 from swapformer.report.statistics.bounded import censored_estimate, trend_estimate
-from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.claims import OVER_TRIALS, Claim
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     Estimate,
@@ -86,8 +86,8 @@ def estimate(claim: Claim, evidence: Evidence) -> Estimate:
         return _exact(claim, evidence)
     if claim.kind == "trend":
         found = _trend(claim, evidence)
-    elif claim.kind == "lr_sensitivity":
-        return _sensitivity(claim, evidence)
+    elif claim.kind in OVER_TRIALS:
+        return _over_trials(claim, evidence)
     elif claim.terms:
         found = _contrast(claim, evidence)
     elif claim.kind == "first":
@@ -200,19 +200,25 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
     return MeanEstimate(found.value, n, math.sqrt(sum(variances)), freedom)
 
 
-def _sensitivity(claim: Claim, evidence: Evidence) -> Estimate:
-    """The mean over seeds of how sensitive the loss is to the learning rate, less that of the other arm, if any."""
+def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
+    """The mean over seeds of a number of all trials on an axis, less that of the other arm, if any.
+
+    It is how sensitive the loss is to the learning rate, or where the loss is lowest. A seed with which that is not
+    known, as where the lowest loss is at an end, leaves both limits open.
+    """
     total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
     ended = np.ones(len(evidence.seeds), dtype=bool)
     for sign in sorted({term.weight for term in claim.terms}):
         terms = [term for term in claim.terms if term.weight == sign]
         rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
-        total = total + sign * np.array([lr_sensitivity(list(losses)) for losses in rows.T])
+        places = [term.place for term in terms]
+        own = [lr_sensitivity(row) if claim.kind == "lr_sensitivity" else optimum(places, row) for row in rows.T]
+        total = total + sign * np.array(own)
         for term in terms:
             kept = kept & evidence.same_class(claim.terms[0].name, term.name)
             ended = ended & evidence.ended(term.name)
     values = total[kept & np.isfinite(total)]
-    found = censored_estimate(values, mean_estimate(values))
+    found = mean_estimate(values) if claim.kind == "optimum" else censored_estimate(values, mean_estimate(values))
     unknown = bool((ended & kept & ~np.isfinite(total)).any())
     return OpenEstimate(found, True, True) if unknown else found
 
@@ -265,7 +271,8 @@ def label(claim: Claim) -> str:
     if claim.kind == "trend":
         return "Kendall's τ"
     if claim.over:
-        return f"{'slope' if claim.kind == 'slope' else 'sensitivity'} of {_sides(claim)} over {claim.over}"
+        of = {"slope": "slope", "optimum": "log optimum"}.get(claim.kind, "sensitivity")
+        return f"{of} of {_sides(claim)} over {claim.over}"
     if not claim.terms:
         return f"share of {claim.arm}"
     several = len(claim.metrics) > 1

@@ -24,7 +24,7 @@ from typing import Literal
 
 from swapformer.report.statistics import contrasts as estimators
 from swapformer.report.statistics import failing_seeds
-from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.claims import OVER_TRIALS, Claim
 from swapformer.report.statistics.contrasts import flattering_limits, label
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
@@ -228,9 +228,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         never = evidence.never_finished(arm, claim.metric)
         lost = "out of the race for the best" if claim.of_best and never else "not favoured"
         lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
-        lost = "counted with the loss of guessing" if claim.kind == "lr_sensitivity" else lost
+        lost = "counted with the loss of guessing" if claim.kind in OVER_TRIALS else lost
         diverged = max((evidence.diverged[arm] & evidence.lost(arm, each)).sum() for each in claim.metrics)
-        diverged = evidence.diverged[arm].sum() if claim.kind == "lr_sensitivity" else diverged
+        diverged = evidence.diverged[arm].sum() if claim.kind in OVER_TRIALS else diverged
         metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
         unmeasured = evidence.unmeasured(arm, metric).sum()
         if diverged:

@@ -22,12 +22,12 @@ from swapformer.interface import MAIN, Interface
 from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
+from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
 from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, factory, rebuild_task
-from swapformer.training.parameter_selection import stacks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 

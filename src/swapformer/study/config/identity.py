@@ -37,6 +37,8 @@ NEUTRAL: Mapping[str, Any] = {
     "measure": {},
     "callbacks": {},
     "trainer.gradient_clip_algorithm": "norm",
+    "optim.scaling": "none",
+    "optim.base": None,
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 

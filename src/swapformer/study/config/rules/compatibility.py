@@ -21,7 +21,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import make_probe
 from swapformer.study.config import budget
 from swapformer.study.config.cost import task_of
-from swapformer.study.config.rules import probes, settings, stack, trainer, whole_model
+from swapformer.study.config.rules import probes, scaling, settings, stack, trainer, whole_model
 from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, factory
@@ -46,7 +46,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    for rules in (settings.of_keys, settings.of_types, trainer.settings, probes.moments):
+    for rules in (settings.of_keys, settings.of_types, scaling.sizes, trainer.settings, probes.moments):
         if found := list(rules(config)):
             return found
     try:
@@ -112,6 +112,7 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
     silent = all(std == 0 for role, std in starts if role.ends_branch)
     layers = [layer for each in plan.stacks for layer in each]
     yield from whole_model.initialisation(init, layers, _target(node), node, silent)
+    yield from scaling.scaling(config, plan, model)
 
 
 def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:

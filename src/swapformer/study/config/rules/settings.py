@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from swapformer.errors import quote, suggest
 from swapformer.ranges import Count, Fraction, Natural, NonNegative, Positive, Within
@@ -41,6 +41,8 @@ TYPES: dict[str, Any] = {
     "optim.weight_decay": NonNegative,
     "optim.layer_decay": Fraction,
     "optim.freeze": Sequence[Any],
+    "optim.scaling": Literal["none", "mup", "completep"],
+    "optim.base": Mapping[str, Any] | None,
     **dict.fromkeys(("allow", "init_fresh", "model.layers", "model.encoder.layers"), Sequence[Any]),
 }
 """Key → type, for settings that the training reads itself, and for what every optimiser calls by these names."""
