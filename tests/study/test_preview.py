@@ -126,3 +126,6 @@ def test_a_dry_run_prints_it_and_leaves_no_store(tmp_path: Path, capsys: pytest.
     assert sum(len(each["trials"]) for each in told["asked"]) == 14
     assert main(["study", str(study), "--dry-run", "--publish"]) == 2
     assert "nothing to --publish" in capsys.readouterr().err
+    study.write_text(f"axis: model.d_model\n{study.read_text()}")
+    assert main(["study", str(study), "--dry-run", f"runs_dir={store}"]) == 2
+    assert "`axis` must name a key whose number differs in every arm" in capsys.readouterr().err

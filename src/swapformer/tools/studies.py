@@ -94,6 +94,7 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
+    from swapformer.study.manifest import find_axis
     from swapformer.study.messages import impossible_lines
     from swapformer.study.preview import preview
     from swapformer.study.spec import load, with_seeds
@@ -103,6 +104,7 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     plan = expand(
         with_seeds(load(name, own["scale"]), own["seeds"]), [each for each in extra if not _within(each, _PLUGINS)]
     )
+    find_axis(plan)  # what a run would refuse is refused here
     store = Store(plan.shared_config["runs_dir"])
     equal = check_equal_arms(plan, store)
     chosen = {key: parse_yaml(settings.get(f"hydra.launcher.{key}") or "null") for key in ("slots", "slots_per_gpu")}
