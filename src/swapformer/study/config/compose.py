@@ -23,6 +23,7 @@ from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.changes import resolve_changes
+from swapformer.study.config.choices import composed
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import bytes_of_a_step as bytes_of_a_step
 from swapformer.study.config.cost import cost as cost
@@ -56,9 +57,9 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     require_single_keys(overrides)
     _require_known_folders(overrides)
     if GlobalHydra.instance().is_initialized():
-        return finalise(hydra_compose("train", overrides=list(overrides)))
+        return finalise(composed(overrides))
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return finalise(hydra_compose("train", overrides=list(overrides)))
+        return finalise(composed(overrides))
 
 
 def _require_known_folders(overrides: Sequence[str]) -> None:
@@ -71,13 +72,13 @@ def _require_known_folders(overrides: Sequence[str]) -> None:
                     require_known_folder(str(path))
 
 
-def finalise(composed: DictConfig) -> Config:
+def finalise(found: DictConfig) -> Config:
     """Resolve a composed configuration: no interpolations, layers expanded, sizes that follow from the task filled in.
 
     Hydra must be initialised: options named by layer overrides are loaded from its configuration repository.
     """
-    require_references(OmegaConf.to_container(composed))
-    config = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    require_references(OmegaConf.to_container(found))
+    config = OmegaConf.to_container(found, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     resolved: Config = {str(key): value for key, value in config.items() if key != "hydra"}
     nodes.require_nodes(resolved)
@@ -143,9 +144,9 @@ def _load_option(slot: str, name: str) -> Config:
         raise UsageError(f"a change asks for the unknown option {quote(name)} of model/{slot}{hint}")
     option = hydra_compose(f"model/{slot}/{name}")
     require_references(OmegaConf.to_container(option))
-    composed = OmegaConf.to_container(option, resolve=True)
-    assert isinstance(composed, dict)
-    return composed["model"]
+    made = OmegaConf.to_container(option, resolve=True)
+    assert isinstance(made, dict)
+    return made["model"]
 
 
 def measured_metrics(config: Mapping[str, Any]) -> Mapping[str, str]:

@@ -1,0 +1,113 @@
+"""Hydra's composition, in which files are read once, and what several trials choose alike is merged once.
+
+Hydra merges the files of the chosen options first and applies overrides of single values then. The arms of a study
+differ in few choices and many values, and merging takes nearly all of the time (.155 s of .16 s, against .011 s where
+the choices were merged before), so what a set of choices gives is kept and copied. All is forgotten when a file of the
+search path is written, added or removed.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+_MOST = 64
+"""Sets of choices that are kept."""
+
+
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """What `hydra.compose("train", overrides)` gives, and raises; Hydra must be initialised."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    if any(each.is_sweep_override() or _of_hydra(each) for each in parsed):
+        return hydra_compose("train", overrides=list(overrides))
+    loader = GlobalHydra.instance().config_loader()
+    repository = loader.repository  # type: ignore[attr-defined]
+    if not isinstance(repository, _Repository):
+        repository = loader.repository = _Repository(repository)  # type: ignore[attr-defined]
+    _MEMORY.forget_unless(_files(repository))
+    chosen = [each for each in parsed if _is_choice(each, repository)]
+    lines = (*(str(each.input_line) for each in chosen),)
+    if lines not in _MEMORY.merged:
+        if len(_MEMORY.merged) == _MOST:
+            _MEMORY.merged.clear()
+        _MEMORY.merged[lines] = hydra_compose("train", overrides=list(lines))
+    config = copy.deepcopy(_MEMORY.merged[lines])
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config([each for each in parsed if each not in chosen], config)
+    except Exception:  # Hydra says in its own words what is wrong
+        return hydra_compose("train", overrides=list(overrides))
+    return config
+
+
+class _Memory:
+    """What files and sets of choices gave while the search path was as it is."""
+
+    def __init__(self) -> None:
+        self.files: tuple[Any, ...] = ()
+        self.loaded: dict[str, Any] = {}
+        self.merged: dict[tuple[str, ...], DictConfig] = {}
+
+    def forget_unless(self, files: tuple[Any, ...]) -> None:
+        """Forget all unless the search path has these files, as they are."""
+        if files != self.files:
+            self.files = files
+            self.loaded.clear()
+            self.merged.clear()
+
+
+_MEMORY = _Memory()
+
+
+class _Repository:
+    """Hydra's repository of configurations, which gives a copy of what it read from a file before."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
+        return _Repository(copy.deepcopy(self._inner, memo))  # Hydra copies it for every composition
+
+    def load_config(self, config_path: str) -> Any:
+        if config_path not in _MEMORY.loaded:
+            found = self._inner.load_config(config_path)
+            if found is None or not found.path.startswith("file://"):
+                return found
+            _MEMORY.loaded[config_path] = found
+        return copy.deepcopy(_MEMORY.loaded[config_path])
+
+
+def _of_hydra(override: Override) -> bool:
+    """Whether an override is of Hydra itself, which decides how all others are read."""
+    return override.key_or_group.partition(".")[0].partition("/")[0] == "hydra"
+
+
+def _is_choice(override: Override, repository: Any) -> bool:
+    """Whether an override chooses an option of a group, as Hydra decides it."""
+    return bool(repository.group_exists(override.key_or_group)) and not isinstance(override.value(), dict)
+
+
+def _files(repository: Any) -> tuple[tuple[str, int, int], ...]:
+    """The files of the search path, with when they were written and their size."""
+    found = []
+    waiting = [source.path for source in repository.get_sources() if source.scheme() == "file"]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    waiting.append(entry.path)
+                else:
+                    stat = entry.stat()
+                    found.append((entry.path, stat.st_mtime_ns, stat.st_size))
+    return (*sorted(found),)

@@ -1,0 +1,95 @@
+"""What Hydra composes is the same with and without the memory of choices, in value, order, flags and complaints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+import hydra_cache
+from swapformer.exercises import shipped
+from swapformer.paths import conf_dir
+from swapformer.study.config import choices
+from swapformer.study.config import overrides as texts
+from swapformer.study.spec import load
+
+
+@pytest.fixture
+def hydra_itself() -> Iterator[None]:
+    """Hydra without the tests' own memories."""
+    hydra_cache.remove()
+    yield
+    hydra_cache.install()
+
+
+def text(config: DictConfig) -> str:
+    return OmegaConf.to_yaml(config)
+
+
+@pytest.mark.usefixtures("hydra_itself")
+def test_arms_of_studies_are_what_hydra_composes() -> None:
+    """One arm in seven of all studies, at the smoke scale, after others that chose alike."""
+    compared = 0
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        for path in shipped().values():
+            spec = load(str(path), "smoke")
+            arms = [
+                [*texts.merge(spec.overrides, where, own), "seed=3"]
+                for where in spec.conditions.values()
+                for own in spec.arms.values()
+            ]
+            for each in arms[::7][:3]:
+                plain = hydra_compose("train", overrides=each)
+                for _ in range(2):
+                    found = choices.composed(each)
+                    assert text(found) == text(plain)
+                    assert OmegaConf.is_struct(found) == OmegaConf.is_struct(plain)
+                    found.seed = 4  # what is given may be changed
+                compared += 1
+    assert compared > 60
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.num_head=4"],
+        ["model/position=rop"],
+        ["optim.lr=[1"],
+        ["+model.own=1", "~model.bias"],
+        ["~model.bias", "model.d_model='${seed}'"],
+        ["optim.lr=1e-3,1e-4"],
+        ["hydra.verbose=true", "seed=1"],
+        ["task=copy", "model/position=alibi", "model/extension=[gate]", "++model.x.y=2"],
+        ["~logger", "model={d_model: 3}"],
+        ["+preset=deepnorm"],
+    ],
+)
+def test_what_is_odd_ends_as_with_hydra(overrides: list[str]) -> None:
+    ends = []
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        choices.composed([])
+        for way in (lambda: hydra_compose("train", overrides=list(overrides)), lambda: choices.composed(overrides)):
+            try:
+                ends.append(text(way()))
+            except Exception as error:
+                ends.append(f"{type(error).__name__}: {error}")
+    assert ends[0] == ends[1]
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "task").mkdir()
+    (tmp_path / "train.yaml").write_text("defaults: [_self_, task: one]\nseed: 1\n")
+    (tmp_path / "task" / "one.yaml").write_text("size: 1\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert choices.composed(["seed=2"]) == {"seed": 2, "task": {"size": 1}}
+        (tmp_path / "task" / "one.yaml").write_text("size: 20\n")
+        assert choices.composed(["seed=2"]) == {"seed": 2, "task": {"size": 20}}
+        (tmp_path / "task" / "two.yaml").write_text("size: 3\n")
+        assert choices.composed(["task=two"]) == {"seed": 1, "task": {"size": 3}}
+        (tmp_path / "task" / "two.yaml").unlink()
+        with pytest.raises(Exception, match="two"):
+            choices.composed(["task=two"])
