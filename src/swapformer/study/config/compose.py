@@ -95,8 +95,8 @@ def finalise(found: DictConfig) -> Config:
     require_one(model, "model")  # before layers inherit it
     model["layers"] = expand_layers(model, _load_option)
     model["encoder"]["layers"] = expand_layers(encoder_node(model), _load_option, "model.encoder.layers")
-    if found := list(of_types(resolved)):
-        raise UsageError(" ".join(found))
+    if wrong := list(of_types(resolved)):
+        raise UsageError(" ".join(wrong))
     require_one(model, "model")
     resolve_changes(resolved, _load_option)
     resolved["budget"] = budget.resolve(resolved, task)
