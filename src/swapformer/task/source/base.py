@@ -135,7 +135,7 @@ def require_text(name: str, piece: bytes, begins: bool) -> None:
 
 
 @contextmanager
-def unpacked(path: Path, what: str) -> Iterator[IO[bytes]]:
+def unpacked(path: Path, what: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """A file that is open for reading; what gzip has packed is unpacked, whatever the file's name.
 
     UsageError: `what` cannot be read, or is cut or damaged.
