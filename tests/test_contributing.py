@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,12 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
+import walks
 from configs import small
 from swapformer.cli import main
 from swapformer.conformance import LAWS, BrokenLaw, examine
 from swapformer.conformance.subject import Subject
 from swapformer.report.records import read
 from swapformer.results.shapes import Profile
+from walks import write
 
 GUIDE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 PART = "my_parts/clipped.py"
@@ -29,18 +30,17 @@ PART = "my_parts/clipped.py"
 
 def walk(what: str = "part") -> str:
     """The section that a user follows who adds a part or a probe."""
-    return GUIDE.read_text(encoding="utf-8").split(f"## Add a {what} in five minutes")[1].split("\n## ")[0]
+    return walks.section(GUIDE, f"Add a {what} in five minutes")
 
 
 def files(what: str = "part") -> dict[str, str]:
-    """Name → content of the blocks that stand under a file's name."""
-    return dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", walk(what), re.M | re.S))
+    """Name → content of the walk's files."""
+    return walks.files(walk(what))
 
 
 def commands(what: str = "part") -> list[list[str]]:
-    """The words of each line of the walk's shell blocks."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", walk(what), re.M | re.S)
-    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    """The words of the walk's commands."""
+    return walks.commands(walk(what))
 
 
 def exported(what: str = "part") -> dict[str, str]:
@@ -60,12 +60,6 @@ def test_the_set_up_names_the_target_that_installs_what_the_page_runs() -> None:
     assert {"pytest", "pre-commit"} <= extra - {"benchmarks"} <= developing  # a folder of this repository
     assert "make install-dev" in guide.split("## Set-up")[1].split("\n## ")[0] and "`make install-dev`" in walk()
     assert "\ninstall-dev:" in (GUIDE.parent / "Makefile").read_text(encoding="utf-8")
-
-
-def write(place: Path, content: dict[str, str]) -> None:
-    for name, text in content.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text, encoding="utf-8")
 
 
 IN_TURN = """

@@ -113,7 +113,8 @@ def make(node: Node, kind: type, path: str = "") -> Any:
     made = find(str(node.get("_target_")))
     if inspect.isclass(made) and not issubclass(made, kind):
         raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
-    require_whole(made)
+    for name in targets(node):
+        require_whole(find(name))
     if found := list(complaints(node, path=path)):
         raise UsageError(" ".join(found))
     return instantiate(node)

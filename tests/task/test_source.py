@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyarrow import feather, ipc
 from pyarrow.parquet import write_table
 
 from swapformer.errors import UsageError
@@ -40,7 +43,26 @@ def write_parquet(path: Path) -> None:
     write_table(pyarrow.Table.from_pylist(ROWS), path)
 
 
-WRITERS = {"jsonl": write_jsonl, "ndjson": write_jsonl, "csv": write_csv, "tsv": write_tsv, "parquet": write_parquet}
+def write_arrow(path: Path) -> None:
+    """The stream that Hugging Face's library writes, in batches of one row."""
+    table = pyarrow.Table.from_pylist(ROWS)
+    with ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+
+
+def write_feather(path: Path) -> None:
+    feather.write_feather(pyarrow.Table.from_pylist(ROWS), path)
+
+
+WRITERS = {
+    "jsonl": write_jsonl,
+    "ndjson": write_jsonl,
+    "csv": write_csv,
+    "tsv": write_tsv,
+    "parquet": write_parquet,
+    "arrow": write_arrow,
+    "feather": write_feather,
+}
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -78,7 +100,13 @@ def test_a_missing_column_lists_those_that_exist(kind: str, tmp_path: Path) -> N
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}', r"a.jsonl', line 2 must be UTF-8, but invalid start byte"),
         ("a.csv", b"text,label\na,1\nb\n", r"a.csv', line 3 must have 2 values, as the first line has, but has 1"),
         ("a.csv", b'text,label\na,1\n"b"x,1\n', r"a.csv', line 3 must be a row of values, but: ',' expected"),
-        ("a.parquet", b"PAR1 is not enough", r"a.parquet' must be a parquet file, but: "),
+        ("a.parquet", b"PAR1 is not enough", r"a.parquet' must be a file of parquet, but: "),
+        ("a.arrow", b"ARROW1 is not enough", r"a.arrow' must be a file of arrow, but: "),
+        ("a.arrow", b"", r"a.arrow' must be a file of arrow, but: "),
+        ("a.arrow", b'{"text": "a"}', r"a.arrow' must be a file of arrow, but: "),
+        ("a.jsonl", b"PAR1\x00\x01", r"a.jsonl' is a parquet table; let its name end in .parquet and say"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n{"txt": "b"}'), r"a.jsonl.gz', line 2 must have the column"),
+        ("a.csv.gz", gzip.compress(b"text,label\na,1\n")[:-9], r"a table must be readable, but .*a.csv.gz' is not"),
         ("a.txt", b"text", r"the column 'text' must be in a table .* but '.*a.txt' is plain text; give a table"),
     ],
 )  # fmt: skip
@@ -157,6 +185,135 @@ def test_a_document_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> 
         made.append(TextFile(tmp_path / name))
     assert len({document.key for document in made}) == 1
     assert TextRow("here", "another text", {}).key != made[0].key
+
+
+def test_what_gzip_has_packed_is_read_as_what_is_in_it(tmp_path: Path) -> None:
+    """Texts and tables, by what the files hold: one that was packed and renamed, too."""
+    text = "naïve 日本語\r\n" * 30_000  # more than a piece
+    (tmp_path / "plain.txt").write_bytes(text.encode())
+    for name in ("packed.txt.gz", "renamed.txt"):
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    read = {
+        name: next(Files(path=str(tmp_path / name)).documents())
+        for name in ("plain.txt", "packed.txt.gz", "renamed.txt")
+    }
+    assert {document.text() for document in read.values()} == {text} and len(list(read["packed.txt.gz"].pieces())) > 1
+    assert len({document.key for document in read.values()}) == 1, "packing does not move a document to another split"
+    for kind in ("jsonl", "csv", "tsv"):
+        WRITERS[kind](tmp_path / f"rows.{kind}")
+        (tmp_path / f"rows.{kind}.gz").write_bytes(gzip.compress((tmp_path / f"rows.{kind}").read_bytes()))
+        plain, packed = (
+            Files(path=str(tmp_path / name), column="text") for name in (f"rows.{kind}", f"rows.{kind}.gz")
+        )
+        assert texts(packed, "label") == texts(plain, "label") and len(texts(packed)) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"a text" * 1000)[:-20], r"must be readable, but .*' is not: Compressed file ended"),
+        (gzip.compress(b"a text" * 1000)[:-8] + bytes(8), r"must be readable, but .*' is not: CRC check failed"),
+        (b"PK\x03\x04 and what follows", r"is a zip archive; unpack it first, or pack it with gzip"),
+        (b"%PDF-1.7 all of it ASCII", r"is a PDF; give its text"),
+        (b"ARROW1\x00\x00", r"is an arrow table; let its name end in .arrow and say task.source.column"),
+        (b"\xff\xff\xff\xff\x10", r"is an arrow table"),
+        ("text".encode("utf-16"), r"is UTF-16; convert it \(iconv -f UTF-16 -t UTF-8\)"),
+        (b"member.txt" + bytes(90) + b"what a tar holds", r"is binary; leave it out, such as by a pattern"),
+        (b"x" * (PIECE + 5) + b"\0", r"is binary; leave it out"),
+        ("naïve".encode("latin-1"), r"byte 2 of .* is 0xef .* convert it \(iconv -f LATIN1 -t UTF-8\)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_is_named_and_never_read_as_one(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        texts(Files(path=str(tmp_path)))
+    assert "\n" not in str(caught.value) and "tokeniser=bytes" not in str(caught.value)
+
+
+def test_bytes_are_read_from_any_file(tmp_path: Path) -> None:
+    """What task/tokeniser=bytes asks for: whoever wants the bytes of a binary file gets every one of them."""
+    content = b"PK\x03\x04\0\xff"
+    (tmp_path / "a.bin").write_bytes(content)
+    [document] = Files(path=str(tmp_path / "a.bin")).documents()
+    assert "".join(document.pieces(strict=False)).encode("utf-8", "surrogateescape") == content
+
+
+SAVED = {"train": [f"row {n} of train" for n in range(5)], "test": ["row 0 of test", "row 1 of test"]}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `save_to_disk` writes: `both` of two splits, and `one`, turned round, in two files, as tensors."""
+    import datasets
+
+    place = tmp_path_factory.mktemp("saved")
+    splits = {
+        split: datasets.Dataset.from_dict({"text": rows, "label": list(range(len(rows)))})
+        for split, rows in SAVED.items()
+    }
+    datasets.DatasetDict(splits).save_to_disk(place / "both")
+    backwards = splits["train"].select([4, 3, 2, 1, 0]).with_format("torch")
+    backwards.save_to_disk(place / "one", num_shards=2)
+    assert len(list((place / "one").glob("*.arrow"))) == 2
+    return place
+
+
+def test_a_saved_data_set_is_its_rows_and_nothing_else_of_its_folder(saved: Path) -> None:
+    backwards = [(text, {"label": number}) for number, text in enumerate(SAVED["train"])][::-1]
+    for source in (Files(path=str(saved / "one"), column="text"), HuggingFace(name=str(saved / "one"))):
+        assert texts(source, "label") == backwards
+        assert type(next(source.documents(["label"])).values["label"]) is int
+    for split, rows in SAVED.items():
+        wanted = [(text, {"label": number}) for number, text in enumerate(rows)]
+        assert texts(Files(path=str(saved / "both" / split), column="text"), "label") == wanted
+        assert texts(HuggingFace(name=str(saved / "both"), split=split), "label") == wanted
+
+
+def test_a_folder_that_holds_a_saved_data_set_has_its_rows_beside_its_texts(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved / "one", tmp_path / "data" / "one")
+    (tmp_path / "data" / "a.txt").write_text("a text")
+    found = [text for text, _ in texts(Files(path=str(tmp_path / "data"), column="text"))]
+    assert found == ["a text", *SAVED["train"][::-1]]
+
+
+def test_a_folder_of_the_librarys_cache_is_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    write_arrow(tmp_path / "data-train.arrow")
+    write_arrow(tmp_path / "cache-1234.arrow")
+    assert len(texts(Files(path=str(tmp_path), column="text"))) == len(ROWS)
+
+
+def test_what_is_wrong_with_a_saved_data_set_is_said(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"one split, but .* is a data set of train, test; say task.source.path=.*/train"
+    ):
+        Files(path=str(saved / "both"), column="text")
+    with pytest.raises(UsageError, match=r"task.source.column must name the column .*; it has text, label"):
+        Files(path=str(saved / "one"))
+    with pytest.raises(UsageError, match=r"must be one of train for the dataset .*, but is 'test'"):
+        texts(HuggingFace(name=str(saved / "one"), split="test"))
+    with pytest.raises(UsageError, match=r"has no configurations and revisions, but task.source has config=small"):
+        texts(HuggingFace(name=str(saved / "one"), config="small"))
+    shutil.copytree(saved / "one", tmp_path / "one")
+    next((tmp_path / "one").glob("data-00001*")).unlink()
+    with pytest.raises(
+        UsageError, match=r"state.json' must describe a saved data set, but its file 'data-00001-of-00002"
+    ):
+        Files(path=str(tmp_path / "one"), column="text")
+    for content in ("{", "[]", '{"_data_files": [{}]}'):
+        (tmp_path / "one" / "state.json").write_text(content)
+        with pytest.raises(
+            UsageError, match=r"state.json' must describe a saved data set, but .*; save the data set again"
+        ):
+            Files(path=str(tmp_path / "one"), column="text")
+
+
+def test_a_changed_saved_data_set_has_another_stamp(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved / "one", tmp_path / "one")
+    for source in (Files(path=str(tmp_path / "one"), column="text"), HuggingFace(name=str(tmp_path / "one"))):
+        before = source.stamp()
+        write_arrow(next((tmp_path / "one").glob("data-00000*")))
+        assert source.stamp() != before
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.study.config.rules.settings import of_types
 from swapformer.study.config.same_training import same_training as same_training
 from swapformer.targets import make, require_known_folder
+from swapformer.task.contract import is_own, require_attributes, require_data
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
 
@@ -85,7 +86,11 @@ def finalise(found: DictConfig) -> Config:
     sizes.require_data(resolved)
     resolved["init_from"] = resolve_source(resolved["init_from"], resolved["runs_dir"])
     task = build_task(resolved)
+    if is_own(task):
+        require_attributes(task)
     sizes.require_batches(resolved, task)
+    if is_own(task):
+        require_data(task)
     resolved["data"] = task.fingerprint()
     TASKS[task_key(resolved)] = task
     model = resolved["model"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import hashlib
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from swapformer.errors import UsageError
 
@@ -61,7 +64,10 @@ class TextRow(Document):
 
 
 class TextFile(Document):
-    """A document that is a file. Its split is decided by its content, or by `key` where that is given."""
+    """A document that is a file, unpacked where it is packed by gzip.
+
+    Its split is decided by its content, or by `key` where that is given. Where `strict`, what is no text is refused.
+    """
 
     values: Mapping[str, Any] = {}
 
@@ -83,22 +89,69 @@ class TextFile(Document):
         read = 0
         try:
             for piece in self._read():
+                if strict:
+                    require_text(self.name, piece, begins=read == 0)
                 read += len(piece)
                 yield decoder.decode(piece)
             yield decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"a text must be UTF-8, but byte {read - len(error.object) + error.start} of {self.name} is "
-                f"{error.object[error.start]:#04x} ({error.reason}); convert it, or read it with task/tokeniser=bytes"
+                f"{error.object[error.start]:#04x} ({error.reason}); if it is a text in another encoding, convert it "
+                "(iconv -f LATIN1 -t UTF-8); otherwise leave it out"
             ) from None
 
     def _read(self) -> Iterator[bytes]:
-        try:
-            with self.path.open("rb") as file:
-                while piece := file.read(PIECE):
-                    yield piece
-        except OSError as error:
-            raise UsageError(f"a text must be readable, but {self.name} is not: {error.strerror}") from None
+        with unpacked(self.path, "a text") as file:
+            while piece := file.read(PIECE):
+                yield piece
+
+
+_GZIP = b"\x1f\x8b"
+_UNPACK = "unpack it first, or pack it with gzip"
+_TABLE = "let its name end in {} and say task.source.column=…"
+_BINARY: dict[bytes, tuple[str, str]] = {
+    b"PK\x03\x04": ("a zip archive", _UNPACK),
+    b"BZh91AY&SY": ("packed by bzip2", _UNPACK),
+    b"\xfd7zXZ\x00": ("packed by xz", _UNPACK),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", _UNPACK),
+    b"PAR1": ("a parquet table", _TABLE.format(".parquet")),
+    b"ARROW1": ("an arrow table", _TABLE.format(".arrow")),
+    b"\xff\xff\xff\xff": ("an arrow table", _TABLE.format(".arrow")),
+    b"%PDF-": ("a PDF", "give its text"),
+    b"\xff\xfe": ("UTF-16", "convert it (iconv -f UTF-16 -t UTF-8)"),
+    b"\xfe\xff": ("UTF-16", "convert it (iconv -f UTF-16 -t UTF-8)"),
+}
+"""How files begin that are no text: what they are, and what to do with them."""
+
+
+def require_text(name: str, piece: bytes, begins: bool) -> None:
+    """UsageError if a piece of a file shows that it is binary: by how the file begins, or by a byte of zero."""
+    found = next((known for start, known in _BINARY.items() if begins and piece.startswith(start)), None)
+    if found is None and b"\0" in piece:
+        found = ("binary", "leave it out, such as by a pattern (task.source.path='folder/**/*.txt')")
+    if found is not None:
+        raise UsageError(f"a text must be text, but {name} is {found[0]}; {found[1]}")
+
+
+@contextmanager
+def unpacked(path: Path, what: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file that is open for reading; what gzip has packed is unpacked, whatever the file's name.
+
+    UsageError: `what` cannot be read, or is cut or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=file) as inner:
+                    yield inner
+            else:
+                yield file
+    except (OSError, EOFError, zlib.error) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{what} must be readable, but {str(path)!r} is not: {said}") from None
 
 
 class JoinedDocument(Document):

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face by name, through the `datasets` library."""
+"""Datasets of Hugging Face, by name or in a folder, through the `datasets` library."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from swapformer.errors import UsageError
 from swapformer.task.source.base import Document, Source, Stamp, TextRow, require_columns, stamp_of_files
 from swapformer.task.source.files import text_of
+from swapformer.task.source.saved_dataset import saved_files, saved_splits
 
 _PATIENCE = 1.0
 """Seconds to wait for the hub; the library itself would try for twenty."""
@@ -23,8 +24,10 @@ _BATCH = 1000
 
 
 class HuggingFace(Source):
-    """`split` of the dataset `name` (or of a folder of data files); each row is a document, its text in `column`.
+    """`split` of the dataset `name`; each row is a document, its text in `column`.
 
+    `name`: of the hub, or a folder of data files, or one that `save_to_disk` has written, which has neither `config`
+    nor `revision`; a saved set without splits is `train`, unless it says which it was.
     `config`: which of the dataset's configurations; null: its only one. `revision`: a commit, tag or branch; null: the
     newest. `split` is the dataset's own word; what is trained and evaluated on is cut from it by task.split. A dataset
     that was tokenised once is not asked for again; another `revision` would be.
@@ -39,7 +42,7 @@ class HuggingFace(Source):
         self.description = f"the split {split!r} of {name!r}"
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        dataset = self._load()
+        dataset = self._load().with_format(None)  # plain values, whatever it was saved with
         wanted = list(dict.fromkeys([self.column, *columns]))
         require_columns(f"the dataset {self.name!r}", wanted, dataset.column_names)
         number = 0
@@ -60,7 +63,14 @@ class HuggingFace(Source):
 
     def _load(self) -> Any:
         """The dataset as the library gives it: in arrow files, mapped into memory."""
-        offline = not Path(self.name).is_dir() and not _reachable()
+        folder = Path(self.name)
+        saved = folder.is_dir() and bool(saved_splits(folder) or saved_files(folder))
+        if saved and (self.config is not None or self.revision is not None):
+            raise UsageError(
+                f"a saved data set has no configurations and revisions, but task.source has config={self.config} and "
+                f"revision={self.revision} for {self.name!r}; leave both null"
+            )
+        offline = not folder.is_dir() and not _reachable()
         if offline and not _has_copy(self.name):
             raise UsageError(
                 f"the dataset {self.name!r} must be on this machine or the network, but the hub cannot be reached "
@@ -70,7 +80,11 @@ class HuggingFace(Source):
 
         with _offline(offline):
             try:
-                found = datasets.load_dataset(self.name, self.config, revision=self.revision)
+                if saved:
+                    found = datasets.load_from_disk(self.name)
+                    found = {str(found.split or "train"): found} if isinstance(found, datasets.Dataset) else found
+                else:
+                    found = datasets.load_dataset(self.name, self.config, revision=self.revision)
             except Exception as error:  # a library of many formats and as many kinds of errors
                 said = " ".join(str(error).split())
                 raise UsageError(f"the dataset {self.name!r} must be one that can be loaded, but: {said}") from error
