@@ -70,7 +70,10 @@ def layer_with(position: str) -> tuple[Tensor, Tensor, Context, Position, Tensor
     draws = torch.Generator().manual_seed(11)
     x = torch.randn(1, 9, 32, generator=draws, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in [*attention.parameters(), *part.parameters()]:  # wide enough that a bias inside the root is seen
+        for parameter in [
+            *attention.parameters(),
+            *part.parameters(),
+        ]:  # wide enough that a bias inside the root is seen
             parameter.copy_(torch.randn(parameter.shape, generator=draws) / 4)
     tokens = Tokens.of(9)
     context = Context(tokens, tokens, dtype=torch.float64)
