@@ -55,7 +55,7 @@ def test_an_evaluation_that_was_no_number_gives_no_line_and_no_target_no_time() 
 
 
 def test_the_shortest_horizon_cuts_off_every_trial() -> None:
-    """Cut off at its own horizon of 100, the trial that never got there would be faster than the one that did at 120."""
+    """Cut off at its own horizon of 100, the trial that never got there would beat the one that did at 120."""
     values, cut = cut_off({"never": TargetTime(math.inf, 100.0), "late": TargetTime(120.0, 200.0),
                            "early": TargetTime(40.0, 150.0), "unknown": TargetTime(math.nan, 90.0)})  # fmt: skip
     assert values == {"never": 100.0, "late": 100.0, "early": 40.0, "unknown": pytest.approx(math.nan, nan_ok=True)}
@@ -118,7 +118,7 @@ def test_a_target_that_no_arm_reaches_is_no_comparison_of_budgets(tmp_path: Path
 
 
 def test_times_are_compared_by_rank_where_trials_are_cut_off(tmp_path: Path) -> None:
-    """`first` takes two trials that are cut off for a tie, and one that got there for the winner of one that did not."""
+    """`first` takes a trial that got there for the winner of one that did not."""
     claim = {"text": "first", "first": {"arm": "a", "than": "b", "metric": "derived/t", "margin": 0}}
     way = {"derived/t": {"time_to": "val/loss", "value": 1.5}}
     report = study(tmp_path, {"a": 1.2, "b": 2.0}, way, [claim])

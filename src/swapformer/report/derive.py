@@ -12,6 +12,8 @@
                                   operations or seconds until then, cut off as `target_times` says; with
                                   `interpolate: true` straight between evaluations. `value: {arm: NAME}` is what the
                                   history of that arm ends at with the same seed
+    mean_of_last: A, evaluations  the mean of the last so many evaluations of the history, that at the end among them:
+                                  less noisy than the last alone where it goes up and down (`swapformer noise`)
     stuck: A, value               1 where A is no better than the value, 0 where it is; without a value the loss of
                                   counting, which the trial's record holds
 
@@ -39,7 +41,7 @@ PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
 _PAIRS = ("crossing", "ratio")
 _WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
-WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
+WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "mean_of_last", "stuck")
 SOURCES = ("lengths", "steps", "finding")
 LR_KEY = "optim.lr"
 Way = Mapping[str, Any]
@@ -67,7 +69,7 @@ class TrialNumbers:
 
 
 def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = ()) -> dict[str, Way]:
-    """The `derive` section of a study file, checked against the study's metrics and arms and what was derived before."""
+    """The `derive` section of a study file, checked against the study's metrics, its arms and what stands before."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
@@ -113,6 +115,9 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
             raise UsageError(f"`derive` of {name}: the study does not measure {quote(metric)}{hint}")
     if not isinstance(way.get("interpolate", True), bool):
         raise UsageError(f"`interpolate` of {name} must be true or false, not {quote(way['interpolate'])}")
+    count = way.get("evaluations")
+    if kind == "mean_of_last" and (not isinstance(count, int) or isinstance(count, bool) or count < 2):
+        raise UsageError(f"`{kind}` of {name} needs `evaluations`, a whole number from 2, but has {quote(count)}")
     value = way.get("value")
     if kind == "time_to" and isinstance(value, Mapping):
         if list(value) != ["arm"] or value["arm"] not in arms:
@@ -129,6 +134,7 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
 def _keys_of(kind: str, way: Way) -> Iterable[str]:
     """What may stand in a way of this kind beside its inputs and its direction."""
     yield from ("value",) if kind in _WITH_VALUE else ()
+    yield from ("evaluations",) if kind == "mean_of_last" else ()
     yield from ("unit", "interpolate") if kind == "time_to" else ()
     yield from ("over",) if kind in _FAMILIES else ()
     yield from ("moment", "line") if way.get("over") == "finding" else ()
@@ -162,11 +168,11 @@ def ways_of(study: Asked) -> dict[str, Way]:
 def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Which way is better, of the derived numbers that have a good direction; `known`: of what they are derived from.
 
-    What a claim takes a logarithm of, or cuts off, is better where the metric is.
+    What a claim takes a logarithm of, or cuts off, is better where the metric is, and so is a mean of its last values.
     """
     found = {}
     for name, way in ways.items():
-        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else None
+        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else way.get("mean_of_last")
         own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
         found[name] = way.get("direction", own)
     return {name: direction for name, direction in found.items() if direction}
@@ -197,7 +203,11 @@ def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
         kind = next((key for key in (*WAYS, "capped") if key in way), "")
         inputs = way[kind] if kind in _PAIRS else [way.get(kind)]
         lengths = kind in (*_FAMILIES, "crossing") and way.get("over", "lengths") == "lengths"
-        if kind not in ("time_to", "stuck") and inputs and all(i in found or (lengths and i in bases) for i in inputs):
+        if (
+            kind not in ("time_to", "mean_of_last", "stuck")
+            and inputs
+            and all(i in found or (lengths and i in bases) for i in inputs)
+        ):
             found.add(name)
     return frozenset(found)
 
@@ -248,6 +258,12 @@ def _derived(name: str, way: Way, trial: TrialNumbers, known: Mapping[str, float
         return crossing(shared)
     if kind == "time_to":
         return time_to(name, way, trial).restricted
+    if kind == "mean_of_last":
+        curve = trial.history[trial.history["metric"] == way[kind]].sort_values("step")
+        count = int(way["evaluations"])
+        if len(curve) < count:
+            return lacking(f"{name} needs {count} evaluations of {way[kind]}, but trials have {len(curve)}")
+        return float(curve["value"].to_numpy(dtype=float)[-count:].mean())
     inputs = [known.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
     values = [value for value in inputs if value is not None]
     if len(values) < len(inputs):
@@ -297,7 +313,7 @@ def _of_numbers(kind: str, values: Sequence[float]) -> float:
 
 
 def time_to(name: str, way: Way, trial: TrialNumbers) -> TargetTime:
-    """When a trial's history first reaches its target: the share of the whole training's steps, tokens, … until then."""
+    """When a trial's history first reaches its target: the share of all steps, tokens, … of its training until then."""
     metric, unit = str(way["time_to"]), str(way.get("unit", "steps"))
     target = trial.targets.get(name, math.nan) if isinstance(way["value"], Mapping) else float(way["value"])
     curve = trial.history[trial.history["metric"] == metric]

@@ -57,7 +57,8 @@ def first_step(curve: pd.DataFrame, target: float, higher: bool, interpolate: bo
 
 def last_value(curve: pd.DataFrame) -> float:
     """The value of a curve at its last step; nan of an empty one."""
-    return math.nan if curve.empty else float(curve.loc[curve["step"].idxmax(), "value"])
+    values = curve.sort_values("step")["value"].to_numpy(dtype=float)
+    return float(values[-1]) if len(values) else math.nan
 
 
 def cut_off(times: Mapping[Key, TargetTime]) -> tuple[dict[Key, float], frozenset[Key]]:
