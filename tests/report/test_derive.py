@@ -109,6 +109,15 @@ def test_the_time_to_a_target_is_censored_at_the_budget_and_never_dropped() -> N
     assert of({"time_to": "val/loss", "value": 1.5}, {}, loss) == 20
 
 
+def test_the_mean_of_the_last_evaluations_is_that_of_the_end_of_the_history() -> None:
+    curve = pd.DataFrame({"metric": "val/loss", "step": [30, 10, 20], "value": [1.0, 9.0, 2.0]})
+    assert of({"mean_of_last": "val/loss", "evaluations": 2}, {}, curve) == 1.5
+    problems: list[str] = []
+    way = {"derived/x": {"mean_of_last": "val/loss", "evaluations": 4}}
+    assert derive(way, numbers({}, curve), problems) == {}
+    assert problems == ["derived/x needs 4 evaluations of val/loss, but trials have 3"]
+
+
 def test_a_target_may_be_counted_in_tokens_operations_or_seconds() -> None:
     """Reached at step 20 of 100, so after a fifth of everything; never reached, after all of it."""
     curve = pd.DataFrame({"metric": "val/accuracy", "step": [10, 20], "value": [0.2, 0.8]})
@@ -214,6 +223,7 @@ def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:
         ({"derived/x": {"log": "derived/y"}, "derived/y": {"log": "val/loss"}}, "does not measure 'derived/y'"),
         ({"derived/x": {"stuck": "val/loss", "valu": 1}}, "has no key 'valu'; did you mean 'value'"),
         ({"derived/x": {"time_to": "val/loss"}}, "needs a finite `value`, but has None"),
+        ({"derived/x": {"mean_of_last": "val/loss"}}, "needs `evaluations`, a whole number from 2, but has None"),
         ({"derived/x": {"log": "val/loss", "direction": "up"}}, "must be lower or higher, not 'up'"),
         ([], "must map names"),
     ],

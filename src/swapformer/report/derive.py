@@ -8,8 +8,12 @@
                                   nan where they do not
     ratio: [A, B]                 A / B
     log: A                        the natural logarithm
-    time_to: A, value, unit       the step at which the history first reaches the value, min(T, budget): a trial that
-                                  never reaches it counts with its whole budget; or the tokens, operations or seconds
+    time_to: A, value, unit       the evaluated step at which the history first reaches the value, or the tokens,
+                                  operations or seconds until then, cut off as `target_times` says; with
+                                  `interpolate: true` straight between evaluations. `value: {arm: NAME}` is what the
+                                  history of that arm ends at with the same seed
+    mean_of_last: A, evaluations  the mean of the last so many evaluations of the history, that at the end among them:
+                                  less noisy than the last alone where it goes up and down (`swapformer noise`)
     stuck: A, value               1 where A is no better than the value, 0 where it is; without a value the loss of
                                   counting, which the trial's record holds
 
@@ -30,14 +34,14 @@ import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.families import Points, crossing, of_finding, of_lengths, over_points
+from swapformer.report.target_times import UNITS, TargetTime, first_step
 from swapformer.results.moments import INIT, family_of, split_moment
 
 PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
 _PAIRS = ("crossing", "ratio")
 _WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
-WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
-UNITS = ("steps", "tokens", "operations", "seconds")
+WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "mean_of_last", "stuck")
 SOURCES = ("lengths", "steps", "finding")
 LR_KEY = "optim.lr"
 Way = Mapping[str, Any]
@@ -49,7 +53,7 @@ class TrialNumbers:
 
     `history`: its rows (step, metric, value). `steps`, `tokens`, `operations`, `seconds`: of the whole training, nan
     where they are not known. `baselines`: metric → the loss of `guessing` and of `counting`. `findings`: PROBE/SHAPE →
-    what a probe found.
+    what a probe found. `targets`: derived name → the value that a time is until, where that is what an arm came to.
     """
 
     metrics: Mapping[str, float]
@@ -61,22 +65,23 @@ class TrialNumbers:
     seconds: float = math.nan
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     findings: Mapping[str, Any] = field(default_factory=dict)
+    targets: Mapping[str, float] = field(default_factory=dict)
 
 
-def parse_derive(raw: object, metrics: Collection[str]) -> dict[str, Way]:
-    """The `derive` section of a study file, checked against the study's metrics and what was derived before."""
+def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = ()) -> dict[str, Way]:
+    """The `derive` section of a study file, checked against the study's metrics, its arms and what stands before."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
         raise UsageError(f"`derive` must map names such as {PREFIX}slope to how they are derived, not {quote(raw)}")
     known = list(metrics)
     for name, way in raw.items():
-        _check(name, way, known)
+        _check(name, way, known, arms)
         known.append(name)
     return dict(raw)
 
 
-def _check(name: object, way: object, metrics: Collection[str]) -> None:
+def _check(name: object, way: object, metrics: Collection[str], arms: Collection[str]) -> None:
     if not isinstance(name, str) or not name.removeprefix(PREFIX) or not name.startswith(PREFIX):
         raise UsageError(f"a derived metric's name must begin with {PREFIX}, but {quote(name)} does not")
     kinds = [key for key in way if key in WAYS] if isinstance(way, Mapping) else []
@@ -108,7 +113,19 @@ def _check(name: object, way: object, metrics: Collection[str]) -> None:
         if metric not in known:
             hint = suggest(str(metric), known)
             raise UsageError(f"`derive` of {name}: the study does not measure {quote(metric)}{hint}")
+    if not isinstance(way.get("interpolate", True), bool):
+        raise UsageError(f"`interpolate` of {name} must be true or false, not {quote(way['interpolate'])}")
+    count = way.get("evaluations")
+    if kind == "mean_of_last" and (not isinstance(count, int) or isinstance(count, bool) or count < 2):
+        raise UsageError(f"`{kind}` of {name} needs `evaluations`, a whole number from 2, but has {quote(count)}")
     value = way.get("value")
+    if kind == "time_to" and isinstance(value, Mapping):
+        if list(value) != ["arm"] or value["arm"] not in arms:
+            hint = suggest(str(value.get("arm")), arms)
+            raise UsageError(
+                f"`value` of {name} must be a number or {{arm: one of the arms}}, not {quote(value)}{hint}"
+            )
+        return
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if (kind in _WITH_VALUE and not number) and not (kind == "stuck" and "value" not in way):
         raise UsageError(f"`{kind}` of {name} needs a finite `value`, but has {quote(value)}")
@@ -117,7 +134,8 @@ def _check(name: object, way: object, metrics: Collection[str]) -> None:
 def _keys_of(kind: str, way: Way) -> Iterable[str]:
     """What may stand in a way of this kind beside its inputs and its direction."""
     yield from ("value",) if kind in _WITH_VALUE else ()
-    yield from ("unit",) if kind == "time_to" else ()
+    yield from ("evaluations",) if kind == "mean_of_last" else ()
+    yield from ("unit", "interpolate") if kind == "time_to" else ()
     yield from ("over",) if kind in _FAMILIES else ()
     yield from ("moment", "line") if way.get("over") == "finding" else ()
 
@@ -151,11 +169,11 @@ def ways_of(study: Asked) -> dict[str, Way]:
 def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Which way is better, of the derived numbers that have a good direction; `known`: of what they are derived from.
 
-    What a claim takes a logarithm of, or cuts off, is better where the metric is.
+    What a claim takes a logarithm of, or cuts off, is better where the metric is, and so is a mean of its last values.
     """
     found = {}
     for name, way in ways.items():
-        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else None
+        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else way.get("mean_of_last")
         own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
         found[name] = way.get("direction", own)
     return {name: direction for name, direction in found.items() if direction}
@@ -186,13 +204,30 @@ def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
         kind = next((key for key in (*WAYS, "capped") if key in way), "")
         inputs = way[kind] if kind in _PAIRS else [way.get(kind)]
         lengths = kind in (*_FAMILIES, "crossing") and way.get("over", "lengths") == "lengths"
-        if kind not in ("time_to", "stuck") and inputs and all(i in found or (lengths and i in bases) for i in inputs):
+        if (
+            kind not in ("time_to", "mean_of_last", "stuck")
+            and inputs
+            and all(i in found or (lengths and i in bases) for i in inputs)
+        ):
             found.add(name)
     return frozenset(found)
 
 
+def target_arms(ways: Mapping[str, Way]) -> dict[str, tuple[str, str]]:
+    """Derived name → the arm whose last value is its target, and the metric."""
+    asked = {name: way.get("value") for name, way in ways.items() if "time_to" in way}
+    return {
+        name: (str(value["arm"]), str(ways[name]["time_to"]))
+        for name, value in asked.items()
+        if isinstance(value, Mapping)
+    }
+
+
 def derive(ways: Mapping[str, Way], trial: TrialNumbers, problems: list[str]) -> dict[str, float]:
-    """The derived numbers of one finished trial; nan where a number does not exist, left out where its inputs do."""
+    """The derived numbers of one finished trial; nan where a number does not exist, left out where its inputs do.
+
+    A time to a target is cut off at the trial's own horizon here: what is derived from it in turn has no other.
+    """
     found: dict[str, float] = {}
     known = dict(trial.metrics)
     for name, way in ways.items():
@@ -223,7 +258,13 @@ def _derived(name: str, way: Way, trial: TrialNumbers, known: Mapping[str, float
             return lacking(f"{name} needs both of {' and '.join(way[kind])} at two lengths, but has {len(shared)}")
         return crossing(shared)
     if kind == "time_to":
-        return _time_to(trial, str(way[kind]), float(way["value"]), str(way.get("unit", "steps")))
+        return time_to(name, way, trial).restricted
+    if kind == "mean_of_last":
+        curve = trial.history[trial.history["metric"] == way[kind]].sort_values("step")
+        count = int(way["evaluations"])
+        if len(curve) < count:
+            return lacking(f"{name} needs {count} evaluations of {way[kind]}, but trials have {len(curve)}")
+        return float(curve["value"].to_numpy(dtype=float)[-count:].mean())
     inputs = [known.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
     values = [value for value in inputs if value is not None]
     if len(values) < len(inputs):
@@ -289,12 +330,14 @@ def _of_numbers(kind: str, values: Sequence[float]) -> float:
     return math.log(values[0]) if values[0] > 0 else math.nan
 
 
-def _time_to(trial: TrialNumbers, metric: str, value: float, unit: str) -> float:
-    """When the history first reaches a value: the share of the whole training's steps, tokens, … taken until then."""
+def time_to(name: str, way: Way, trial: TrialNumbers) -> TargetTime:
+    """When a trial's history first reaches its target: the share of all steps, tokens, … of its training until then."""
+    metric, unit = str(way["time_to"]), str(way.get("unit", "steps"))
+    target = trial.targets.get(name, math.nan) if isinstance(way["value"], Mapping) else float(way["value"])
     curve = trial.history[trial.history["metric"] == metric]
-    reached = curve["value"] >= value if trial.directions.get(metric) == "higher" else curve["value"] <= value
-    step = min(float(curve.loc[reached, "step"].min()), trial.steps) if reached.any() else trial.steps
+    higher = trial.directions.get(metric) == "higher"
+    step = first_step(curve, target, higher, bool(way.get("interpolate", False)))
     if unit == "steps":
-        return float(step)
+        return TargetTime(min(step, trial.steps) if math.isfinite(step) else step, trial.steps)
     whole = {"tokens": trial.tokens, "operations": trial.operations, "seconds": trial.seconds}[unit]
-    return whole * step / trial.steps if trial.steps else math.nan
+    return TargetTime(whole * min(step / trial.steps, 1.0) if math.isfinite(step) else step, whole)

@@ -11,7 +11,17 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.report.derive import TrialNumbers, before_training, derive, directions_of, losses_of_diverged, ways_of
+from swapformer.report.derive import (
+    TrialNumbers,
+    before_training,
+    derive,
+    directions_of,
+    losses_of_diverged,
+    target_arms,
+    time_to,
+    ways_of,
+)
+from swapformer.report.target_times import TargetTime, cut_off, last_value
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.manifest import Manifest, read_manifest
@@ -45,7 +55,8 @@ class Records:
     digit only where they are the same. `evaluations`: what finished trials were evaluated on, by condition, arm
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
     of finished trials say besides, by condition, arm and seed. `older`: probe → how many
-    trials hold its figures' data in the form of an older version.
+    trials hold its figures' data in the form of an older version. `unreached`: (condition, arm, seed, metric) of times
+    to a target that the trial did not reach; they are cut off.
     """
 
     manifest: Manifest
@@ -60,6 +71,7 @@ class Records:
     evaluations: Mapping[CellKey, Mapping[str, str]] = field(default_factory=dict)
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
     older: Mapping[str, int] = field(default_factory=dict)
+    unreached: frozenset[tuple[str, str, int, str]] = frozenset()
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -75,6 +87,7 @@ class Records:
             probes=probes, infinite=infinite, losses=losses,
             evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
             remarks={key: found for key, found in self.remarks.items() if key[0] == condition},
+            unreached=frozenset(key for key in self.unreached if key[0] == condition),
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -100,6 +113,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}
     remarks: dict[CellKey, Sequence[str]] = {}
+    times: dict[tuple[str, str], dict[Cell, TargetTime]] = {}
+    targets = _targets(manifest, runs_dir, problems)
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -123,10 +138,16 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status in FINAL and trial.record is not None:
-                numbers = _numbers_of_trial(
-                    trial, trial.record, history, operations.get((cell.arm, cell.condition), math.nan)
+                numbers = replace(
+                    _numbers_of_trial(
+                        trial, trial.record, history, operations.get((cell.arm, cell.condition), math.nan)
+                    ),
+                    targets=targets.get((cell.condition, cell.seed), {}),
                 )
                 found = derive(ways if trial.status == FINISHED else before_training(ways), numbers, problems)
+                for name in [name for name in found if "time_to" in ways[name]]:
+                    times.setdefault((cell.condition, name), {})[cell] = time_to(name, ways[name], numbers)
+                    found.pop(name)
                 found |= losses_of_diverged(ways, trial.record.baselines) if trial.status == DIVERGED else {}
                 history = _with_ends(history, trial, followed)
                 metrics += [
@@ -139,6 +160,16 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
             )
+    unreached: set[tuple[str, str, int, str]] = set()
+    for (condition, name), reached in times.items():
+        values, cut = cut_off(reached)
+        unreached |= {(condition, cell.arm, cell.seed, name) for cell in cut}
+        infinite |= {(condition, cell.arm, name) for cell, value in values.items() if math.isnan(value)}
+        metrics += [
+            (condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
+            for cell, value in values.items()
+            if math.isfinite(value)
+        ]
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
     declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
@@ -155,7 +186,20 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         evaluations,
         remarks,
         older,
+        frozenset(unreached),
     )
+
+
+def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tuple[str, int], dict[str, float]]:
+    """(condition, seed) → derived name → the value at which the history of the arm that it names ends."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name, (arm, metric) in target_arms(ways_of(manifest)).items():
+        for cell in manifest.cells:
+            folder = runs_dir / "trials" / cell.trial
+            if cell.arm == arm and cell.trial and read_trial(folder, cell, problems).status == FINISHED:
+                value = last_value(read_history(folder, [metric], problems))
+                found.setdefault((cell.condition, cell.seed), {})[name] = value
+    return found
 
 
 def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:

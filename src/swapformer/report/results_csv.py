@@ -12,6 +12,7 @@ note is JSON:
     parameters        [arm, condition, all of them, all but those of positions]
     evaluated         [arm, condition, seeds, {evaluation set: its items}]
     remark            [arm, condition, seeds, text] of the trials' records
+    unreached         [arm, condition, seeds, metric] of times to a target that was not reached
 """
 
 from __future__ import annotations
@@ -162,6 +163,11 @@ def _stated(records: Records) -> Iterator[tuple[str, Any]]:
     remarks = {key: list(found) for key, found in records.remarks.items()}
     for (arm, condition, text), seeds in _by_content(remarks).items():
         yield "remark", [arm, condition, seeds, json.loads(text)]
+    cut: dict[tuple[str, str, str], list[int]] = {}
+    for condition, arm, seed, metric in sorted(records.unreached):
+        cut.setdefault((arm, condition, metric), []).append(seed)
+    for (arm, condition, metric), seeds in cut.items():
+        yield "unreached", [arm, condition, seeds, metric]
 
 
 def _by_content(found: Mapping[CellKey, Any]) -> dict[tuple[str, str, str], list[int]]:
@@ -254,6 +260,11 @@ def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[st
         manifest=manifest,
         evaluations=_by_cell(of.get("evaluated", [])),
         remarks=_by_cell(of.get("remark", [])),
+        unreached=frozenset(
+            (condition, arm, int(seed), metric)
+            for arm, condition, seeds, metric in of.get("unreached", [])
+            for seed in seeds
+        ),
     )
 
 

@@ -160,7 +160,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
             f"the baseline must be one of the arms, but {quote(baseline)} is not{suggest(str(baseline), arms)}"
         )
     metrics = metric_names(raw.get("metrics", ["val/loss"]))
-    derive = _derive(raw["derive"], metrics) if "derive" in raw else {}
+    derive = _derive(raw["derive"], metrics, arms) if "derive" in raw else {}
     metrics = tuple(dict.fromkeys([*metrics, *derive]))
     own = {**raw, **section}
     seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
@@ -309,10 +309,10 @@ def claims_of(spec: Spec) -> list[Claim]:
     return parse_claims(list(spec.claims), spec.arms, list(spec.metrics), conditions, exact)
 
 
-def _derive(raw: object, metrics: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:
+def _derive(raw: object, metrics: tuple[str, ...], arms: Collection[str]) -> dict[str, Mapping[str, Any]]:
     from swapformer.report.derive import parse_derive
 
-    return parse_derive(raw, metrics)
+    return parse_derive(raw, metrics, arms)
 
 
 def _exact(raw: object, metrics: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from swapformer.report.figures.condition_view import View
 from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
+from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
@@ -49,6 +50,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         where = f"With {view.condition}: " if view.condition else ""
         for metric in manifest.metrics:
             found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
+    found += exchange(views)
     path = look_path([verdict.claim for verdict in verdicts], records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
@@ -61,6 +63,15 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
         seeds = ", ".join(map(str, tuning.seeds))
         found.append(f"{chosen} by the mean of {tuning.metric} over seeds that are not reported ({seeds}).")
+    return found
+
+
+def exchange(views: Sequence[View]) -> list[str]:
+    """What differences in a loss are worth in steps of the baseline, condition by condition."""
+    found = []
+    for view in views:
+        where = f"With {view.condition}: " if view.condition else ""
+        found += [where + each for each in exchange_sentences(view.data.records, view.rows, view.data.evidence)]
     return found
 
 
@@ -95,6 +106,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     found += (
         _same_models(records, views)
         + _unmeasured(views)
+        + _cut_off(views)
         + _noise(views)
         + evaluation_caveats(views)
         + _fairness(records)
@@ -196,6 +208,21 @@ def _unmeasured(views: Sequence[View]) -> list[str]:
                     f"{arm_name(arm, view.condition)} has no finite {metric} in {lost} of its "
                     f"{int(evidence.finished[arm].sum())} finished trials; none is averaged, and its intervals are "
                     "open on the flattering side."
+                )
+    return found
+
+
+def _cut_off(views: Sequence[View]) -> list[str]:
+    """Which times to a target are cut off, arm by arm."""
+    found = []
+    for view in views:
+        evidence = view.data.evidence
+        for (arm, metric), seeds in evidence.unreached.items():
+            if metric in view.data.records.manifest.metrics and seeds.any():
+                found.append(
+                    f"{arm_name(arm, view.condition)} does not reach the target of {metric} in {int(seeds.sum())} of "
+                    f"{int(evidence.finished[arm].sum())} trials: they count with the shortest horizon of all trials, "
+                    "so the mean is one of min(T, horizon), and a lower bound of the time."
                 )
     return found
 

@@ -187,6 +187,8 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
     by_arm = _series(claim, evidence)
     if len(claim.metrics) == 1 and any(evidence.same_model(*two, claim.metrics[0]) for two in combinations(by_arm, 2)):
         return SameModelEstimate(n=len(next(iter(by_arm.values()))))
+    if evidence.none_reached([(term.name, term.metric) for term in claim.terms]):
+        return UnknownEstimate(n=len(next(iter(by_arm.values()))))
     series = list(by_arm.values())
     found = mean_estimate(np.sum(series, axis=0), _bounds(claim, evidence))
     if evidence.censored.intersection(claim.metrics):

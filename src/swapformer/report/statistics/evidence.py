@@ -50,7 +50,8 @@ class Evidence:
     each finished trial, and `changes[arm]` the settings in which the arm differs from the baseline, each with its
     value.
     `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
-    `censored`: the metrics that are times to a target, cut off at the budget.
+    `censored`: the metrics that are times to a target, cut off at the budget; `unreached[arm, metric]`: the seeds that
+    did not reach it, where any did not.
     """
 
     arms: tuple[str, ...]
@@ -64,6 +65,7 @@ class Evidence:
     changes: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     censored: frozenset[str] = frozenset()
+    unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -76,6 +78,7 @@ class Evidence:
             diverged={arm: row[kept] for arm, row in self.diverged.items()},
             classes={arm: row[kept] for arm, row in self.classes.items()},
             losses={arm: row[kept] for arm, row in self.losses.items()},
+            unreached={key: row[kept] for key, row in self.unreached.items()},
         )
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
@@ -101,6 +104,8 @@ class Evidence:
         difference = pairs.x - pairs.y
         if self.same_model(arm, than, metric):
             return estimates.SameModelEstimate(n=len(difference))
+        if self.none_reached([(arm, metric), (than, metric)]):
+            return estimates.UnknownEstimate(n=len(difference))
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
@@ -166,6 +171,15 @@ class Evidence:
         """
         ended_without = self.diverged.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
         return ended_without | self.unmeasured(arm, metric)
+
+    def none_reached(self, of: Collection[tuple[str, str]]) -> bool:
+        """Whether these (arm, metric) are times to a target that none of their finished trials reaches."""
+        return all(
+            metric in self.censored
+            and bool(np.isfinite(self.seed_values(arm, metric)).any())
+            and bool(self.unreached.get((arm, metric), self._no_seed)[np.isfinite(self.seed_values(arm, metric))].all())
+            for arm, metric in of
+        )
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial finished without a finite value of a metric that the arm has."""
@@ -248,6 +262,9 @@ def gather(records: Records) -> Evidence:
     losses = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
     for (_, arm, seed), found in records.losses.items():
         losses[arm][index_of[seed]] = found
+    unreached: dict[tuple[str, str], BoolArray] = {}
+    for _, arm, seed, metric in sorted(records.unreached):
+        unreached.setdefault((arm, metric), np.zeros(len(seeds), dtype=bool))[index_of[seed]] = True
     where = records.manifest.condition
     changes = {
         each.arm: frozenset((leaf, value) for leaf, _, value in each.changes)
@@ -256,7 +273,7 @@ def gather(records: Records) -> Evidence:
     }
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
-        censored_of(ways_of(records.manifest)),
+        censored_of(ways_of(records.manifest)), unreached,
     )  # fmt: skip
 
 
@@ -276,4 +293,7 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         {metric: way for each in by_condition.values() for metric, way in each.directions.items()},
         named(lambda each: each.classes),
         censored=first.censored,
+        unreached={
+            (arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.unreached.items()
+        },
     )

@@ -152,7 +152,7 @@ def power_plan(
 
     each = [seeds_of(rank) for rank in range(m)]
     needed = None if None in each else max((one for one in each if one), default=2)
-    return PowerPlan(m + exact, decidable + exact, seeds, _detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
+    return PowerPlan(m + exact, decidable + exact, seeds, detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
 
 
 def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
@@ -186,17 +186,21 @@ def _clearest(claim: Claim, seeds: int) -> list[float]:
     return [region_p_values(one, region)[0] for one in inside] or [1.0]
 
 
-def _detectable(seeds: int, alpha: float, wanted: float) -> float:
+def detectable(seeds: int, alpha: float, wanted: float = 0.8, freedom: float = 1.0) -> float:
+    """The distance from a margin, in standard deviations of a seed's difference, that so many seeds find.
+
+    `freedom`: the degrees of freedom that each seed after the first brings, as for `power`. Infinite for one seed.
+    """
     if seeds < 2:
         return math.inf
     low, high = 0.0, 1.0
-    while power(high, 1.0, seeds, alpha) < wanted:
+    while power(high, 1.0, seeds, alpha, freedom) < wanted:
         low, high = high, 2 * high
         if high > 1e6:
             return math.inf
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if power(middle, 1.0, seeds, alpha) >= wanted else (middle, high)
+        low, high = (low, middle) if power(middle, 1.0, seeds, alpha, freedom) >= wanted else (middle, high)
     return high
 
 

@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from swapformer.report.statistics import contrasts as estimators
 from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import OVER_TRIALS, Claim
@@ -250,12 +252,29 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         if claim.metric is not None
         for name, (here, there) in evidence.evaluated_apart(claim.arm, other, claim.metric).items()
     ]
-    if claim.metric in evidence.censored and _is_constant(claim, evidence):
-        notes.append(f"every trial has the same {claim.metric}: a target that none reaches; claim `reaches` with it")
+    if claim.metric in evidence.censored:
+        notes += _target_notes(claim, evidence)
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
     return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
+
+
+def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
+    """What is said of times to a target that trials of a claim's arms did not reach."""
+    about = [(name, metric) for name in _names(claim) for metric in claim.metrics if metric in evidence.censored]
+    if evidence.none_reached(about) or _is_constant(claim, evidence):
+        return [
+            f"no trial of {', '.join(_names(claim))} reaches the target of {claim.metric}, so there is nothing to "
+            "compare: put a target that some arm gets to, or claim `reaches` with it"
+        ]
+    cut = [(name, int(evidence.unreached.get((name, metric), np.zeros(1)).sum())) for name, metric in about]
+    return [
+        f"{name} does not reach the target of {claim.metric} with {count} of {len(evidence.seeds)} seeds: they count "
+        "as cut off, min(T, horizon); `first` compares by rank"
+        for name, count in cut
+        if count
+    ]
 
 
 def _is_constant(claim: Claim, evidence: Evidence) -> bool:

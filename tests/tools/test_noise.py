@@ -1,0 +1,63 @@
+"""`swapformer noise`: a task's or a study's baseline is trained, its noise is told, and what is stored is reused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from swapformer.cli import main
+
+SMALL = [
+    *("budget.steps=12", "schedule.warmup_steps=2", "eval.every=2", "eval.batches=1", "eval.final_batches=2"),
+    *("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "task.batch_size=4"),
+]
+
+
+def test_a_task_is_measured_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL]) == 0
+    text = capsys.readouterr().out
+    assert "baseline of copy, 3 seeds" in text and "5 seeds see" in text and "val/loss" in text
+    folder = tmp_path / "studies" / "noise-copy" / "report"
+    assert {"noise.txt", "noise.svg", "noise.csv"} <= {path.name for path in folder.iterdir()}
+    before = {path.name for path in (tmp_path / "trials").iterdir()}
+    assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", "--json", *SMALL]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    loss = found["conditions"][0]["metrics"][0]
+    assert loss["metric"] == "val/loss" and loss["n"] == 3 and loss["seen"]["3"] > loss["seen"]["20"] > 0
+    assert {path.name for path in (tmp_path / "trials").iterdir()} == before
+
+
+def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The baseline's trials are those that the study itself would run, so that nothing is trained twice."""
+    study = tmp_path / "small.yaml"
+    study.write_text(
+        "baseline: one\narms: {one: [model.num_heads=1], two: [model.num_heads=2]}\nseeds: 3\n"
+        "metrics: [val/loss]\nderive: {derived/t: {time_to: val/loss, value: {arm: two}}}\n"
+        f"overrides: [task=copy, {', '.join(SMALL)}]\n"
+        "claims: [{text: a, worse: {arm: one, than: two, metric: val/loss, margin: 0.01}}]\n"
+    )
+    assert main(["study", str(study), f"runs_dir={tmp_path}"]) == 0
+    before = {path.name for path in (tmp_path / "trials").iterdir()}
+    assert main(["noise", str(study), f"runs_dir={tmp_path}"]) == 0
+    assert "one of small, 3 seeds" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nosuch"], "'nosuch' must be a task or a study"),
+        (["coppy"], "did you mean 'copy'"),
+        ([], "needs a task or a study"),
+        (["copy", "scale=cpu"], "scale=… is of a study, but copy is a task"),
+        (["copy", "seeds=x"], "`seeds` must be a number"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["noise", *words, f"runs_dir={tmp_path}"]) == 2
+    told = capsys.readouterr().err
+    assert message in told and len(told.strip().splitlines()) == 1
