@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install install-dev demo test lint types pytest exercises-smoke evidence clean
+.PHONY: install install-dev demo docs test lint types pytest exercises-smoke evidence clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -21,6 +21,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 demo: install
 	$(BIN)/swapformer study 07_position_encodings/copy scale=demo
+
+# The documentation site, into site/index.html; no network.
+docs: install-dev
+	$(BIN)/python -m docs.site
 
 test: install-dev lint types pytest
 
