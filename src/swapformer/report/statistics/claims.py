@@ -15,6 +15,9 @@
     lr_sensitivity  {arm, than, metric, RANGE}             the mean loss less the best one over the learning rates
                                                            of the grid; or over an axis of arms, as above
     trend           {arms, metric, RANGE}                  Kendall's τ between the arms' order and the metric, per seed
+    speed_up        {arm, than, metric, where, RANGE}      of a ladder: times the computation that `than` would need for
+                                                           the arm's loss, at a rung (the largest) or the `next` size
+    grows           {arm, than, metric, RANGE}             the slope of its logarithm over that of the computation
 
 RANGE is one of above: x, below: x, between: [x, y]. `weights` have a number for each arm, or a mapping of metrics to
 numbers; in a grid an arm may be `ARM with CONDITION`. `at: {key: value}` beside a claim limits it to those conditions.
@@ -31,10 +34,12 @@ from typing import Literal, get_args
 
 Kind = Literal[
     "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope",
-    "lr_sensitivity", "trend",
+    "lr_sensitivity", "trend", "speed_up", "grows",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BEST = "best"
+NEXT = "next"
+"""In place of a rung of a ladder: the size behind the largest."""
 WITH = " with "
 
 
@@ -60,8 +65,9 @@ class Claim:
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
     contrast, a slope, a trend (whose weights are ranks) or a sensitivity (1 and -1), `bounds` its range, or that of a
-    share of seeds; `over`: the axis that they lie on, in words. `at`: the conditions of the grid that it is limited to;
-    None for all. `exact`: its metrics are, so that arithmetic decides it.
+    share of seeds; `over`: the axis that they lie on, in words; `where`: the rung of a ladder that it is about, or
+    `next`. `at`: the conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so that
+    arithmetic decides it.
     """
 
     text: str
@@ -78,6 +84,7 @@ class Claim:
     at: tuple[str, ...] | None = None
     exact: bool = False
     over: str = ""
+    where: str = ""
 
     @property
     def arms(self) -> tuple[str, ...]:
