@@ -169,8 +169,10 @@ def test_values_are_spelled_as_overrides_and_combined() -> None:
         "model/size=nano, model.bias=true", "model/size=nano, model.bias=false",
         "model/size=micro, model.bias=true", "model/size=micro, model.bias=false",
     ]  # fmt: skip
-    assert found.conditions["model/size=micro, model.bias=true"] == ("model/size=micro", "model.bias=true")
-    assert spec.parse(study(), "s").conditions == {"": ()}
+    chosen = found.conditions["model/size=micro, model.bias=true"]
+    assert chosen.overrides == ("model/size=micro", "model.bias=true")
+    assert chosen.values == {"model/size": "micro", "model.bias": "true"}
+    assert list(spec.parse(study(), "s").conditions) == [""]
 
 
 def test_a_scale_may_tune_match_and_cross_otherwise_or_not_at_all() -> None:

@@ -87,7 +87,7 @@ def test_the_picture_holds_every_exercises_counts() -> None:
 
 
 def test_the_fourteen_exercises_ask_124_things_and_the_chapter_leaves_24_open() -> None:
-    *exercises, hints = [len(each.asks) for each in read_asked(experiments_dir()).values()]
+    *exercises, hints = [len(each.asks) for each in read_asked(experiments_dir()).values()][:15]  # others are our own
     assert exercises == [6, 8, 7, 13, 7, 5, 10, 10, 6, 8, 8, 13, 15, 8]
     assert (sum(exercises), hints) == (124, 24)
 

@@ -19,7 +19,7 @@ from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import ReportFigure, reported_metrics
 from swapformer.report.page import study_page, tables, wording
-from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats, exchange
+from swapformer.report.page.caveats import caveats, design_sentences, evaluation_caveats, exchange, ladder_sentences
 from swapformer.report.page.paper import paper_tex
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
@@ -243,17 +243,22 @@ def _paper(
 
 def _table_md(records: Records, views: Sequence[View]) -> str:
     asked = records.manifest
-    return "\n".join(
-        tables.table_md(
-            view.rows,
-            asked.metrics,
-            records.directions,
-            asked.baseline,
-            view.condition,
-            [*exchange([replace(view, condition="")]), *evaluation_caveats([view])],
-            view.verdicts,
+    ladder = "".join(f"\n{tables.cell(line)}\n" for line in ladder_sentences(views))
+    return (
+        ladder.lstrip("\n")
+        + ("\n" if ladder else "")
+        + "\n".join(
+            tables.table_md(
+                view.rows,
+                asked.metrics,
+                records.directions,
+                asked.baseline,
+                view.condition,
+                [*exchange([replace(view, condition="")]), *evaluation_caveats([view])],
+                view.verdicts,
+            )
+            for view in views
         )
-        for view in views
     )
 
 

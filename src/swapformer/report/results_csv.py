@@ -12,6 +12,7 @@ note is JSON:
     parameters        [arm, condition, all of them, all but those of positions]
     evaluated         [arm, condition, seeds, {evaluation set: its items}]
     remark            [arm, condition, seeds, text] of the trials' records
+    tokens            [arm, condition, tokens of a training], of a ladder
     unreached         [arm, condition, seeds, metric] of times to a target that was not reached
 """
 
@@ -31,7 +32,7 @@ import pandas as pd
 
 from swapformer.errors import UsageError
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
-from swapformer.results.arms import ArmDifference, Cell
+from swapformer.results.arms import RUNG, ArmDifference, Cell
 from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import Manifest
 from swapformer.results.tuning import Tuning
@@ -158,6 +159,10 @@ def _stated(records: Records) -> Iterator[tuple[str, Any]]:
     sizes = records.cells.dropna(subset=["total", "non_position"]).groupby(["arm", "condition"], sort=False)
     for size in sizes[["total", "non_position"]].mean().reset_index().itertuples(index=False):
         yield "parameters", [str(size.arm), str(size.condition), size.total, size.non_position]
+    if any(RUNG in values for values in manifest.conditions.values()):
+        known = records.cells.dropna(subset=["tokens"]).groupby(["arm", "condition"], sort=False)["tokens"].mean()
+        for row in known.reset_index().itertuples(index=False):
+            yield "tokens", [str(row.arm), str(row.condition), float(str(row.tokens))]
     for (arm, condition, text), seeds in _by_content(records.evaluations).items():
         yield "evaluated", [arm, condition, seeds, json.loads(text)]
     remarks = {key: list(found) for key, found in records.remarks.items()}
@@ -255,6 +260,8 @@ def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[st
     for arm, condition, total, non_position in of.get("parameters", []):
         here = (cells["arm"] == arm) & (cells["condition"] == condition)
         cells.loc[here, ["total", "non_position"]] = [float(total), float(non_position)]
+    for arm, condition, tokens in of.get("tokens", []):
+        cells.loc[(cells["arm"] == arm) & (cells["condition"] == condition), "tokens"] = float(tokens)
     return replace(
         records,
         manifest=manifest,

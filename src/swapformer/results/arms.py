@@ -14,6 +14,11 @@ ArmCondition = tuple[str, str]
 Values = Mapping[str, str]
 """Key → value, in the words of overrides."""
 
+RUNG = "rung"
+"""The key of a ladder's sizes among the values of a condition."""
+TOKENS_PER_PARAMETER = "tokens_per_parameter"
+"""The key of a ladder's budgets there."""
+
 Measure = Literal["params", "flops", "kv_bytes", "pairs"]
 """A cost that arms can be made to agree in."""
 UNITS: Mapping[Measure, str] = {

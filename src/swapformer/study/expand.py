@@ -32,8 +32,8 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
         raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
     require_free(spec.roles, extra, "the command line")
     found = _Expansion(spec, composer, extra)
-    for condition, overrides in spec.conditions.items():
-        found.compose(condition, overrides)
+    for condition in spec.conditions:
+        found.compose(condition)
     _require_comparison(spec, found.templates, found.impossible)
     _require_values(spec, found.templates, found.refused)
     _require_different(found.templates, composer)
@@ -67,9 +67,10 @@ class _Expansion:
         self.refused: dict[tuple[ArmCondition, Setting], str] = {}
         self.matched: dict[ArmCondition, MatchedSize] = {}
 
-    def compose(self, condition: str, overrides: Sequence[str]) -> None:
+    def compose(self, condition: str) -> None:
         """All arms in a condition."""
         spec = self.spec
+        overrides = [*spec.conditions[condition].overrides, *self._budget(condition)]
         texts_of = {arm: texts.merge(spec.overrides, overrides, own, self.extra) for arm, own in spec.arms.items()}
         target = self._level(spec.baseline, condition, texts_of[spec.baseline])
         self._require_baseline(condition)
@@ -78,6 +79,21 @@ class _Expansion:
             if (arm, condition) not in self.impossible:
                 self._settings(arm, condition, own, level)
         self._require_baseline(condition)
+
+    def _budget(self, condition: str) -> tuple[str, ...]:
+        """The tokens that every arm has at a rung of a ladder, by all parameters of the baseline there."""
+        spec = self.spec
+        found = spec.conditions[condition]
+        if found.rung is None or found.rung.tokens_per_parameter is None:
+            return ()
+        own = texts.merge(spec.overrides, found.overrides, spec.arms[spec.baseline], self.extra)
+        for template, reason in self._composed(spec.baseline, condition, own):
+            if reason is None:
+                count = self._cost(template.config, "params")
+                return (f"budget.tokens={round(found.rung.tokens_per_parameter * count)}",)
+            self.impossible[spec.baseline, condition] = reason
+        self._require_baseline(condition)
+        raise AssertionError("a baseline that cannot be composed was refused")
 
     def _level(
         self, arm: str, condition: str, own: Sequence[str], target: CostTarget | None = None

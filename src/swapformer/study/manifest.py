@@ -47,7 +47,7 @@ def asked(spec: Spec) -> Manifest:
         seeds=tuple(spec.seeds),
         claims=tuple(spec.claims),
         looks=tuple(spec.looks),
-        conditions={name: texts.values(overrides) for name, overrides in spec.conditions.items()},
+        conditions={name: each.values for name, each in spec.conditions.items()},
         cells=(),
         derive=spec.derive,
         exact=spec.exact,

@@ -14,6 +14,7 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.exercises import find, shipped, study_name
 from swapformer.results.arms import PublishedNumber
 from swapformer.study import comparison
+from swapformer.study import ladder as ladders
 from swapformer.study.config import overrides as texts
 from swapformer.study.design import with_design
 from swapformer.study.published_numbers import parse_published
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
-OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid")
-"""What each scale may have for itself; `tune`, `match` and `grid` of a scale replace the study's, null is none."""
+OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder")
+"""What each scale may have for itself; `tune`, `match`, `grid` and `ladder` of a scale replace the study's, null is
+none."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
 KEYS = (
@@ -59,6 +61,7 @@ class Spec:
         name: the file's, and the scale's behind a point unless it is the default: each scale has a report of its own.
         published: where `--publish` puts results: beside the file, in `results/` or `results/<scale>/`.
         looks: the numbers of seeds at which a sequential study is judged; empty for one that has all its seeds at once.
+        ladder: the sizes at which every arm is trained (see `swapformer.study.ladder`).
         tune, match, grid: see `swapformer.study.comparison`.
         derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
         exact: the metrics that are the same with every seed.
@@ -80,6 +83,7 @@ class Spec:
     tune: comparison.SearchSpace | None = None
     match: comparison.Matching | None = None
     grid: comparison.Values | None = None
+    ladder: ladders.Ladder | None = None
     derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: tuple[str, ...] = ()
     literature: tuple[PublishedNumber, ...] = ()
@@ -94,9 +98,9 @@ class Spec:
             )
 
     @property
-    def conditions(self) -> dict[str, tuple[str, ...]]:
-        """The cells of the grid: name → overrides; one without name or overrides where there is no grid."""
-        return {", ".join(overrides): overrides for overrides in comparison.combinations(self.grid)}
+    def conditions(self) -> dict[str, ladders.Condition]:
+        """The cells of the grid at every rung of the ladder, by name; one without a name where there is neither."""
+        return ladders.conditions(self.ladder, comparison.combinations(self.grid))
 
     @property
     def roles(self) -> dict[str, Collection[str]]:
@@ -105,6 +109,7 @@ class Spec:
             "tune": self.tune.values if self.tune else (),
             "match": self.match.keys if self.match else (),
             "grid": self.grid or (),
+            "ladder": self.ladder.keys if self.ladder else (),
         }
 
 
@@ -191,6 +196,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         tune=comparison.parse_tune(own.get("tune")),
         match=comparison.parse_match(own.get("match")),
         grid=comparison.parse_grid(own.get("grid")),
+        ladder=ladders.parse_ladder(own.get("ladder")),
     )
     spec = replace(spec, claims=_claims(raw.get("claims", []), spec))
     _check_roles(spec)
@@ -213,7 +219,8 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
 def _check_roles(spec: Spec) -> None:
     """Refuse a key with two roles, too many trials, tuning seeds that are reported, and looks without claims."""
     comparison.require_one_role(spec.roles)
-    comparison.require_few_trials(len(spec.arms), len(spec.seeds), spec.tune, spec.grid)
+    rungs = len(spec.ladder.rungs) if spec.ladder else 1
+    comparison.require_few_trials(len(spec.arms) * rungs, len(spec.seeds), spec.tune, spec.grid)
     comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():
         comparison.require_free(spec.roles, overrides, f"arm {quote(arm)}")
@@ -304,7 +311,7 @@ def claims_of(spec: Spec) -> list[Claim]:
     from swapformer.report.derive import exact_of, ways_of
     from swapformer.report.statistics.claim_grammar import parse as parse_claims
 
-    conditions = {name: texts.values(overrides) for name, overrides in spec.conditions.items()}
+    conditions = {name: each.values for name, each in spec.conditions.items()}
     exact = exact_of(ways_of(spec), spec.exact)
     return parse_claims(list(spec.claims), spec.arms, list(spec.metrics), conditions, exact)
 

@@ -14,6 +14,7 @@ from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
+from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA
@@ -51,6 +52,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         for metric in manifest.metrics:
             found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
     found += exchange(views)
+    found += ladder_sentences(views)
     path = look_path([verdict.claim for verdict in verdicts], records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
@@ -73,6 +75,13 @@ def exchange(views: Sequence[View]) -> list[str]:
         where = f"With {view.condition}: " if view.condition else ""
         found += [where + each for each in exchange_sentences(view.data.records, view.rows, view.data.evidence)]
     return found
+
+
+def ladder_sentences(views: Sequence[View]) -> list[str]:
+    """What a ladder shows: laws, speed-ups, how they go with size, and how its rungs would have decided."""
+    evidence = {view.condition: view.data.evidence for view in views}
+    found = ladder_summaries(views[0].data.records.manifest, evidence) if views else []
+    return [line for summary in found for line in summary.lines()]
 
 
 def caveats(records: Records, views: Sequence[View]) -> list[str]:

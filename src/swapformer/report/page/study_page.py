@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -14,6 +14,7 @@ from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View
 from swapformer.report.figures.figure_data import ReportFigure
 from swapformer.report.figures.grid_plot import grid_plot
+from swapformer.report.figures.ladder_plot import ladder_plot
 from swapformer.report.page import template, wording
 from swapformer.report.page.caveats import design_sentences
 from swapformer.report.page.paper import methods_text
@@ -22,6 +23,7 @@ from swapformer.report.results_csv import result_columns
 from swapformer.report.statistics.arm_summary import Comparison, compare
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict, grid_effects
+from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 from swapformer.results.arms import UNITS_IN_FULL
 from swapformer.results.costs import Costs
@@ -45,6 +47,11 @@ def grid_section(views: Sequence[View]) -> GridSection:
     found = [grid_effects(metric, manifest.baseline, manifest.conditions, evidence) for metric in manifest.metrics]
     with svg.settings():
         drawn = [grid_plot(metric, manifest.conditions, data) for metric in manifest.metrics]
+        styles = next(iter(data.values())).styles
+        for number, summary in enumerate(ladder_summaries(manifest, evidence)):
+            if (figure := ladder_plot(summary, styles)) is not None:
+                taken = any(each is not None and each.name == figure.name for each in drawn)
+                drawn.insert(number, replace(figure, name=f"{figure.name}_{number}") if taken else figure)
     return GridSection(tuple(filter(None, found)), tuple(filter(None, drawn)))
 
 

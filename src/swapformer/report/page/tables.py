@@ -16,7 +16,7 @@ def verdicts_md(verdicts: Sequence[Verdict]) -> str:
     for each in verdicts:
         found = "; ".join(map(wording.contrast_text, each.contrasts)) or wording.verdict_text(each)
         outcome = each.outcome if each.outcome == "undecided" else f"**{each.outcome}**"
-        lines.append(f"| {_cell(each.claim.text)} | {outcome} | {_cell(found)} |")
+        lines.append(f"| {cell(each.claim.text)} | {outcome} | {cell(found)} |")
     return "\n".join([*lines, ""])
 
 
@@ -30,22 +30,22 @@ def table_md(
     verdicts: Sequence[Verdict] = (),
 ) -> str:
     """`table.md` of one condition, under its name where there is a grid: verdicts, the table of arms, caveats."""
-    heads = ["arm", "trials", *(f"{_cell(m)}{arrow(directions.get(m))}" for m in metrics)]
+    heads = ["arm", "trials", *(f"{cell(m)}{arrow(directions.get(m))}" for m in metrics)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "|".join(["---", "---", *["---:"] * len(metrics)]) + "|"]
     for row in rows:
-        name = f"**{_cell(row.arm)}** (baseline)" if row.is_baseline else _cell(row.arm)
+        name = f"**{cell(row.arm)}** (baseline)" if row.is_baseline else cell(row.arm)
         found = [row.summaries[metric] for metric in metrics]
         cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
-    note = _cell(wording.table_note(rows, baseline))
+    note = cell(wording.table_note(rows, baseline))
     return "\n".join(
         [
-            *([f"### {_cell(condition)}", ""] if condition else []),
+            *([f"### {cell(condition)}", ""] if condition else []),
             *([verdicts_md(verdicts)] if verdicts else []),
             *lines,
             "",
             note,
-            *chain.from_iterable(("", _cell(text)) for text in caveats),
+            *chain.from_iterable(("", cell(text)) for text in caveats),
             "",
         ]
     )
@@ -56,5 +56,6 @@ def arrow(direction: str | None) -> str:
     return {"lower": " ↓", "higher": " ↑"}.get(direction or "", "")
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text as it stands in a cell of a Markdown table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -11,9 +11,9 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.ranges import NonNegative, complaint, fits
 from swapformer.report.derive import LR_KEY, exact_of, ways_of
 from swapformer.report.statistics.claim_fields import RANGES, Fields
-from swapformer.report.statistics.claims import BEST, KINDS, OVER_TRIALS, Claim, Kind, Term
+from swapformer.report.statistics.claims import BEST, KINDS, NEXT, OVER_TRIALS, Claim, Kind, Term
 from swapformer.report.statistics.estimates import UNBOUNDED
-from swapformer.results.arms import Values
+from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER, Values
 from swapformer.results.manifest import Manifest
 
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
@@ -26,6 +26,8 @@ _KEYS: Mapping[Kind, tuple[str, ...]] = {
     "slope": ("arm", "than", "metric", "over", "arms", *RANGES),
     **dict.fromkeys(OVER_TRIALS, ("arm", "than", "metric", "over", "arms", *RANGES)),
     "trend": ("arms", "metric", *RANGES),
+    "speed_up": ("arm", "than", "metric", "where", *RANGES),
+    "grows": ("arm", "than", "metric", *RANGES),
 }
 _NEEDED: Mapping[Kind, tuple[str, ...]] = {
     "diverges": ("arm",), "reaches": ("arm", "metric", "value"), "contrast": ("weights",),
@@ -99,6 +101,8 @@ class _Parser(Fields):
         for key in _NEEDED.get(kind, ("arm", "than", "metric")):
             if key not in raw:
                 raise self.fail(f"`{kind}` needs `{key}`")
+        if kind in ("speed_up", "grows"):
+            return self.ladder(text, kind, raw)
         if kind in ("contrast", "slope", "trend", *OVER_TRIALS):
             return self.contrast(text, kind, raw)
         arm = self.arm(raw["arm"])
@@ -190,6 +194,27 @@ class _Parser(Fields):
             terms = self.terms(raw)
         arm = terms[0].arm if len({term.arm for term in terms}) == 1 else "; ".join(term.name for term in terms)
         return Claim(text, kind, arm, (), terms[0].metric, 0.0, terms=tuple(terms), bounds=bounds, over=over)
+
+    def ladder(self, text: str, kind: Kind, raw: Mapping[str, Any]) -> Claim:
+        """A claim over the rungs of a ladder."""
+        if RUNG not in self.factors:
+            raise self.fail(f"`{kind}` is about sizes, so the study needs a `ladder`")
+        arm, metric, bounds = self.arm(raw["arm"]), str(self.metric(raw["metric"], kind)), self.range(raw, kind)
+        (than, *more) = self.others(raw["than"], "than", arm, kind)
+        rungs = self.along(RUNG, TOKENS_PER_PARAMETER)
+        wanted = str(raw.get("where", self.conditions[rungs[-1]][RUNG]))
+        places = [at for at in rungs if self.conditions[at][RUNG] == wanted]
+        if more:
+            raise self.fail(f"`{kind}` is against one arm; make a claim for each")
+        if kind == "speed_up" and wanted != NEXT and len(places) != 1:
+            known = [self.conditions[at][RUNG] for at in rungs]
+            hint = suggest(wanted, known)
+            raise self.fail(f"`where` must be {NEXT} or one rung, {', '.join(known)}, not {quote(wanted)}{hint}")
+        if kind == "speed_up" and bounds[1] <= 0:
+            raise self.fail("a speed-up is a factor above 0: none could be in that range")
+        terms = [Term(sign, who, metric, at) for at in rungs for sign, who in ((-1.0, arm), (1.0, than))]
+        where = "" if kind == "grows" else wanted if wanted == NEXT else places[0]
+        return Claim(text, kind, arm, (), metric, 0.0, terms=tuple(terms), bounds=bounds, over="size", where=where)
 
     def terms(self, raw: Mapping[str, Any]) -> list[Term]:
         weights = raw["weights"]

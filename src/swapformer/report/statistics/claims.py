@@ -16,6 +16,9 @@
                                                            of the grid; or over an axis of arms, as above
     optimum         as lr_sensitivity                      the logarithm of the setting with the lowest loss, per seed
     trend           {arms, metric, RANGE}                  Kendall's τ between the arms' order and the metric, per seed
+    speed_up        {arm, than, metric, where, RANGE}      of a ladder: times the computation that `than` would need for
+                                                           the arm's loss, at a rung (the largest) or the `next` size
+    grows           {arm, than, metric, RANGE}             the slope of its logarithm over that of the computation
 
 RANGE is one of above: x, below: x, between: [x, y]. `weights` have a number for each arm, or a mapping of metrics to
 numbers; in a grid an arm may be `ARM with CONDITION`. `at: {key: value}` beside a claim limits it to those conditions.
@@ -32,12 +35,14 @@ from typing import Literal, get_args
 
 Kind = Literal[
     "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope",
-    "lr_sensitivity", "optimum", "trend",
+    "lr_sensitivity", "optimum", "trend", "speed_up", "grows",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OVER_TRIALS: tuple[Kind, ...] = ("lr_sensitivity", "optimum")
 """Kinds with one number for each seed, out of all its trials on an axis; one that diverged has the loss of guessing."""
 BEST = "best"
+NEXT = "next"
+"""In place of a rung of a ladder: the size behind the largest."""
 WITH = " with "
 
 
@@ -67,8 +72,9 @@ class Claim:
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
     contrast, a slope, a trend (whose weights are ranks), a sensitivity or an optimum (1 and -1), `bounds` its range, or
-    that of a share of seeds; `over`: the axis that they lie on, in words. `at`: the conditions of the grid that it is
-    limited to; None for all. `exact`: its metrics are, so that arithmetic decides it.
+    that of a share of seeds; `over`: the axis that they lie on, in words; `where`: the rung of a ladder that it is
+    about, or `next`. `at`: the conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so
+    that arithmetic decides it.
     """
 
     text: str
@@ -85,6 +91,7 @@ class Claim:
     at: tuple[str, ...] | None = None
     exact: bool = False
     over: str = ""
+    where: str = ""
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from swapformer.report.statistics.estimates import (
     mean_estimate,
 )
 from swapformer.report.statistics.evidence import BoolArray, Evidence
+from swapformer.report.statistics.ladder import claim_estimate
 from swapformer.report.statistics.rates import RateEstimate
 
 
@@ -84,7 +85,9 @@ def estimate(claim: Claim, evidence: Evidence) -> Estimate:
     """The estimate for a claim that is not about the difference of two means."""
     if claim.exact:
         return _exact(claim, evidence)
-    if claim.kind == "trend":
+    if claim.kind in ("speed_up", "grows"):
+        found = claim_estimate(claim, evidence)
+    elif claim.kind == "trend":
         found = _trend(claim, evidence)
     elif claim.kind in OVER_TRIALS:
         return _over_trials(claim, evidence)
@@ -253,7 +256,7 @@ def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
         if not evidence.lost(term.name, term.metric).any():
             continue
         direction = evidence.directions.get(term.metric)
-        if direction is None or claim.kind == "trend":
+        if direction is None or claim.kind in ("trend", "grows"):
             return True, True
         raised = (direction == "lower") == (term.weight > 0)  # what was lost would raise the sum
         below, above = below or not raised, above or raised
@@ -272,6 +275,10 @@ def label(claim: Claim) -> str:
         return f"{claim.arm} first − not first"
     if claim.kind == "trend":
         return "Kendall's τ"
+    if claim.kind in ("speed_up", "grows"):
+        arm, than = claim.arms
+        of = f"speed-up of {arm} over {than}"
+        return f"slope of the log {of}" if claim.kind == "grows" else f"{of} at {claim.where}"
     if claim.over:
         of = {"slope": "slope", "optimum": "log optimum"}.get(claim.kind, "sensitivity")
         return f"{of} of {_sides(claim)} over {claim.over}"

@@ -52,6 +52,7 @@ class Evidence:
     `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
     `censored`: the metrics that are times to a target, cut off at the budget; `unreached[arm, metric]`: the seeds that
     did not reach it, where any did not.
+    `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
     """
 
     arms: tuple[str, ...]
@@ -66,6 +67,7 @@ class Evidence:
     evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     censored: frozenset[str] = frozenset()
     unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -274,7 +276,19 @@ def gather(records: Records) -> Evidence:
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
+        _sizes(records),
     )  # fmt: skip
+
+
+def _sizes(records: Records) -> dict[str, tuple[float, float, float]]:
+    """Arm → mean parameters, tokens and operations of its trainings, nan where one is not known."""
+    where = records.manifest.condition or ""
+    operations = {each.arm: each.flops for each in records.manifest.fairness if each.condition == where}
+    means = records.cells.groupby("arm")[["non_position", "tokens"]].mean()
+    return {
+        str(arm): (float(row["non_position"]), float(row["tokens"]), float(operations.get(str(arm), math.nan)))
+        for arm, row in means.iterrows()
+    }
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:
@@ -296,4 +310,5 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         unreached={
             (arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.unreached.items()
         },
+        sizes=named(lambda each: each.sizes),
     )

@@ -14,6 +14,7 @@ from swapformer.report.statistics.bounded import MallowsEstimate
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
 from swapformer.report.statistics.estimates import Estimate, Region, edges, region_p_values
+from swapformer.report.statistics.ladder import FactorEstimate
 from swapformer.report.statistics.rates import RateEstimate
 
 MOST_SEEDS = 1000
@@ -213,6 +214,9 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         if (holds if below < estimate.value < above else fails) == 1:
             return None  # the open side is the one that would have to close
         return seeds_for(estimate.inner, region, error)
+    if isinstance(estimate, FactorEstimate):
+        logs = tuple(math.log(edge) if edge > 0 else -math.inf for edge in region)
+        return seeds_for(estimate.inner, (logs[0], logs[1]), error)
     if isinstance(estimate, estimates.WiderEstimate):
         parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)

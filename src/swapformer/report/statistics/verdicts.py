@@ -30,6 +30,7 @@ from swapformer.report.statistics.claims import OVER_TRIALS, Claim
 from swapformer.report.statistics.contrasts import flattering_limits, label
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.ladder import claim_notes
 from swapformer.report.statistics.power import SeedRange, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels
 
@@ -254,6 +255,8 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     ]
     if claim.metric in evidence.censored:
         notes += _target_notes(claim, evidence)
+    if claim.kind in ("speed_up", "grows") and set(_names(claim)) <= set(evidence.arms):
+        notes += claim_notes(claim, evidence)
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")

@@ -1,0 +1,97 @@
+"""The picture of a ladder: loss against computation by arm with the baseline's law, and the speed-ups below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from swapformer.report.figures import svg
+from swapformer.report.figures.figure_data import ReportFigure
+from swapformer.report.figures.panels import draw_bar, draw_line
+from swapformer.report.figures.scales import logarithmic
+from swapformer.report.figures.style import INK, SOFT, Style
+from swapformer.report.figures.tooltips import Tooltips
+from swapformer.report.number_format import interval_text
+from swapformer.report.statistics.ladder_summary import LadderSummary
+
+
+def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFigure | None:
+    """Losses and speed-ups over the operations of a training; None where operations are not counted.
+
+    Call within `svg.settings`.
+    """
+    if not all(math.isfinite(each) and each > 0 for each in summary.computation.values()):
+        return None
+    shown = {arm: styles[arm] for arm in summary.means if arm in styles}
+    columns, below = svg.legend_shape(list(shown))
+    upper, lower, gap = 2.0, 1.25 if summary.arms else 0.0, 0.5 if summary.arms else 0.0
+    foot = 0.5 + below
+    figure = svg.new_figure(upper + lower + gap + foot + 0.14)
+    height = figure.get_size_inches()[1]
+    axes = svg.add_panel(figure, 0.74, foot + lower + gap, 0.14, 0.14)
+    tooltips = Tooltips("operations of a training", "point")
+    reach = [summary.next_computation] if math.isfinite(summary.next_computation) else []
+    ends = (min(summary.computation.values()), max([*summary.computation.values(), *reach]))
+    if summary.law is not None and summary.law.line:
+        along = np.geomspace(*ends, 60)
+        axes.plot(along, summary.law.loss(along), color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2)
+    for arm, style in shown.items():
+        points = [(summary.costs[arm, at], summary.means[arm][at], at) for at in summary.rungs]
+        known = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
+        if known:
+            xs, ys, names = ([*column] for column in zip(*known, strict=True))
+            draw_line(axes, xs, ys, style, 5, 0.0 if arm == summary.baseline and summary.law else 1.0)
+            tooltips.add(axes, arm, style, xs, ys, [f"{y:.4g}" for y in ys], [str(name) for name in names])
+    axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
+    logarithmic(axes, "x", 8)
+    svg.label(axes, "" if summary.arms else "operations of a training", summary.metric)
+    svg.few_ticks(axes, "y", 6)
+    if summary.arms:
+        _speed_ups(summary, shown, svg.add_panel(figure, 0.74, foot, 0.14, height - foot - lower), tooltips, ends)
+    svg.legend(figure, shown, below, columns)
+    caption = (
+        "Means over seeds. Dashed: the law that is fitted to the baseline. Below: how many times its operations the "
+        "baseline would need for the arm's loss, with 95 % intervals (not corrected for several comparisons); hollow: "
+        "what is expected at the next size."
+    )
+    return ReportFigure.of(
+        f"ladder_{svg.slug(summary.metric)}", f"{summary.metric} over sizes", caption, figure, tooltips
+    )
+
+
+def _speed_ups(
+    summary: LadderSummary, styles: Mapping[str, Style], axes: Axes, tooltips: Tooltips, ends: tuple[float, float]
+) -> None:
+    axes.axhline(1, color=SOFT, linewidth=1, zorder=1)
+    seen = [1.0]
+    for index, each in enumerate(summary.arms):
+        style, shift = styles[each.arm], 1.06 ** (index - (len(summary.arms) - 1) / 2)
+        known = {at: row for at, row in each.rungs.items() if math.isfinite(row[0])}
+        xs = [summary.computation[at] * shift for at in known]
+        for x, (_, low, high) in zip(xs, known.values(), strict=True):
+            if math.isfinite(high) and low > 0:
+                draw_bar(axes, [x, x], [low, high], style)
+        means = [row[0] for row in known.values()]
+        draw_line(axes, xs, means, style, 5, 1.0, order=4)
+        seen += [end for row in known.values() for end in row if math.isfinite(end) and 0.05 < end < 20]
+        texts = [interval_text(*row) for row in known.values()]
+        tooltips.add(axes, each.arm, style, xs, means, texts, list(known), [row[1:] for row in known.values()])
+        value, low, high = each.next_size
+        if math.isfinite(value) and math.isfinite(summary.next_computation):
+            x = summary.next_computation * shift
+            if math.isfinite(high) and low > 0:
+                draw_bar(axes, [x, x], [low, high], style)
+            axes.plot([x], [value], style.marker, color=style.color, markerfacecolor="none", markersize=5, zorder=4,
+                      gid=style.key)  # fmt: skip
+            seen += [end for end in (value, low, high) if math.isfinite(end) and 0.05 < end < 20]
+    axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
+    axes.set_ylim(min(seen) / 1.1, max(seen) * 1.1)
+    logarithmic(axes, "x", 8)
+    logarithmic(axes, "y", 4)
+    if max(seen) / min(seen) < 2.5:
+        axes.set_yscale("linear")
+        svg.few_ticks(axes, "y", 4)
+    svg.label(axes, "operations of a training", "speed-up")

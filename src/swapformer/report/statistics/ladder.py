@@ -1,0 +1,289 @@
+"""A ladder: whether what an arm brings grows, shrinks or flips with size, and what it would bring at the next size.
+
+At each rung the *effective speed-up* of an arm is how many times its computation the baseline would need for its loss,
+
+    S = C⁻¹(loss of the arm) / C⁻¹(loss of the baseline) · cost of the baseline / cost of the arm,
+
+with C⁻¹ the inverse of the law that is fitted to the baseline over all rungs (`scaling_law`), so that the baseline
+itself has exactly 1, and the costs as counted operations of a training. Over the ladder log S is a line over log C of
+the rungs; its slope says whether the speed-up grows, and one step further it predicts that of the next size.
+
+Everything is a smooth function of the losses of all rungs with each seed. Intervals are those of Student's t over the
+seeds' pseudo-values (the jackknife: each seed is taken out of every rung and the law is fitted anew), since with few
+seeds percentiles of a bootstrap are too narrow. The benchmark `statistics ladders` holds them to known answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from swapformer.report.statistics.claims import NEXT, Claim
+from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, UnknownEstimate
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.scaling_law import REFUSED, ScalingLaw, Unfit, computation_at, fit, misfit
+from swapformer.results.arms import arm_name
+
+
+@dataclass(frozen=True)
+class Points:
+    """The rungs of a ladder, from the cheapest on: mean parameters, tokens and operations of a training of one arm."""
+
+    sizes: FloatArray
+    tokens: FloatArray
+    computation: FloatArray
+
+
+@dataclass(frozen=True)
+class ArmLadder:
+    """An arm against the baseline over the rungs that both have.
+
+    `rungs`: their names. `here`, `base`: losses [rungs, seeds], of seeds that both have on all of them. `own` and
+    `points`: what the arm's and the baseline's trainings cost there.
+    """
+
+    rungs: tuple[str, ...]
+    here: FloatArray
+    base: FloatArray
+    own: Points
+    points: Points
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds both have on every rung."""
+        return int(self.base.shape[1])
+
+    @cached_property
+    def law(self) -> ScalingLaw:
+        """The baseline's law. Raises `Unfit` where it is refused."""
+        p = self.points
+        law = fit(self.base.mean(axis=1), p.sizes, p.tokens, p.computation)
+        wrong = misfit(law, self.base, p.sizes, p.tokens, p.computation)
+        if wrong < REFUSED:
+            raise Unfit(
+                f"the baseline's losses do not follow E + A / N^α + B / D^β: the residuals have p = {wrong:.2g}; "
+                "look at its trainings (a learning rate that does not fit every size), or leave rungs out"
+            )
+        return law
+
+    def log_speed_ups(self, kept: Sequence[int]) -> FloatArray:
+        """log S at each rung from the means over some seeds; ±inf where the baseline's law does not reach the loss."""
+        p = self.points
+        base, here = (losses[:, list(kept)].mean(axis=1) for losses in (self.base, self.here))
+        law = fit(base, p.sizes, p.tokens, p.computation)
+        path = _path(law, p)
+        found = []
+        for at, start in enumerate(np.log(p.computation)):
+            reached = [computation_at(path, float(loss), float(start)) for loss in (here[at], base[at])]
+            ratio = math.log(p.computation[at] / self.own.computation[at])
+            found.append(reached[0] - reached[1] + ratio if all(map(math.isfinite, reached)) else reached[0])
+        return np.array(found)
+
+    @cached_property
+    def _replicates(self) -> tuple[FloatArray, list[FloatArray]]:
+        """log S at each rung from all seeds, and with each seed left out. Raises `Unfit`."""
+        _ = self.law  # a law that is refused gives no number
+        n = self.seeds
+        every = self.log_speed_ups(range(n))
+        return every, [self.log_speed_ups([seed for seed in range(n) if seed != out]) for out in range(n)]
+
+    def estimate(self, of: Callable[[FloatArray], float]) -> Estimate:
+        """The estimate of a number that is made of the rungs' log S, by the jackknife over seeds. Raises `Unfit`."""
+        n = self.seeds
+        if n < 2:
+            return UnknownEstimate(n=n)
+        every, left_out = self._replicates
+        with np.errstate(invalid="ignore"):  # what the law never reaches is infinite
+            whole, without = of(every), np.array([of(each) for each in left_out])
+            values = n * whole - (n - 1) * without
+        error = float(values.std(ddof=1)) / math.sqrt(n) if np.isfinite(values).all() else 0.0
+        if not math.isfinite(whole) or error <= 0:
+            return UnknownEstimate(whole, n)
+        return MeanEstimate(whole, n, error)
+
+    def at_rung(self, rung: int) -> Estimate:
+        """log S at a rung."""
+        return self.estimate(lambda found: float(found[rung]))
+
+    def trend(self) -> Estimate:
+        """The slope of log S over log C: above 0 the speed-up grows with size."""
+        return self.estimate(lambda found: _line(np.log(self.points.computation), found)[1])
+
+    def next_size(self) -> Estimate:
+        """log S at the next size, which lies as far beyond the largest as that does beyond the one before."""
+        logs = np.log(self.points.computation)
+        return self.estimate(lambda found: _at(_line(logs, found), self.next_computation))
+
+    @property
+    def next_computation(self) -> float:
+        """The operations of the baseline's training at the next size."""
+        distinct = np.unique(self.points.computation)
+        return float(distinct[-1] ** 2 / distinct[-2]) if len(distinct) > 1 else math.nan
+
+
+def _path(law: ScalingLaw, p: Points) -> Callable[[float], float]:
+    """The law's loss over log C: along the line of log N and log D over log C that the rungs lie on."""
+    if law.line:
+        return lambda x: float(law.loss(math.exp(x)))
+    logs = np.log(p.computation)
+    of_size, of_tokens = (_line(logs, np.log(each)) for each in (p.sizes, p.tokens))
+
+    def loss(x: float) -> float:
+        return float(law.loss(math.exp(of_size[0] + of_size[1] * x), math.exp(of_tokens[0] + of_tokens[1] * x)))
+
+    return loss
+
+
+def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Intercept and slope of least squares; not finite where y is not."""
+    centred = x - x.mean()
+    slope = float((centred * y).sum() / (centred**2).sum())
+    return float(y.mean()) - slope * float(x.mean()), slope
+
+
+def _at(line: tuple[float, float], computation: float) -> float:
+    return line[0] + line[1] * math.log(computation)
+
+
+def course(first: tuple[float, float], last: tuple[float, float], slope: tuple[float, float]) -> str:
+    """How a speed-up goes with size, by 95 % intervals of log S at the ends and of the slope.
+
+    `flips` where the ends lie surely on two sides of 1; else `grows` or `shrinks` where the slope surely does;
+    `undecided` otherwise.
+    """
+    if (first[0] > 0 and last[1] < 0) or (first[1] < 0 and last[0] > 0):
+        return "flips"
+    return "grows" if slope[0] > 0 else "shrinks" if slope[1] < 0 else "undecided"
+
+
+def decision_accuracy(means: FloatArray) -> list[float]:
+    """How often each rung would have decided between two arms as the largest does: over all pairs of `means`
+    [arms, rungs], the share whose difference has the same sign (Magnusson et al. 2025, arXiv 2504.11393).
+
+    A pair counts where both arms have both rungs; a tie on one of them is half a decision. nan without pairs.
+    """
+    found = []
+    for rung in range(means.shape[1]):
+        shares = []
+        for a, b in combinations(range(len(means)), 2):
+            here, there = means[a, rung] - means[b, rung], means[a, -1] - means[b, -1]
+            if math.isfinite(here) and math.isfinite(there):
+                shares.append((1 + float(np.sign(here) * np.sign(there))) / 2)
+        found.append(float(np.mean(shares)) if shares else math.nan)
+    return found
+
+
+@dataclass(frozen=True)
+class FactorEstimate(Estimate):
+    """The estimate of a factor from that of its logarithm."""
+
+    inner: Estimate
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return _exp(self.inner.value)
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return self.inner.n
+
+    def p_above(self, x: float) -> float:
+        return self.inner.p_above(math.log(x)) if x > 0 else 0.0
+
+    def p_below(self, x: float) -> float:
+        return self.inner.p_below(math.log(x)) if x > 0 else 1.0
+
+    def lower(self, tail: float) -> float:
+        return _exp(self.inner.lower(tail))
+
+    def upper(self, tail: float) -> float:
+        return _exp(self.inner.upper(tail))
+
+    def negate(self) -> Estimate:
+        raise NotImplementedError("both sides of a factor are its own")
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf if x == x else math.nan
+
+
+def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions: Sequence[str]) -> ArmLadder:
+    """An arm against another over some conditions of evidence that was joined, from the cheapest rung on.
+
+    A rung on which either has no value at all is left out. Raises `Unfit` where nothing can be compared.
+    """
+    if evidence.directions.get(metric) != "lower":
+        raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is none")
+    names = [each for each in conditions if not empty_rungs(evidence, (arm, than), metric, [each])]
+    nothing: tuple[float, float, float] = (math.nan,) * 3
+    costs = [np.array([evidence.sizes.get(arm_name(who, at), nothing) for at in names]) for who in (arm, than)]
+    if not names or not np.isfinite(np.stack(costs)[:, :, 2]).all():
+        raise Unfit("the operations of some rung cannot be counted" if names else "no rung has a value of both arms")
+    order = [int(at) for at in np.argsort(costs[1][:, 2], kind="stable")]
+    names, costs = [names[at] for at in order], [each[order] for each in costs]
+    rows = [np.array([evidence.seed_values(arm_name(who, at), metric) for at in names]) for who in (arm, than)]
+    kept = np.isfinite(rows[0]).all(axis=0) & np.isfinite(rows[1]).all(axis=0)
+    first = arm_name(than, names[0])
+    for name in (arm_name(who, at) for who in (arm, than) for at in names):
+        kept &= evidence.same_class(first, name)
+    own, points = (Points(each[:, 0], each[:, 1], each[:, 2]) for each in costs)
+    return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], own, points)
+
+
+def empty_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> list[str]:
+    """Of some conditions those in which an arm has no value at all."""
+    return [at for at in conditions if not all(len(evidence.finite_values(arm_name(who, at), metric)) for who in arms)]
+
+
+def claim_ladder(claim: Claim, evidence: Evidence) -> ArmLadder:
+    """The two arms of a claim over the rungs that it names. Raises `Unfit`."""
+    arm, than = claim.arms
+    return arm_ladder(evidence, arm, than, claim.metrics[0], rungs_of(claim))
+
+
+def rungs_of(claim: Claim) -> list[str]:
+    """The conditions that a claim about a ladder goes over."""
+    return list(dict.fromkeys(term.condition for term in claim.terms))
+
+
+def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
+    """The estimate of a claim about a ladder: the slope of log S over log C, or S at a rung or at the next size.
+
+    Where no law is fitted nothing is known, and `claim_notes` say why.
+    """
+    try:
+        ladder = claim_ladder(claim, evidence)
+        if claim.kind == "grows":
+            return ladder.trend()
+        if claim.where == NEXT:
+            found = ladder.next_size()
+        elif claim.where in ladder.rungs:
+            found = ladder.at_rung(ladder.rungs.index(claim.where))
+        else:
+            return UnknownEstimate(n=0)
+    except Unfit:
+        return UnknownEstimate(n=0)
+    return UnknownEstimate(_exp(found.value), found.n) if isinstance(found, UnknownEstimate) else FactorEstimate(found)
+
+
+def claim_notes(claim: Claim, evidence: Evidence) -> list[str]:
+    """What limits a claim about a ladder: rungs without a value, and why no law is fitted."""
+    empty = empty_rungs(evidence, claim.arms, claim.metrics[0], rungs_of(claim))
+    found = [f"no trial of {' or of '.join(claim.arms)} has a value with {at}: the rung is left out" for at in empty]
+    try:
+        ladder = claim_ladder(claim, evidence)
+        _ = ladder.law
+        every = ladder.log_speed_ups(range(ladder.seeds)) if ladder.seeds else np.zeros(0)
+        found += [
+            f"with {at} {claim.arms[0]} has a loss that {claim.arms[1]} reaches at no size, by its law"
+            for at, value in zip(ladder.rungs, every, strict=False)
+            if math.isinf(value)
+        ]
+    except Unfit as error:
+        found.append(str(error))
+    return found

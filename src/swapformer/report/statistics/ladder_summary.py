@@ -1,0 +1,170 @@
+"""What a report says of a ladder, metric by metric: the baseline's law, each arm's speed-up over the rungs, its course,
+the next size, and how often each rung would have decided as the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from swapformer.report import number_format
+from swapformer.report.statistics.estimates import Estimate, FloatArray
+from swapformer.report.statistics.evidence import Evidence, join
+from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, course, decision_accuracy, empty_rungs
+from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
+from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER, Values, arm_name
+from swapformer.results.manifest import Manifest
+
+TAIL = 0.025
+Interval = tuple[float, float, float]
+"""A number with its 95 % limits; not corrected for several comparisons."""
+COURSES = {
+    "grows": "its speed-up grows with size",
+    "shrinks": "its speed-up shrinks with size",
+    "flips": "it is faster at one end of the ladder and slower at the other",
+    "undecided": "these seeds do not decide how it goes with size",
+}
+
+
+@dataclass(frozen=True)
+class ArmCourse:
+    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size."""
+
+    arm: str
+    rungs: Mapping[str, Interval]
+    next_size: Interval
+    slope: Interval
+    course: str
+
+
+@dataclass(frozen=True)
+class LadderSummary:
+    """A ladder in one metric.
+
+    `law`: the baseline's, None where it is refused, which `notes` say. `computation`: of the baseline's trainings, by
+    rung. `means`: arm → mean at each rung. `accuracy`: rung → the share of pairs of arms that it orders as the largest.
+    """
+
+    metric: str
+    baseline: str
+    rungs: tuple[str, ...]
+    law: ScalingLaw | None
+    computation: Mapping[str, float]
+    costs: Mapping[tuple[str, str], float]
+    means: Mapping[str, Mapping[str, float]]
+    arms: tuple[ArmCourse, ...]
+    accuracy: Mapping[str, float]
+    next_computation: float
+    notes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """The summary in sentences."""
+        found = []
+        if self.law is not None:
+            what = "C operations" if self.law.line else "N parameters and D tokens"
+            found.append(f"Law of {self.baseline} in {self.metric} over {what}: {self.law.text}.")
+        for each in self.arms:
+            ends = list(each.rungs.items())
+            (smallest, first), (largest, last) = ends[0], ends[-1]
+            found.append(
+                f"{each.arm}: effective speed-up over {self.baseline} in {self.metric} {_text(first)} with {smallest}, "
+                f"{_text(last)} with {largest}; {COURSES[each.course]} (slope of its logarithm {_text(each.slope)}); "
+                f"{_text(each.next_size)} is expected at the next size, of "
+                f"{number_format.scaled(self.next_computation)} operations."
+            )
+        known = {at: share for at, share in self.accuracy.items() if not math.isnan(share)}
+        if len(known) > 1:
+            shares = [(at, number_format.percent(round(share, 2))) for at, share in known.items()]
+            others = "".join(f", {at} {share}" for at, share in shares[1:-1])
+            found.append(
+                f"Decision accuracy in {self.metric}: {shares[0][0]} orders {shares[0][1]} of the pairs of arms as "
+                f"{shares[-1][0]} does{others}."
+            )
+        return [*found, *(f"Ladder in {self.metric}: {note}." for note in self.notes)]
+
+
+def ladder_summaries(manifest: Manifest, evidence: Mapping[str, Evidence]) -> list[LadderSummary]:
+    """The ladders of a study: one for each of its losses and each combination of the other factors."""
+    if not is_ladder(manifest.conditions):
+        return []
+    whole = join(evidence)
+    found = []
+    for names in _parallel(manifest.conditions):
+        for metric in manifest.metrics:
+            if whole.directions.get(metric) == "lower" and any(
+                len(whole.finite_values(arm_name(manifest.baseline, at), metric)) for at in names
+            ):
+                found.append(_summary(metric, manifest, names, whole))
+    return [each for each in found if each is not None]
+
+
+def is_ladder(conditions: Mapping[str, Values]) -> bool:
+    """Whether the conditions of a study are rungs."""
+    return all(RUNG in values for values in conditions.values())
+
+
+def _parallel(conditions: Mapping[str, Values]) -> list[list[str]]:
+    """The conditions that differ in size and budget alone."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, values in conditions.items():
+        rest = tuple((key, value) for key, value in values.items() if key not in (RUNG, TOKENS_PER_PARAMETER))
+        groups.setdefault(rest, []).append(name)
+    return list(groups.values())
+
+
+def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evidence) -> LadderSummary | None:
+    baseline = manifest.baseline
+    costs = {(arm, at): whole.sizes.get(arm_name(arm, at), (math.nan,) * 3)[2] for arm in manifest.arms for at in names}
+    order = sorted(names, key=lambda at: (math.isnan(costs[baseline, at]), costs[baseline, at]))
+    law, arms, notes, after = None, list[ArmCourse](), list[str](), math.nan
+    for arm in (other for other in manifest.arms if other != baseline):
+        empty = empty_rungs(whole, (arm, baseline), metric, names)
+        notes += [f"no trial of {arm} or of {baseline} has a value with {at}, which is left out" for at in empty]
+        try:
+            ladder = arm_ladder(whole, arm, baseline, metric, names)
+            law, after = ladder.law, ladder.next_computation
+            found = _course(arm, ladder, whole)
+        except Unfit as error:
+            notes.append(f"no speed-up of {arm}: {error}")
+            continue
+        arms.append(found)
+    means = {arm: {at: _mean(whole.finite_values(arm_name(arm, at), metric)) for at in order} for arm in manifest.arms}
+    table = np.array([list(row.values()) for row in means.values()])
+    return LadderSummary(
+        metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
+        dict(zip(order, decision_accuracy(table), strict=True)), after, tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _course(arm: str, ladder: ArmLadder, whole: Evidence) -> ArmCourse:
+    """An arm that lost trials is not flattered: how it goes with size is open then."""
+    rungs = {at: _interval(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
+    slope, beyond = _interval(ladder.trend()), _interval(ladder.next_size())
+    ends = list(rungs.values())
+    said = course(ends[0][1:], ends[-1][1:], slope[1:])
+    factors = {at: _factor(each) for at, each in rungs.items()}
+    return ArmCourse(arm, factors, _factor(beyond), slope, said)
+
+
+def _interval(estimate: Estimate) -> Interval:
+    return estimate.value, estimate.lower(TAIL), estimate.upper(TAIL)
+
+
+def _factor(logs: Interval) -> Interval:
+    value, low, high = (math.exp(x) if x < 700 else math.inf if x == x else math.nan for x in logs)
+    return value, low, high
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _text(interval: Interval) -> str:
+    value, low, high = interval
+    if not math.isfinite(value):
+        return "beyond the law" if value == math.inf else "unknown"
+    if not (math.isfinite(low) and math.isfinite(high)) or high > 1e6:
+        return f"{value:.3g}"
+    return f"{number_format.value_text(value, low, high)} {number_format.limits_text(value, low, high)}"

@@ -1,0 +1,214 @@
+"""Ladders of known answer: speed-ups, their course, the next size, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.estimates import MeanEstimate, UnknownEstimate
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.ladder import (
+    ArmLadder,
+    FactorEstimate,
+    Points,
+    Unfit,
+    course,
+    decision_accuracy,
+)
+from swapformer.report.statistics.ladder_summary import ladder_summaries
+from swapformer.report.statistics.power import seeds_for
+from swapformer.report.statistics.verdicts import judge
+from swapformer.results.manifest import Manifest
+
+RUNGS = 4
+C = 1e12 * 4.0 ** np.arange(RUNGS)
+CONDITIONS = {f"rung=s{at}": {"rung": f"s{at}"} for at in range(RUNGS)}
+
+
+def law(computation: np.ndarray) -> np.ndarray:
+    return np.asarray(1.5 + 2 * (computation / 1e12) ** -0.12)
+
+
+def ladder(speed_ups: np.ndarray, noise: float, seed: int, seeds: int = 5, cost: float = 1.0) -> ArmLadder:
+    """Losses of a baseline on its law, and of an arm that is as good as the baseline with S times the operations."""
+    generator = np.random.default_rng(seed)
+    common = generator.normal(0, 0.8 * noise, (RUNGS, seeds))
+    rows = [
+        losses[:, None] + common + generator.normal(0, 0.6 * noise, (RUNGS, seeds))
+        for losses in (law(C * speed_ups * cost), law(C))
+    ]
+    points = Points(C**0.5, 20 * C**0.5, C)
+    return ArmLadder(tuple(CONDITIONS), rows[0], rows[1], replace(points, computation=cost * C), points)
+
+
+def test_speed_ups_are_times_the_operations_of_the_baseline_at_equal_loss() -> None:
+    """Without noise: as good as the baseline with 1.1 … 1.5 times what the arm costs, which is twice the baseline's."""
+    true = np.array([1.1, 1.2, 1.35, 1.5])
+    found = ladder(true, 1e-6, 1, cost=2.0)
+    assert np.exp(found.log_speed_ups(range(5))) == pytest.approx(true, rel=2e-3)
+    assert found.next_computation == pytest.approx(4 * C[-1])
+    slope = np.polyfit(np.log(C), np.log(true), 1)
+    assert found.trend().value == pytest.approx(slope[0], rel=0.05)
+    assert found.next_size().value == pytest.approx(np.polyval(slope, math.log(4 * C[-1])), rel=0.05)
+    same = replace(found, here=found.base, own=found.points)
+    assert same.log_speed_ups(range(5)) == pytest.approx(np.zeros(RUNGS), abs=1e-12)
+
+
+def test_intervals_cover_known_speed_ups_and_growth_is_seldom_false() -> None:
+    """A fast version of `python -m benchmarks statistics ladders`: 160 ladders of five seeds."""
+    covered, grows, studies = np.zeros(3), 0, 160
+    for seed in range(studies):
+        found = ladder(np.full(RUNGS, 1.2), 0.01, seed)
+        try:
+            parts = [found.at_rung(RUNGS - 1), found.trend(), found.next_size()]
+        except Unfit:
+            studies -= 1
+            continue
+        for index, (estimate, truth) in enumerate(zip(parts, (math.log(1.2), 0.0, math.log(1.2)), strict=True)):
+            covered[index] += estimate.lower(0.025) <= truth <= estimate.upper(0.025)
+        grows += parts[1].lower(0.025) > 0
+    assert studies >= 150
+    assert ((covered / studies >= 0.9) & (covered / studies <= 0.99)).all() and grows / studies <= 0.06
+
+
+def test_taking_the_arms_share_of_noise_alone_would_be_too_sure() -> None:
+    """Planted: intervals from the spread of pseudo-values over rungs, not seeds, would miss: they are not used."""
+    found = ladder(np.full(RUNGS, 1.2), 0.02, 3)
+    estimate = found.at_rung(0)
+    assert isinstance(estimate, MeanEstimate) and estimate.n == 5 and estimate.freedom == 4
+    halves = [found.log_speed_ups([s for s in range(5) if s != out])[0] for out in range(5)]
+    jackknife = math.sqrt(4 / 5 * ((np.array(halves) - np.mean(halves)) ** 2).sum())
+    assert estimate.standard_error == pytest.approx(jackknife, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ends", "slope", "said"),
+    [
+        (((-0.2, -0.1), (0.1, 0.2)), (0.1, 0.2), "flips"),
+        (((0.1, 0.2), (-0.2, -0.1)), (-0.2, -0.1), "flips"),
+        (((-0.1, 0.1), (0.1, 0.3)), (0.01, 0.2), "grows"),
+        (((0.2, 0.3), (0.0, 0.1)), (-0.2, -0.01), "shrinks"),
+        (((-0.1, 0.1), (0.1, 0.3)), (-0.01, 0.2), "undecided"),
+    ],
+)
+def test_the_course_is_that_of_the_intervals(ends: tuple, slope: tuple[float, float], said: str) -> None:  # type: ignore[type-arg]
+    assert course(*ends, slope) == said
+
+
+def test_decision_accuracy_is_the_share_of_pairs_that_are_ordered_alike() -> None:
+    """Three arms: of three pairs the first rung orders two as the last does; with one arm lost, one pair is left."""
+    means = np.array([[1.0, 1.0, 1.0], [1.2, 1.1, 1.1], [1.1, 1.3, 1.3]])
+    assert decision_accuracy(means) == pytest.approx([2 / 3, 1.0, 1.0])
+    means[2, 0] = math.nan
+    assert decision_accuracy(means)[0] == 1.0 and math.isnan(decision_accuracy(means[:1])[0])
+
+
+def evidence(found: ArmLadder, lost: tuple[str, str] | None = None) -> Evidence:
+    """Evidence of the baseline `a` and the arm `b` at every rung; all trials of `lost` (arm, condition) diverged."""
+    rows = {("a", at): found.base[i] for i, at in enumerate(CONDITIONS)}
+    rows |= {("b", at): found.here[i] for i, at in enumerate(CONDITIONS)}
+    gone = {key: key == lost for key in rows}
+    names = {key: f"{key[0]} with {key[1]}" for key in rows}
+    return Evidence(
+        tuple(names.values()), tuple(range(5)),
+        {(names[k], "val/loss"): np.full(5, math.nan) if gone[k] else row for k, row in rows.items()},
+        {names[k]: np.full(5, not gone[k]) for k in rows}, {names[k]: np.full(5, gone[k]) for k in rows},
+        {"val/loss": "lower"},
+        sizes={names[k]: (C[i % RUNGS] ** 0.5, C[i % RUNGS] ** 0.5, C[i % RUNGS]) for i, k in enumerate(rows)},
+    )  # fmt: skip
+
+
+def claims(*bodies: dict[str, object]) -> list:  # type: ignore[type-arg]
+    raw = [{"text": str(number), **body} for number, body in enumerate(bodies)]
+    return parse(raw, ["a", "b"], ["val/loss"], CONDITIONS)
+
+
+ABOUT = {"arm": "b", "than": "a", "metric": "val/loss"}
+
+
+def test_claims_about_ladders_are_judged_once() -> None:
+    found = evidence(ladder(np.array([1.1, 1.3, 1.6, 1.9]), 0.002, 1))
+    verdicts = judge(
+        claims(
+            {"speed_up": {**ABOUT, "above": 1.5}},
+            {"speed_up": {**ABOUT, "where": "s0", "above": 1.5}},
+            {"speed_up": {**ABOUT, "where": "next", "between": [1.5, 4]}},
+            {"grows": {**ABOUT, "above": 0}},
+        ),
+        found,
+    )
+    assert [each.outcome for each in verdicts] == ["supported", "refuted", "supported", "supported"]
+    first = verdicts[0].contrasts[0]
+    assert first.estimate.value == pytest.approx(1.9, rel=0.1) and 1.5 < first.lower < first.estimate.value
+    assert first.arm == "speed-up of b over a at rung=s3"
+    wide = judge(claims({"speed_up": {**ABOUT, "above": 1.2}}), evidence(ladder(np.full(RUNGS, 1.3), 0.03, 1)))[0]
+    assert wide.outcome == "undecided" and wide.needed is not None and wide.needed.low is not None
+
+
+def test_a_rung_that_diverged_everywhere_is_left_out_and_below_four_nothing_is_fitted() -> None:
+    found = evidence(ladder(np.full(RUNGS, 1.3), 0.002, 1), lost=("b", "rung=s0"))
+    (verdict,) = judge(claims({"speed_up": {**ABOUT, "above": 1.2}}), found)
+    assert verdict.outcome == "undecided"
+    assert "no trial of b or of a has a value with rung=s0: the rung is left out" in verdict.notes
+    assert any("needs at least 4 sizes, but has 3" in note for note in verdict.notes)
+
+
+def test_a_loss_that_the_baseline_never_reaches_has_no_speed_up() -> None:
+    good = ladder(np.ones(RUNGS), 0.002, 1)
+    found = evidence(replace(good, here=good.here - 3))
+    (verdict,) = judge(claims({"speed_up": {**ABOUT, "above": 1.2}}), found)
+    assert verdict.outcome == "undecided" and isinstance(verdict.contrasts[0].estimate, UnknownEstimate)
+    assert any("has a loss that a reaches at no size" in note for note in verdict.notes)
+
+
+def test_a_summary_says_law_course_and_accuracy() -> None:
+    parts = evidence(ladder(np.array([1.1, 1.3, 1.6, 1.9]), 0.002, 1))
+    by_condition = {}
+    for at in CONDITIONS:
+        own = {arm: f"{arm} with {at}" for arm in ("a", "b")}
+        by_condition[at] = replace(
+            parts, arms=("a", "b"),
+            values={(arm, "val/loss"): parts.values[name, "val/loss"] for arm, name in own.items()},
+            finished={arm: parts.finished[name] for arm, name in own.items()},
+            diverged={arm: parts.diverged[name] for arm, name in own.items()},
+            sizes={arm: parts.sizes[name] for arm, name in own.items()},
+        )  # fmt: skip
+    manifest = Manifest("x", "a", {"a": (), "b": ()}, tuple(range(5)), ("val/loss",), (), conditions=CONDITIONS)
+    (summary,) = ladder_summaries(manifest, by_condition)
+    assert summary.arms[0].course == "grows" and summary.accuracy["rung=s0"] == 1.0 and summary.law is not None
+    said = " ".join(summary.lines())
+    assert "Law of a in val/loss over C operations: " in said and "its speed-up grows with size" in said
+    assert ladder_summaries(replace(manifest, conditions={"": {}}), {"": parts}) == []
+
+
+def test_a_factor_has_the_limits_and_p_values_of_its_logarithm() -> None:
+    found = FactorEstimate(MeanEstimate(math.log(1.3), 5, 0.1))
+    assert found.lower(0.025) == pytest.approx(math.exp(found.inner.lower(0.025)))
+    assert found.p_above(found.lower(0.05)) == pytest.approx(0.05) and found.p_below(
+        found.upper(0.05)
+    ) == pytest.approx(0.05)
+    assert found.p_above(0) == 0 and found.p_below(-1) == 1
+    assert seeds_for(found, (1.2, math.inf), 0.05) == seeds_for(found.inner, (math.log(1.2), math.inf), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"speed_up": {**ABOUT, "where": "s9", "above": 1}},
+            "`where` must be next or one rung, s0, s1, s2, s3, not 's9'",
+        ),
+        ({"speed_up": {**ABOUT, "below": 0}}, "a speed-up is a factor above 0"),
+        ({"grows": {**ABOUT, "where": "s0", "above": 0}}, "`grows` has no key 'where'"),
+        ({"grows": {**ABOUT}}, "needs exactly one of above, below, between"),
+    ],
+)
+def test_a_wrong_claim_about_a_ladder_is_told(body: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        claims(body)
+    with pytest.raises(ValueError, match="needs a `ladder`"):
+        parse([{"text": "x", "grows": {**ABOUT, "above": 0}}], ["a", "b"], ["val/loss"], {"": {}})

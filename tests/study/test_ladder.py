@@ -1,0 +1,100 @@
+"""Ladders of a study file: rungs as conditions, budgets by parameters, and what is wrong with one in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swapformer.errors import UsageError
+from swapformer.study.expand import expand
+from swapformer.study.ladder import Ladder, conditions, parse_ladder
+from swapformer.study.manifest import asked
+from swapformer.study.spec import parse
+
+SMALL = ["task=copy", "model.num_layers=1", "model.num_heads=2", "schedule.warmup_steps=1", "task.batch_size=4"]
+SIZES = {"d8": ["model.d_model=8"], "d16": ["model.d_model=16"]}
+
+
+def study(**more: Any) -> dict[str, Any]:
+    arms = {"gelu": ["model/activation=gelu"], "relu": ["model/activation=relu"]}
+    return {"baseline": "gelu", "arms": arms, "seeds": 2, "overrides": SMALL, "ladder": {"sizes": SIZES}, **more}
+
+
+def test_every_size_is_a_condition_beside_those_of_a_grid() -> None:
+    spec = parse(study(grid={"optim.lr": ["1e-3", "1e-2"]}), "x")
+    assert list(spec.conditions) == [f"rung={size}, optim.lr={lr}" for size in SIZES for lr in ("1e-3", "1e-2")]
+    assert asked(spec).conditions["rung=d8, optim.lr=1e-2"] == {"rung": "d8", "optim.lr": "1e-2"}
+    assert conditions(None, [()])[""].values == {}
+
+
+def test_sizes_may_grow_by_a_constant_factor() -> None:
+    """64 · 4^(k/3) is 64, 101.6, 161.3, 256: to multiples of 32."""
+    found = parse_ladder({"key": "model.d_model", "from": 64, "to": 256, "steps": 4, "multiple": 32})
+    assert found is not None and list(found.sizes) == ["d_model64", "d_model96", "d_model160", "d_model256"]
+    assert found.sizes["d_model160"] == ("model.d_model=160",)
+
+
+def test_tokens_follow_from_the_baselines_parameters_and_are_the_same_for_all_arms() -> None:
+    """Oracle: the parameters that the composer counts of the composed baseline."""
+    plan = expand(parse(study(ladder={"sizes": SIZES, "tokens_per_parameter": [5, 10]}), "x"))
+    assert next(iter(plan.spec.conditions)) == "rung=d8, tokens_per_parameter=5"
+    budgets: dict[str, set[float]] = {}
+    for each in plan.templates:
+        budgets.setdefault(each.condition, set()).add(each.config["budget"]["tokens"])
+        if each.arm == "gelu":
+            ratio = 5 if each.condition.endswith("=5") else 10
+            assert each.config["budget"]["tokens"] == ratio * plan.composer.cost(each.config, "params")
+            assert each.config["model"]["d_model"] == (8 if "d8" in each.condition else 16)
+    assert len(budgets) == 4 and all(len(found) == 1 for found in budgets.values())
+
+
+def test_one_budget_has_no_name_of_its_own() -> None:
+    ladder = Ladder({"a": ("x=1",), "b": ("x=2",)}, (20.0,))
+    assert [rung.values for rung in ladder.rungs] == [{"rung": "a"}, {"rung": "b"}]
+    assert ladder.rungs[0].tokens_per_parameter == 20 and "budget.steps" in ladder.keys
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ([], "`ladder` must be"),
+        ({"size": SIZES}, "unknown key 'size' in `ladder`; did you mean 'sizes'"),
+        ({"sizes": {"a": ["x=1"]}}, "needs at least two different sizes"),
+        ({"sizes": {"a": ["x=1"], "b": ["x=1"]}}, "sizes 'a' and 'b' of `ladder` are the same"),
+        ({"sizes": {"a": ["x=1"], "b": []}}, "size 'b' must set something"),
+        ({"sizes": {"a/b": ["x=1"], "b": ["x=2"]}}, "a size's name must be a text without"),
+        ({"sizes": {"a": ["seed=1"], "b": ["x=2"]}}, "and no seed"),
+        ({"key": "x", "from": 8, "to": 4, "steps": 3}, "from a smaller to a larger number"),
+        ({"key": "x", "from": 8, "to": 12, "steps": 9, "multiple": 4}, "some of them twice; take fewer steps"),
+        ({"key": "x", "from": 8, "to": 12}, "`ladder` needs `steps`"),
+        ({"key": "x", "from": 8.5, "to": 12, "steps": 3}, "`ladder.from` must be a whole number"),
+        ({"sizes": SIZES, "tokens_per_parameter": 0}, "must be a number above 0"),
+    ],
+)
+def test_a_wrong_ladder_is_told_in_one_line(raw: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        parse_ladder(raw)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"arms": {"gelu": [], "w": ["model.d_model=4"]}}, "arm 'w' must not set model.d_model, which `ladder` sets"),
+        ({"grid": {"model.d_model": [4, 8]}}, "model.d_model must have one role"),
+        (
+            {"ladder": {"sizes": SIZES, "tokens_per_parameter": 5}, "overrides": [*SMALL, "budget.steps=4"]},
+            "`overrides` must not set budget.steps, which `ladder` sets",
+        ),
+    ],
+)
+def test_what_a_ladder_sets_is_set_by_nothing_else(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(study(**more), "x")
+
+
+def test_a_size_whose_heads_do_not_divide_is_refused_before_anything_trains() -> None:
+    raw = study(ladder={"sizes": {**SIZES, "d9": ["model.d_model=9"]}})
+    with pytest.raises(UsageError, match=r"cannot be built with rung=d9: .*num_heads.*divide"):
+        expand(parse(raw, "x"))
