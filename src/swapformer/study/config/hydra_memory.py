@@ -7,14 +7,14 @@ last one, and a study composes each of its arms. A file that has changed is read
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from hydra import initialize_config_dir
 from hydra._internal import defaults_list
-from hydra._internal import hydra as hydras_own
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
@@ -65,7 +65,7 @@ class RememberingLoader(ConfigLoaderImpl):
         """A file's config in its package, as a copy that may be merged."""
         key = _default_key(default, repo)
         if key not in _embedded:
-            _embedded[key] = super()._load_single_config(default=default, repo=_Copied(repo))
+            _embedded[key] = super()._load_single_config(default=default, repo=cast(Any, _Copied(repo)))
         found = copy.copy(_embedded[key])
         found.config = copy.deepcopy(found.config)
         return found
@@ -126,25 +126,27 @@ def _default_key(default: Any, repo: Any) -> Key:
 @contextmanager
 def remembering_main() -> Iterator[None]:
     """A `hydra.main` within composes as `hydra_config` does; Hydra composes twice before the task begins."""
+    hydras_own: Any = importlib.import_module("hydra._internal.hydra")
     own = hydras_own.ConfigLoaderImpl
-    hydras_own.ConfigLoaderImpl = RememberingLoader  # type: ignore[misc]
+    hydras_own.ConfigLoaderImpl = RememberingLoader
     try:
         yield
     finally:
-        hydras_own.ConfigLoaderImpl = own  # type: ignore[misc]
+        hydras_own.ConfigLoaderImpl = own
 
 
 @contextmanager
 def _choices_where_asked() -> Iterator[None]:
     """Hydra makes a map of all choices for each file; within, only for one whose defaults ask for another group's."""
-    made: Callable[..., Any] = defaults_list._create_interpolation_map
+    module: Any = defaults_list
+    made: Callable[..., Any] = module._create_interpolation_map
 
     def choices(overrides: Any, found: Sequence[Any], self_added: bool) -> Any:
         asks = any("${" in f"{getattr(entry, 'path', '')}{getattr(entry, 'value', '')}" for entry in found)
         return made(overrides, found, self_added) if asks else None
 
-    defaults_list._create_interpolation_map = choices
+    module._create_interpolation_map = choices
     try:
         yield
     finally:
-        defaults_list._create_interpolation_map = made
+        module._create_interpolation_map = made
