@@ -40,7 +40,7 @@ pytest: install-dev
 
 # Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs the same.
 exercises-smoke: install
-	$(BIN)/swapformer study experiments scale=smoke runs_dir=$$(mktemp -d)
+	$(BIN)/swapformer study experiments scale=smoke --studies 2 runs_dir=$$(mktemp -d)
 
 # What is slow and rarely wrong: the tests with the mark `evidence`, every pair of options trained, and a store that is
 # killed, cut, filled and misled about the time. An hour and more on two cores; run before a release, and what it says

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import nn
 
 from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
 from swapformer.study.config import compose as study_compose
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.training.assemble import build_model, count_parameters
 
 SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
@@ -28,8 +28,7 @@ def small(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = OmegaConf.to_container(compose("train", [*SMALL, *overrides]), resolve=True)
+    config = OmegaConf.to_container(hydra_config("train", [*SMALL, *overrides]), resolve=True)
     assert isinstance(config, dict)
     return {"model": config["model"], "seed": config["seed"]}
 

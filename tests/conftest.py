@@ -16,10 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """One thread: the tests' tensors are so small that waiting for a second one costs more than it does."""
     import torch
 
-    import hydra_cache
-
     torch.set_num_threads(1)
-    hydra_cache.install()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-import hydra_cache
 from benchmarks.__main__ import main as benchmark
 from swapformer.cli import main
 from swapformer.paths import conf_dir
@@ -253,15 +252,11 @@ def test_a_plugin_with_a_launcher_of_the_same_name_is_named_as_what_is_in_the_wa
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hydra-ray-launcher does when it is imported; Hydra then takes its settings for the schema of ours."""
-    hydra_cache.remove()  # it knows what was composed without that plugin
     store = ConfigStore.instance()
     monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))
     store.store("ray", OmegaConf.structured(OfAnotherPlugin), group="hydra/launcher", provider="another")
-    try:
-        with pytest.warns(UserWarning, match="validated against ConfigStore schema"):
-            said = complaint(capsys, "study", "positions.yaml", "seeds=[0,1,2,6]", "hydra/launcher=ray")
-    finally:
-        hydra_cache.install()
+    with pytest.warns(UserWarning, match="validated against ConfigStore schema"):
+        said = complaint(capsys, "study", "positions.yaml", "seeds=[0,1,2,6]", "hydra/launcher=ray")
     assert "uninstall that one (hydra-ray-launcher)" in said
 
 

@@ -89,9 +89,10 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
 def test_every_study_of_every_exercise_runs_at_the_smoke_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `make exercises-smoke` runs, in one process: from the study file to the report, with every arm trained."""
+    """What `make exercises-smoke` runs, two at a time: from the study file to the report, with every arm trained."""
     monkeypatch.chdir(tmp_path)
-    assert main(["study", str(experiments_dir()), "scale=smoke", f"runs_dir={tmp_path}", "--json"]) == 0
+    asked = [str(experiments_dir()), "scale=smoke", f"runs_dir={tmp_path}", "--studies", "2"]
+    assert main(["study", *asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["study"] for each in found] == [f"{name}.smoke" for name in shipped()]
     for each in found:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
@@ -21,6 +20,7 @@ from swapformer.console import guarded
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, finalise
 from swapformer.study.config.hydra_errors import explained
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.yaml_reader import parse_yaml
 
 NUMBERS: Mapping[str, Any] = {
@@ -98,7 +98,7 @@ def attempt(setting: Number, value: Any, folder: Path) -> Ending:
 
 @lru_cache(maxsize=1)
 def _base() -> Any:
-    return hydra_compose("train", overrides=[*SMALL])
+    return hydra_config("train", SMALL)
 
 
 @lru_cache(maxsize=512)

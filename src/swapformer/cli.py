@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer import __version__
-from swapformer.console import guarded, printable_output
+from swapformer.console import at_least, guarded, printable_output
 from swapformer.errors import UsageError, suggest
 
 TOOLS = {
@@ -101,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--dry-run", action="store_true", help="print trials, operations, time and memory that it would take, run none"
     )
+    study.add_argument(
+        "--studies", type=at_least(1), default=1, metavar="N", help="studies of an exercise, or a folder, at a time"
+    )
     for name, kind, text in LAUNCHING:
         study.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}; short for hydra.launcher.{name}=…")
     study.set_defaults(run=_study)
@@ -174,7 +177,8 @@ def _study(options: argparse.Namespace) -> int | None:
 
     settings = {name: getattr(options, name) for name, *_ in LAUNCHING}
     options.overrides += [f"hydra.launcher.{name}={value}" for name, value in settings.items() if value is not None]
-    return study(options.name, options.overrides, Output(options.publish, options.json, options.debug, options.dry_run))
+    output = Output(options.publish, options.json, options.debug, options.dry_run, studies=options.studies)
+    return study(options.name, options.overrides, output)
 
 
 def _report(options: argparse.Namespace) -> int | None:

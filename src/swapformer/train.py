@@ -19,6 +19,7 @@ from swapformer.results import record as records
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
+from swapformer.study.config.hydra_memory import remembering_main
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial, execute
@@ -121,7 +122,11 @@ def _hydra(arguments: Sequence[str]) -> None:
             raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
     sys.argv[1:] = _options_first(arguments)
     overrides = [argument for argument in arguments if not argument.startswith("-")]
-    with environment({"HYDRA_FULL_ERROR": "1"}), explained(overrides):  # else Hydra prints errors and exits with 1
+    with (
+        environment({"HYDRA_FULL_ERROR": "1"}),
+        explained(overrides),
+        remembering_main(),
+    ):  # else Hydra prints errors and exits with 1
         train()
         if _raised:
             raise _raised.pop()

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.task import Addition, Batch, Copy, Task
 from swapformer.task.base import Sequences
 from swapformer.task.synthetic import Synthetic
@@ -39,8 +39,7 @@ def node(path: Path) -> dict[str, Any]:
 
 @cache
 def _composed(task: str) -> dict[str, Any]:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = OmegaConf.to_container(compose(f"task/{task}", SMALL.get(task, [])).task, resolve=True)
+    config = OmegaConf.to_container(hydra_config(f"task/{task}", SMALL.get(task, [])).task, resolve=True)
     assert isinstance(config, dict)
     return config
 

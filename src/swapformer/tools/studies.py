@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 import json
 import sys
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swapformer.console import FAILED, guarded, terminal
+from swapformer.console import terminal
 from swapformer.errors import UsageError, quote
 from swapformer.exercises import find
 from swapformer.study.config import overrides as texts
+from swapformer.tools.side_by_side import Answer, attempt, side_by_side
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
@@ -32,7 +32,8 @@ _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 class Output:
     """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors.
 
-    `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper.
+    `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `studies`: how
+    many studies of a folder run at a time.
     """
 
     publish: bool = False
@@ -40,6 +41,7 @@ class Output:
     debug: bool = False
     dry: bool = False
     paper: tuple[str, ...] = ()
+    studies: int = 1
 
 
 def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
@@ -50,6 +52,8 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
     if output.dry and output.publish:
         raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; leave one of them out")
     found = find(name)
+    if found.one and output.studies > 1:
+        raise UsageError(f"--studies is of a folder with several studies, but {quote(name)} is one; leave it out")
     if found.one:
         _run(name, overrides, output)
         return None
@@ -61,7 +65,12 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
             )
     for path in found.studies.values():  # what is wrong in any of the files is said before anything trains
         load(str(path), texts.value(overrides, "scale"))
-    return _each(found.studies, lambda path: _run(str(path), overrides, output), output)
+    count = min(output.studies, len(found.studies))
+    return _each(found.studies, partial(_run_one, overrides=overrides, output=output, share=count), output, count)
+
+
+def _run_one(path: Path, overrides: Sequence[str], output: Output, share: int) -> None:
+    _run(str(path), overrides, output, share)
 
 
 def _within(override: str, nodes: Sequence[str]) -> bool:
@@ -70,7 +79,7 @@ def _within(override: str, nodes: Sequence[str]) -> bool:
     return any(key == node or key.startswith(f"{node}.") for node in nodes)
 
 
-def _run(name: str, overrides: Sequence[str], output: Output) -> None:
+def _run(name: str, overrides: Sequence[str], output: Output, share: int = 1) -> None:
     own = {key: texts.value(overrides, key) for key in ("scale", "seeds")}
     extra = [override for override in overrides if texts.key(override) not in own]
     if output.dry:
@@ -81,7 +90,8 @@ def _run(name: str, overrides: Sequence[str], output: Output) -> None:
         return
     from swapformer.study.spec import load, with_seeds
 
-    found = run_locally(with_seeds(load(name, own["scale"]), own["seeds"]), extra, output.publish, quiet=output.json)
+    spec = with_seeds(load(name, own["scale"]), own["seeds"])
+    found = run_locally(spec, extra, output.publish, output.json, share)
     show(found.report, found.to_json(), output.json)
     found.require_complete()
 
@@ -118,8 +128,10 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
         print(*found.lines(), *impossible_lines(plan), *equal, sep="\n")
 
 
-def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool) -> StudyResult:
+def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
+
+    `share`: how many studies run at a time, among which the slots for trials are shared out.
 
     Raises what `expand` and `run_study` do.
     """
@@ -134,12 +146,15 @@ def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool
     plan = expand(spec, overrides)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     check_equal_arms(plan, store)  # before a mirror leaves anything in the store
+    slots = None
+    if share > 1:
+        slots = max(1, LocalLauncher(store, provenance).slots_here(plan.possible_trials) // share)
     with mirror_trials(study_targets(plan), store):
         return run_study(
             plan,
             store,
             provenance,
-            lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
+            lambda progress: LocalLauncher(store, provenance, tick=progress.tick, slots=slots),
             publish,
             quiet=quiet,
         )
@@ -227,38 +242,35 @@ def score(folders: Sequence[str], publish: bool) -> int:
     return 0
 
 
-def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> int:
-    """Run a command on one study after the other; one that fails loses no other. Returns the worst exit status.
+def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output, count: int = 1) -> int:
+    """Run a command on one study after the other, or on some at a time; one that fails loses no other.
 
-    The JSON of all is printed as one list. Ctrl-C ends them all.
+    Returns the worst exit status. The JSON of all is printed as one list. Ctrl-C ends them all.
     """
-    worst, printed = 0, []
-    interrupted = False
+    answers = {}
+    for each in side_by_side(studies, run, count, output.debug) if count > 1 else _in_turn(studies, run, output):
+        answers[each.name] = each
+        if count > 1:
+            print(f"swapformer: {each.name}", each.said, sep="\n", end="", file=sys.stderr, flush=True)
+            print("" if output.json else each.printed, end="", flush=True)
+    if output.json:
+        print(json.dumps([json.loads(answers[name].printed) for name in studies if _printed(answers, name)], indent=1))
+    return max((each.status for each in answers.values()), default=0)
 
-    def one(path: Path) -> None:
-        nonlocal interrupted
-        try:
-            run(path)
-        except KeyboardInterrupt:
-            interrupted = True
-            raise
 
+def _printed(answers: Mapping[str, Answer], name: str) -> bool:
+    return name in answers and bool(answers[name].printed)
+
+
+def _in_turn(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> Iterator[Answer]:
     for name, path in studies.items():
         print(f"swapformer: {name}", file=sys.stderr, flush=True)
         text = io.StringIO()
         with redirect_stdout(text) if output.json else nullcontext():
-            try:
-                status = guarded(partial(one, path), output.debug)
-            except Exception:
-                traceback.print_exc()
-                status = FAILED
-        worst = max(worst, status)
-        printed += [json.loads(text.getvalue())] if text.getvalue() else []
+            status, interrupted = attempt(partial(run, path), output.debug)
+        yield Answer(name, status, text.getvalue(), "", interrupted)
         if interrupted:
-            break
-    if output.json:
-        print(json.dumps(printed, indent=1))
-    return worst
+            return
 
 
 def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:

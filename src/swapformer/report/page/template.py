@@ -9,6 +9,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,32 @@ def render(
     saved = {str(n): packed(figure.csv) for each in shown for figure, _, n in each}
     said = {str(n): figure.tooltips for each in shown for figure, _, n in each if figure.tooltips is not None}
     script = (Path(__file__).parent / "templates" / "report.js").read_text(encoding="utf-8")
+
+    def words(arm: str) -> Markup:
+        """The attributes by which the page's filter knows the row of an arm."""
+        return Markup(' data-arm="{}" data-words="{}"').format(arm, " ".join([arm, *arms.get(arm, ())]))
+
+    json_text = json.dumps(_printable(said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            **values,
+            shown=shown,
+            words=words,
+            keys=[(arm, style.key, Markup(swatch(style, variables))) for arm, style in styles.items()],
+            colors={name: (light, dark) for name, light, dark in variables.values()},
+            saved=Markup(json.dumps({"csv": saved, "colors": {name: light for name, light, _ in variables.values()}})),
+            said=Markup(json_text.replace("<", "\\u003c")),  # it cannot end the element that holds it
+            script=Markup(script),
+            script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Templates, each compiled once in a process."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("swapformer.report.page"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -54,23 +81,7 @@ def render(
     environment.globals.update(
         f=number_format, arm_name=arm_name, arrow=arrow, symbols=wording.SYMBOLS, isfinite=math.isfinite, nan=math.nan
     )
-
-    def words(arm: str) -> Markup:
-        """The attributes by which the page's filter knows the row of an arm."""
-        return Markup(' data-arm="{}" data-words="{}"').format(arm, " ".join([arm, *arms.get(arm, ())]))
-
-    json_text = json.dumps(_printable(said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return environment.get_template(template).render(
-        **values,
-        shown=shown,
-        words=words,
-        keys=[(arm, style.key, Markup(swatch(style, variables))) for arm, style in styles.items()],
-        colors={name: (light, dark) for name, light, dark in variables.values()},
-        saved=Markup(json.dumps({"csv": saved, "colors": {name: light for name, light, _ in variables.values()}})),
-        said=Markup(json_text.replace("<", "\\u003c")),  # it cannot end the element that holds it
-        script=Markup(script),
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-    )
+    return environment
 
 
 def packed(text: str) -> str:

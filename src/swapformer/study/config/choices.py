@@ -1,9 +1,8 @@
-"""Hydra's composition, in which files are read once, and what several trials choose alike is merged once.
+"""Composition in which what several trials choose alike is worked out once.
 
-Hydra merges the files of the chosen options first and applies overrides of single values then. The arms of a study
-differ in few choices and many values, and merging takes nearly all of the time (.155 s of .16 s, against .011 s where
-the choices were merged before), so what a set of choices gives is kept and copied. All is forgotten when a file of the
-search path is written, added or removed.
+Hydra makes the list of files of the chosen options and merges them first, and applies overrides of single values then.
+The arms of a study differ in few choices and many values, so what a set of choices gives is kept and copied: .008 s in
+place of .11 s of processor time. All is forgotten when a file of the search path is written, added or removed.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from hydra import compose as hydra_compose
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
+
+from swapformer.study.config.hydra_memory import hydra_config
 
 _MOST = 64
 """Sets of choices that are kept."""
@@ -28,64 +28,38 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     """What `hydra.compose("train", overrides)` gives, and raises; Hydra must be initialised."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     if any(each.is_sweep_override() or _of_hydra(each) for each in parsed):
-        return hydra_compose("train", overrides=list(overrides))
-    loader = GlobalHydra.instance().config_loader()
-    repository = loader.repository  # type: ignore[attr-defined]
-    if not isinstance(repository, _Repository):
-        repository = loader.repository = _Repository(repository)  # type: ignore[attr-defined]
+        return hydra_config("train", overrides)
+    repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     _MEMORY.forget_unless(_files(repository))
     chosen = [each for each in parsed if _is_choice(each, repository)]
     lines = (*(str(each.input_line) for each in chosen),)
-    if lines not in _MEMORY.merged:
-        if len(_MEMORY.merged) == _MOST:
-            _MEMORY.merged.clear()
-        _MEMORY.merged[lines] = hydra_compose("train", overrides=list(lines))
-    config = copy.deepcopy(_MEMORY.merged[lines])
+    if lines not in _MEMORY.made:
+        if len(_MEMORY.made) == _MOST:
+            _MEMORY.made.clear()
+        _MEMORY.made[lines] = hydra_config("train", lines)
+    config = copy.deepcopy(_MEMORY.made[lines])
     try:
         ConfigLoaderImpl._apply_overrides_to_config([each for each in parsed if each not in chosen], config)
     except Exception:  # Hydra says in its own words what is wrong
-        return hydra_compose("train", overrides=list(overrides))
+        return hydra_config("train", overrides)
     return config
 
 
 class _Memory:
-    """What files and sets of choices gave while the search path was as it is."""
+    """What sets of choices gave while the search path was as it is."""
 
     def __init__(self) -> None:
         self.files: tuple[Any, ...] = ()
-        self.loaded: dict[str, Any] = {}
-        self.merged: dict[tuple[str, ...], DictConfig] = {}
+        self.made: dict[tuple[str, ...], DictConfig] = {}
 
     def forget_unless(self, files: tuple[Any, ...]) -> None:
         """Forget all unless the search path has these files, as they are."""
         if files != self.files:
             self.files = files
-            self.loaded.clear()
-            self.merged.clear()
+            self.made.clear()
 
 
 _MEMORY = _Memory()
-
-
-class _Repository:
-    """Hydra's repository of configurations, which gives a copy of what it read from a file before."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
-        return _Repository(copy.deepcopy(self._inner, memo))  # Hydra copies it for every composition
-
-    def load_config(self, config_path: str) -> Any:
-        if config_path not in _MEMORY.loaded:
-            found = self._inner.load_config(config_path)
-            if found is None or not found.path.startswith("file://"):
-                return found
-            _MEMORY.loaded[config_path] = found
-        return copy.deepcopy(_MEMORY.loaded[config_path])
 
 
 def _of_hydra(override: Override) -> bool:

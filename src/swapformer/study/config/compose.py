@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,6 +29,7 @@ from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
 from swapformer.study.config.cost import shapes as shapes
 from swapformer.study.config.cost import task_of as task_of
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
@@ -147,7 +147,7 @@ def _load_option(slot: str, name: str) -> Config:
     if name not in known:
         hint = suggest(name, known)
         raise UsageError(f"a change asks for the unknown option {quote(name)} of model/{slot}{hint}")
-    option = hydra_compose(f"model/{slot}/{name}")
+    option = hydra_config(f"model/{slot}/{name}")
     require_references(OmegaConf.to_container(option))
     made = OmegaConf.to_container(option, resolve=True)
     assert isinstance(made, dict)

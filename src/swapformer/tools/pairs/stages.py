@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from swapformer.catalogue import NONE, default_option, filled
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import Config, compose, task_of
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.study.config.rules.compatibility import problems
 from swapformer.training.assemble import SLOTS
 from swapformer.yaml_reader import read_yaml
@@ -124,8 +123,7 @@ def filled_slots(slot: str, name: str) -> Mapping[str, Any]:
     content = _read(f"model/{slot}/{name}")
     if "defaults" not in content:
         return {slot: filled(slot, name, content)}
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(hydra_compose(f"model/{slot}/{name}"), resolve=True)
+    composed: Any = OmegaConf.to_container(hydra_config(f"model/{slot}/{name}"), resolve=True)
     return dict(composed["model"])
 
 

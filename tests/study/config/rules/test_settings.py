@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 
@@ -24,6 +23,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
 from swapformer.ranges import Count, Natural, Positive, check, check_settings, fits, hints_of
+from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.study.config.rules.settings import types_of
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.ray import RayLauncher
@@ -124,8 +124,7 @@ def read(name: str) -> dict[str, Any]:
 
 @cache
 def composed(*overrides: str) -> dict[str, Any]:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = OmegaConf.to_container(compose("train", list(overrides)), resolve=True)
+    config = OmegaConf.to_container(hydra_config("train", overrides), resolve=True)
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
 
