@@ -78,8 +78,8 @@ class ArmLadder:
         law = fit(base, p.sizes, p.tokens, p.computation)
         found = []
         for at, start in enumerate(np.log(p.computation)):
-            path = _path(law, p, at)
-            reached = [computation_at(path, float(loss), float(start)) for loss in (here[at], base[at])]
+            inverse = law.log_computation if law.line else _inverse(law, p, at, float(start))
+            reached = [inverse(float(loss)) for loss in (here[at], base[at])]
             ratio = math.log(p.computation[at] / self.own.computation[at])
             found.append(reached[0] - reached[1] + ratio if all(map(math.isfinite, reached)) else reached[0])
         return np.array(found)
@@ -126,17 +126,15 @@ class ArmLadder:
         return float(c.max() * (c.max() / c.min()) ** (1 / (sizes - 1))) if sizes > 1 else math.nan
 
 
-def _path(law: ScalingLaw, p: Points, at: int) -> Callable[[float], float]:
-    """The law's loss over log C along the line through a rung on which the ladder's sizes and budgets grow."""
-    if law.line:
-        return lambda x: float(law.loss(math.exp(x)))
+def _inverse(law: ScalingLaw, p: Points, at: int, start: float) -> Callable[[float], float]:
+    """log C of a loss along the line through a rung on which the ladder's sizes and budgets grow."""
     of_size, of_tokens = _growth(p)
 
-    def loss(x: float) -> float:
-        step = x - math.log(p.computation[at])
+    def loss_at(x: float) -> float:
+        step = x - start
         return float(law.loss(p.sizes[at] * math.exp(of_size * step), p.tokens[at] * math.exp(of_tokens * step)))
 
-    return loss
+    return lambda loss: computation_at(loss_at, loss, start)
 
 
 def _growth(p: Points) -> tuple[float, float]:
