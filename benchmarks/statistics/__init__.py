@@ -44,7 +44,7 @@ def _text(share: float) -> str:
 
 TABLES = (
     "laws", "families", "opposed", "kinds", "intervals", "pairing",
-    "variances", "ranges", "groups", "looks", "committed",
+    "variances", "ranges", "groups", "looks", "committed", "ladders",
 )  # fmt: skip
 FEWER = (3, 5, 8)
 Row = dict[str, float]
@@ -185,10 +185,35 @@ def _committed(studies: int, seed: int) -> Iterator[Simulated]:
     yield _table("claims of committed studies, all choices of their seeds", cells, None, fewer)
 
 
+def _ladders(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_cases
+
+    for title, cases, most in (
+        ("ladders of a law of the computation", ladder_cases(), ONE_BY_ONE),
+        ("ladders of a law of N and D", surface_cases(), ONE_BY_ONE // 10),
+    ):
+        few = min(studies, most)
+        yield _table(title, {name: [ladder_shares(case, n, few, seed) for n in FEWER] for name, case in cases.items()},
+                     few, FEWER)  # fmt: skip
+
+
 _MADE: Mapping[str, Callable[[int, int], Iterator[Simulated]]] = dict(
     zip(
         TABLES,
-        (_laws, _families, _opposed, _kinds, _intervals, _pairing, _variances, _ranges, _groups, _looks, _committed),
+        (
+            _laws,
+            _families,
+            _opposed,
+            _kinds,
+            _intervals,
+            _pairing,
+            _variances,
+            _ranges,
+            _groups,
+            _looks,
+            _committed,
+            _ladders,
+        ),
         strict=True,
     )
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from swapformer.cli import main
 from swapformer.errors import UsageError
+from swapformer.report.build import rebuild
 from swapformer.study.expand import expand
 from swapformer.study.ladder import Ladder, conditions, parse_ladder
 from swapformer.study.manifest import asked
+from swapformer.study.published_results import published_results
 from swapformer.study.spec import parse
 
 SMALL = ["task=copy", "model.num_layers=1", "model.num_heads=2", "schedule.warmup_steps=1", "task.batch_size=4"]
@@ -98,3 +104,33 @@ def test_a_size_whose_heads_do_not_divide_is_refused_before_anything_trains() ->
     raw = study(ladder={"sizes": {**SIZES, "d9": ["model.d_model=9"]}})
     with pytest.raises(UsageError, match=r"cannot be built with rung=d9: .*num_heads.*divide"):
         expand(parse(raw, "x"))
+
+
+def test_a_ladder_is_run_reported_and_judged_again_from_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four tiny sizes, of which a law may well be refused: the report from the store and from results.csv agree."""
+    about = {"arm": "relu", "than": "gelu", "metric": "val/loss"}
+    raw = study(
+        seeds=3,
+        ladder={"sizes": {f"d{d}": [f"model.d_model={d}"] for d in (4, 8, 16, 32)}, "tokens_per_parameter": 2},
+        overrides=[*SMALL, "eval.every=2", "eval.batches=1", "eval.final_batches=2", "log_every=1"],
+        metrics=["val/loss"],
+        claims=[
+            {"text": "faster", "speed_up": {**about, "above": 1}},
+            {"text": "grows", "grows": {**about, "above": 0}},
+        ],
+    )
+    folder = tmp_path / "sizes"
+    folder.mkdir()
+    (folder / "study.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["study", str(folder), f"runs_dir={tmp_path / 'runs'}", "--publish", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert any(line.startswith("Decision accuracy in val/loss: rung=d4 orders") for line in found["design"])
+    assert any(line.startswith(("Law of gelu", "Ladder in val/loss: no speed-up of relu")) for line in found["design"])
+    assert "ladder_val_loss.svg" in {path.name for path in (folder / "results").iterdir()}
+    records, place = published_results(folder)
+    again = rebuild(records, tmp_path / "again", publish=True)
+    assert (tmp_path / "again" / "table.md").read_text() == (place / "table.md").read_text()
+    assert [each.outcome for each in again.verdicts] == [each["outcome"] for each in found["verdicts"]]
+    assert records.cells["tokens"].notna().all()

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def test_of_an_empty_store_it_counts_and_writes_nothing(tmp_path: Path) -> None:
     assert found.bytes == 16 * 48 and math.isnan(found.seconds)
     assert found.summary.startswith("8 trials; with 4 seeds, ") and "standard deviations" in found.summary
     assert not (tmp_path / "runs").exists() and not (tmp_path / "journal").exists()
+
+
+def test_trials_that_do_not_fit_into_memory_are_told_with_the_size_that_is_the_largest(tmp_path: Path) -> None:
+    """The fake's step takes 16 · 48 bytes: two at a time need 1536."""
+    found = foreseen(plan(tmp_path), tmp_path)
+    assert (
+        found.largest == "h2" and found.memory is not None and foreseen(plan(tmp_path), tmp_path, None).memory is None
+    )
+    told = [line for line in replace(found, memory=1535).lines() if line.startswith("that does not fit: 2 of h2 ")]
+    assert len(told) == 1 and "leave out the largest size" in told[0]
+    assert not any("does not fit" in line for line in replace(found, memory=1536).lines())
 
 
 def test_what_is_reused_and_its_times_come_from_the_store(tmp_path: Path) -> None:

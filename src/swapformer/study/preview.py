@@ -13,6 +13,7 @@ from swapformer.report.statistics.power import PowerPlan, power_plan
 from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import ArmDifference, arm_name
 from swapformer.results.store import Store
+from swapformer.study.launch.machine import memory_bytes
 from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.plan import Plan, Template
@@ -57,6 +58,8 @@ class StudyPreview:
         asked: the trials by arm, condition and setting; one that two of them share is counted with the first.
         slots: how many run at a time on this machine; None: others run them.
         bytes: of weights, gradients, two moments and activations of the largest trial, counted; None if they were not.
+        largest: the arm that this trial is of, with its condition.
+        memory: bytes of this machine; None where trials run on others, or on devices.
         seeds: of each arm, at the first look of a sequential study.
         later: the numbers of seeds that later looks may ask for.
         differences: metric → the distance from a margin that these seeds would find with a power of 80 %, in its units,
@@ -73,6 +76,8 @@ class StudyPreview:
     later: tuple[int, ...]
     differences: Mapping[str, float]
     planned: PowerPlan | None
+    largest: str = ""
+    memory: int | None = None
 
     def count(self, what: str, *, left: bool = False) -> int:
         """How many trials are asked for, or are to be run."""
@@ -140,6 +145,13 @@ class StudyPreview:
                 yield f"time, from trials of this machine: about {human(self.seconds)} with {self.slots} at a time"
         if self.bytes is not None:
             yield f"memory of the largest trial beside its libraries: about {f.size(self.bytes)} in float32"
+            at_a_time = max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
+            if self.memory is not None and self.bytes * at_a_time > self.memory:
+                yield (
+                    f"that does not fit: {at_a_time} of {self.largest} at a time need {f.size(self.bytes * at_a_time)} "
+                    f"and this machine has {f.size(self.memory)}; ask for fewer --slots or smaller batches, or leave "
+                    "out the largest size"
+                )
         if self.planned is not None:
             yield f"if true differences lie two standard deviations off their margins, {self.planned}"
         for metric, distance in self.differences.items():
@@ -204,11 +216,15 @@ def preview(
     for template in reported:
         add(template, plan.trials_of(template), "reported")
     planned = power(spec) if spec.claims else None
+    largest = _largest(plan, reported) if memory else None
+    here = slots is not None and plan.shared_config.get("trainer", {}).get("accelerator") == "cpu"
     return StudyPreview(
         study=spec.name,
         asked=tuple(found),
         slots=slots,
-        bytes=_largest(plan, reported) if memory else None,
+        bytes=largest[0] if largest else None,
+        largest=largest[1] if largest else "",
+        memory=memory_bytes() if here else None,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
         differences={} if planned is None else differences_seen(plan, store, planned.detectable),
@@ -232,12 +248,12 @@ def _is_done(trial: Trial, store: Store) -> bool:
     return record is not None and is_complete(trial, store, record)
 
 
-def _largest(plan: Plan, templates: Sequence[Template]) -> int | None:
-    """Bytes of a training step of the largest arm, in float32; None where no arm can be counted."""
-    found = list[int]()
+def _largest(plan: Plan, templates: Sequence[Template]) -> tuple[int, str] | None:
+    """Bytes of a training step of the largest arm, in float32, and its name; None where no arm can be counted."""
+    found = list[tuple[int, str]]()
     for each in templates:
         try:
-            found.append(plan.composer.bytes_of_a_step(each.config))
+            found.append((plan.composer.bytes_of_a_step(each.config), arm_name(*each.arm_condition)))
         except UsageError:
             continue
     return max(found, default=None)

@@ -19,6 +19,8 @@ def test_the_law_of_a_line_is_found_again() -> None:
     law = fit(losses, C**0.5, 20 * C**0.5, C)
     assert law.line and law.floor == pytest.approx(1.5, abs=1e-3) and law.exponents[0] == pytest.approx(0.12, abs=1e-3)
     assert law.loss(C) == pytest.approx(losses, abs=1e-6)
+    assert law.log_computation(float(law.loss(C[2]))) == pytest.approx(math.log(C[2]))
+    assert law.log_computation(law.floor - 0.1) == math.inf
     noisy = losses + np.random.default_rng(1).normal(0, 0.004, len(C))
     found, _ = optimize.curve_fit(lambda c, e, a, x: e + a * c**-x, C / 1e12, noisy, p0=[1.5, 2, 0.12], maxfev=20000)
     assert fit(noisy, C**0.5, C**0.5, C).loss(C) == pytest.approx(

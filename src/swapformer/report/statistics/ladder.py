@@ -76,10 +76,10 @@ class ArmLadder:
         p = self.points
         base, here = (losses[:, list(kept)].mean(axis=1) for losses in (self.base, self.here))
         law = fit(base, p.sizes, p.tokens, p.computation)
-        path = _path(law, p)
         found = []
         for at, start in enumerate(np.log(p.computation)):
-            reached = [computation_at(path, float(loss), float(start)) for loss in (here[at], base[at])]
+            inverse = law.log_computation if law.line else _inverse(law, p, at, float(start))
+            reached = [inverse(float(loss)) for loss in (here[at], base[at])]
             ratio = math.log(p.computation[at] / self.own.computation[at])
             found.append(reached[0] - reached[1] + ratio if all(map(math.isfinite, reached)) else reached[0])
         return np.array(found)
@@ -115,28 +115,36 @@ class ArmLadder:
         return self.estimate(lambda found: _line(np.log(self.points.computation), found)[1])
 
     def next_size(self) -> Estimate:
-        """log S at the next size, which lies as far beyond the largest as that does beyond the one before."""
+        """log S at the next size, as far beyond the largest as sizes lie apart on average."""
         logs = np.log(self.points.computation)
         return self.estimate(lambda found: _at(_line(logs, found), self.next_computation))
 
     @property
     def next_computation(self) -> float:
         """The operations of the baseline's training at the next size."""
-        distinct = np.unique(self.points.computation)
-        return float(distinct[-1] ** 2 / distinct[-2]) if len(distinct) > 1 else math.nan
+        c, sizes = self.points.computation, len(np.unique(np.round(np.log(self.points.sizes), 3)))
+        return float(c.max() * (c.max() / c.min()) ** (1 / (sizes - 1))) if sizes > 1 else math.nan
 
 
-def _path(law: ScalingLaw, p: Points) -> Callable[[float], float]:
-    """The law's loss over log C: along the line of log N and log D over log C that the rungs lie on."""
-    if law.line:
-        return lambda x: float(law.loss(math.exp(x)))
-    logs = np.log(p.computation)
-    of_size, of_tokens = (_line(logs, np.log(each)) for each in (p.sizes, p.tokens))
+def _inverse(law: ScalingLaw, p: Points, at: int, start: float) -> Callable[[float], float]:
+    """log C of a loss along the line through a rung on which the ladder's sizes and budgets grow."""
+    of_size, of_tokens = _growth(p)
 
-    def loss(x: float) -> float:
-        return float(law.loss(math.exp(of_size[0] + of_size[1] * x), math.exp(of_tokens[0] + of_tokens[1] * x)))
+    def loss_at(x: float) -> float:
+        step = x - start
+        return float(law.loss(p.sizes[at] * math.exp(of_size * step), p.tokens[at] * math.exp(of_tokens * step)))
 
-    return loss
+    return lambda loss: computation_at(loss_at, loss, start)
+
+
+def _growth(p: Points) -> tuple[float, float]:
+    """The slopes of log N and log D over log C: among points of as many tokens for a parameter, if there are any."""
+    ratio = np.round(np.log(p.tokens / p.sizes), 2)
+    logs = [np.log(each) for each in (p.computation, p.sizes, p.tokens)]
+    if max(np.unique(ratio, return_counts=True)[1]) > 1:
+        logs = [each - np.array([each[ratio == own].mean() for own in ratio]) for each in logs]
+    x, n, d = logs
+    return _line(x, n)[1], _line(x, d)[1]
 
 
 def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
@@ -265,9 +273,9 @@ def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
         elif claim.where in ladder.rungs:
             found = ladder.at_rung(ladder.rungs.index(claim.where))
         else:
-            return UnknownEstimate(n=0)
+            return UnknownEstimate(n=len(evidence.seeds))
     except Unfit:
-        return UnknownEstimate(n=0)
+        return UnknownEstimate(n=len(evidence.seeds))
     return UnknownEstimate(_exp(found.value), found.n) if isinstance(found, UnknownEstimate) else FactorEstimate(found)
 
 

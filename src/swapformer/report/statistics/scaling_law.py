@@ -50,6 +50,11 @@ class ScalingLaw:
             total = total + a * (np.asarray(value, dtype=float) / unit) ** -exponent
         return total
 
+    def log_computation(self, loss: float) -> float:
+        """Of a `line`: log C at which it has a loss; inf where it never falls so far."""
+        rest = (loss - self.floor) / self.coefficients[0]
+        return math.log(self.units[0]) - math.log(rest) / self.exponents[0] if rest > 0 else math.inf
+
     @property
     def text(self) -> str:
         """The formula with its numbers."""

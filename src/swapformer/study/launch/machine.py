@@ -123,7 +123,7 @@ def hardware(accelerator: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "processor": _processor(),
         "cores": cores(),
-        "memory_gib": _memory(),
+        "memory_gib": round((memory_bytes() or 0) / 2**30),
         "devices": [] if accelerator == "cpu" else _devices(),
         "torch": version("torch"),
     }
@@ -147,12 +147,12 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _memory() -> int:
-    """Of the machine, in GiB."""
+def memory_bytes() -> int | None:
+    """Of the machine; None where the system does not say."""
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
-        return 0
+        return None
 
 
 def _devices() -> list[str]:
