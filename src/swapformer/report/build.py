@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +32,9 @@ from swapformer.report.statistics.sequential import judge_all, look_path, record
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
+from swapformer.results.config import config_path
 from swapformer.results.costs import Costs, read_costs
+from swapformer.results.store import Store
 
 LARGEST_PUBLISHED = 200_000
 """Bytes of a figure in a study's `results/`."""
@@ -181,13 +184,24 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
     }
     directory = study_dir / "report"
-    page = study_page.render(records, views, overall, grid, warnings, costs)
+    page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory))
     files = write(directory, {"report.html": page, **public, **_drawn([*grid.figures, *_figures(views)])})
     if paper:
         files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
     if publish_to is not None:
         files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+
+
+def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
+    """The link from a page in a folder to that of a trial; None where the store does not have it."""
+    store = Store(runs_dir)
+
+    def folder(trial: str) -> str | None:
+        found = store.directory(trial)
+        return quote(os.path.relpath(found, page)) if config_path(found).is_file() else None
+
+    return folder
 
 
 def rebuild(records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = ()) -> Report:

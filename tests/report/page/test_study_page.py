@@ -18,6 +18,7 @@ from report.test_build import Tags
 from swapformer.report.build import Report, build
 from swapformer.report.page import template, wording
 from swapformer.report.statistics.power import SeedRange, power_plan
+from swapformer.results.arms import arm_name
 
 SETTINGS = ("1e-3", "3e-3", "1e-2")
 SIZES = ("nano", "micro")
@@ -115,8 +116,43 @@ def test_the_page_shows_what_differs_and_flags_what_is_more(text: str) -> None:
 
 
 def test_what_is_more_than_the_axis_comes_with_advice(report: Report) -> None:
-    expected = "differs from a in more than its axis: model.bias; name what is compared on purpose with `axis: [...]`."
-    assert f"<b> with model/size=nano {expected}" in report.caveats
+    """One caveat for all conditions that it is true in, since they are of one kind."""
+    both = "<b> with model/size=nano and <b> with model/size=micro"
+    expected = "differ from a in more than their axis: model.bias; name what is compared on purpose with `axis: [...]`."
+    assert [each for each in report.caveats if "axis:" in each] == [f"{both} {expected}"]
+
+
+def test_settings_at_the_edge_are_one_caveat(report: Report) -> None:
+    """Here a's in one condition and both arms' in the other, at the same value."""
+    (said,) = (each for each in report.caveats if "the edge of what was tried" in each)
+    tuning = report.records.manifest.tuning
+    assert tuning is not None
+    at_edges = {arm_name(each.arm, each.condition) for each in tuning.chosen for _ in each.edges}
+    assert len(at_edges) > 1 and all(name in said for name in at_edges)
+
+
+def test_an_arm_leads_to_its_trials_and_their_configurations(tmp_path: Path) -> None:
+    """Every link of a trial leads to a file of the store; each arm of the table to the row of its trials."""
+    store = Store(tmp_path, {"a": [], "<b>": ["model/ffn=glu"]}, "a", ["val/loss"], seeds=range(3))
+    write(store)
+    gone, *stored = sorted((store.runs / "trials").iterdir())
+    for folder in stored:
+        (folder / "config.yaml").write_text("seed: 0\n")
+    tags = Tags()
+    tags.feed((build(store.study, store.runs).directory / "report.html").read_text(encoding="utf-8"))
+    links = [str(attrs["href"]) for tag, attrs in tags.tags if tag == "a" and "href" in attrs]
+    rows = {attrs["id"] for _, attrs in tags.tags if str(attrs.get("id", "")).startswith("trials-")}
+    assert {link[1:] for link in links if link.startswith("#trials")} == rows and len(rows) == 2 * len(SIZES)
+    led = {(store.study / "report" / link).resolve() for link in links if link.endswith("/config.yaml")}
+    assert led == {folder / "config.yaml" for folder in stored}
+    assert gone.name[:8] in "".join(tags.text), "a trial that the store has lost keeps its name"
+
+
+def test_trials_that_chose_settings_are_counted(report: Report, text: str) -> None:
+    tuning = report.records.manifest.tuning
+    assert tuning is not None
+    tried = {trial for each in tuning.tried for trial in each.trials} - set(report.records.cells["trial"])
+    assert len(tried) > 0 and f"{len(tried)} more to choose settings" in text
 
 
 def test_the_page_says_whether_the_verdict_holds_everywhere(text: str, report: Report) -> None:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
 from swapformer.report.figures.panels import (
+    band_words,
     draw_bands,
     draw_published,
     is_separate,
@@ -47,7 +48,7 @@ def learning_curve(data: FigureData, metric: str) -> ReportFigure | None:
         axes.plot(steps, values, color=style.color, linewidth=0.9, linestyle=(0, (1, 1)), gid=key)
         end = min(float(values.iloc[-1]), top)
         axes.plot(steps.iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5, gid=key)
-    caption = "Mean over finished seeds with its 95 % t band. The first tenth of the steps may leave the frame."
+    caption = f"{band_words(tables.values())}. The first tenth of the steps may leave the frame."
     if len(lost):
         caption += " Diverged trials are drawn one by one and end in × (at the frame's edge where they left it)."
     name = f"curve_{svg.slug(metric)}"
@@ -75,7 +76,8 @@ def gap_curve(data: FigureData, metric: str) -> ReportFigure | None:
     _frame(next(iter(panels.values())), [*gaps.values(), pd.DataFrame([0.0], index=[np.inf])])
     for axes in set(panels.values()):
         axes.axhline(0, color=INK, linewidth=1, zorder=1)
-    caption = "Mean paired difference with its 95 % t band; the first tenth of the steps may leave the frame."
+    said = band_words(gaps.values(), "Mean paired difference")
+    caption = f"{said}; the first tenth of the steps may leave the frame."
     title = f"{metric} during training: difference to {data.baseline}"
     return _report_figure(figure, panels, data, tooltips, f"gap_{svg.slug(metric)}", title, caption, context=False)
 
@@ -110,7 +112,7 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
         svg.ticks_at(axes, *_thinned(list(names), octaves, few if is_separate(panels) else 9))
         if decades:
             logarithmic(axes, "y", 3 if is_separate(panels) else 6)
-    caption = "Mean over finished seeds with its 95 % t band."
+    caption = f"{band_words(tables.values())}."
     if trained:
         caption += f" The dashed vertical line marks the longest trained length, {trained}."
     said = [draw_published(axes, marks, tooltips) for axes in dict.fromkeys(panels.values())]

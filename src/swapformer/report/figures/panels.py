@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ from swapformer.report.statistics.estimates import FloatArray
 from swapformer.report.statistics.small_samples import t_interval
 
 MAX_TOGETHER = 6  # arms in one panel; beyond that each arm has its own
+FEWEST_BANDED = 3
+"""Seeds that a band needs: that of two is 12.7 times as wide as they lie apart, and hides every line."""
 
 
 def line_panels(
@@ -91,8 +93,8 @@ def draw_bands(
 ) -> None:  # fmt: skip
     """Draw every arm in its panel, from its table of x values × seeds: the mean with its 95 % t band.
 
-    Where panels are separate the baseline stands behind each of them, if `context`; without it the values are
-    differences.
+    An arm of fewer than FEWEST_BANDED seeds has a thin line for each instead (see `band_words`). Where panels are
+    separate the baseline stands behind each of them, if `context`; without it the values are differences.
     """
     for arm, axes in panels.items():
         if context and is_separate(panels) and arm != data.baseline and len(tables.get(data.baseline, ())):
@@ -102,10 +104,28 @@ def draw_bands(
         if not len(tables[arm]):
             continue
         style, (x, mean) = data.styles[arm], _mean(tables[arm])
-        low, high = _band(tables[arm])
-        axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0, zorder=2, gid=style.key)
+        if is_banded(tables[arm]):
+            low, high = _band(tables[arm])
+            axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0, zorder=2, gid=style.key)
+        else:
+            for seed in tables[arm]:
+                axes.plot(x, tables[arm][seed], color=style.color, linewidth=0.6, alpha=0.6, zorder=2, gid=style.key)
         draw_line(axes, x, mean, style, 4.5, 1.6, markevery=1 if every_marker else max(len(x) // 6, 1))
         _add_tooltips(tooltips, axes, data, arm, tables[arm], signed=not context)
+
+
+def is_banded(table: pd.DataFrame) -> bool:
+    """Whether an arm has the seeds that a band needs."""
+    return table.shape[1] >= FEWEST_BANDED
+
+
+def band_words(tables: Iterable[pd.DataFrame], what: str = "Mean over finished seeds") -> str:
+    """The words of a caption for what `draw_bands` draws."""
+    drawn = {is_banded(table) for table in tables if len(table)}
+    thin = f"thin lines are the seeds, of which a band needs {FEWEST_BANDED}"
+    if drawn == {False}:
+        return f"{what}; {thin}"
+    return f"{what} with its 95 % t band" + (f"; {thin}" if False in drawn else "")
 
 
 def _add_tooltips(

@@ -158,23 +158,29 @@ def _survivors(view: View, arm: str, metric: str) -> bool:
 
 def evaluation_caveats(views: Sequence[View]) -> list[str]:
     """Where an arm was evaluated on other data than the baseline that it is compared with."""
-    found = []
+    about: dict[tuple[str, str, str], list[str]] = {}
     for view in views:
         evidence, baseline = view.data.evidence, view.data.records.manifest.baseline
         for row in view.rows:
             apart = {metric: sorted(evidence.evaluated_apart(row.arm, baseline, metric)) for metric in row.summaries}
             if metrics := [metric for metric, sets in apart.items() if sets]:
                 sets = dict.fromkeys(name for each in apart.values() for name in each)
-                found.append(
-                    f"{arm_name(row.arm, view.condition)} was evaluated on other data than {baseline} "
-                    f"({', '.join(sets)}): differences in {', '.join(metrics)} are of the data too."
-                )
-    return found
+                key = baseline, ", ".join(sets), ", ".join(metrics)
+                about.setdefault(key, []).append(arm_name(row.arm, view.condition))
+    return [
+        f"{number_format.listed(arms)} {_were(arms)} evaluated on other data than {baseline} ({sets}): differences in "
+        f"{metrics} are of the data too."
+        for (baseline, sets, metrics), arms in about.items()
+    ]
+
+
+def _were(names: Sequence[str]) -> str:
+    return "was" if len(names) == 1 else "were"
 
 
 def _same_models(records: Records, views: Sequence[View]) -> list[str]:
     """Arms that a claim or the table compares, and that trained the same model."""
-    found = []
+    about: dict[str, list[str]] = {}
     for view in views:
         pairs = {frozenset((c.arm, c.than)): (c.arm, c.than) for verdict in view.verdicts for c in verdict.contrasts}
         for row in view.rows if records.manifest.baseline in view.data.evidence.arms else ():
@@ -185,11 +191,12 @@ def _same_models(records: Records, views: Sequence[View]) -> list[str]:
                 apart = view.data.evidence.settings_apart(arm, other)
                 why = f": {number_format.listed(apart)} did nothing" if apart else ""
                 where = f" with {view.condition}" if view.condition else ""
-                found.append(
-                    f"{arm} and {other} trained the same model{where}{why}. All their losses are equal to the last "
-                    "digit with every seed, so that they agree is no evidence."
-                )
-    return found
+                about.setdefault(f"{where}{why}", []).append(f"{arm} and {other}")
+    return [
+        f"{'; '.join(pairs)} trained the same model{said}. All their losses are equal to the last digit with every "
+        "seed, so that they agree is no evidence."
+        for said, pairs in about.items()
+    ]
 
 
 def _evaluation_sets(records: Records) -> str:
@@ -208,17 +215,18 @@ def _evaluation_sets(records: Records) -> str:
 
 def _unmeasured(views: Sequence[View]) -> list[str]:
     """Where trials finished without a finite value of a metric that others have."""
-    found = []
+    about: dict[str, list[str]] = {}
     for view in views:
         evidence = view.data.evidence
         for arm, metric in ((row.arm, metric) for row in view.rows for metric in row.summaries):
             if lost := int(evidence.unmeasured(arm, metric).sum()):
-                found.append(
-                    f"{arm_name(arm, view.condition)} has no finite {metric} in {lost} of its "
-                    f"{int(evidence.finished[arm].sum())} finished trials; none is averaged, and its intervals are "
-                    "open on the flattering side."
-                )
-    return found
+                of = f"{lost} of its {int(evidence.finished[arm].sum())} finished trials"
+                about.setdefault(f"{metric} in {of}", []).append(arm_name(arm, view.condition))
+    return [
+        f"{number_format.listed(arms)} {'has' if len(arms) == 1 else 'have each'} no finite {what}; none is averaged, "
+        f"and {'its' if len(arms) == 1 else 'their'} intervals are open on the flattering side."
+        for what, arms in about.items()
+    ]
 
 
 def _cut_off(views: Sequence[View]) -> list[str]:
@@ -267,31 +275,55 @@ def is_measured(records: Records) -> bool:
 def _fairness(records: Records) -> list[str]:
     """Where a comparison may be less fair than it looks."""
     manifest = records.manifest
+    chosen = manifest.tuning.chosen if manifest.tuning else ()
     found = []
-    for each in manifest.tuning.chosen if manifest.tuning else ():
-        if each.diverged:
-            values = ", ".join(f"{key}={value}" for key, value in each.values.items())
-            found.append(
-                f"{arm_name(each.arm, each.condition)}: every setting that was tried diverged; {values} is "
-                "only the first; put other values into `tune`."
-            )
-    for each in manifest.tuning.chosen if manifest.tuning else ():
-        found += [
-            f"{arm_name(each.arm, each.condition)}: the chosen {key}={each.values[key]} lies at the edge "
-            "of what was tried, so a better one may lie beyond; widen the grid of `tune`."
-            for key in each.edges
-        ]
-    settings = Counter((each.arm, each.condition) for each in (manifest.tuning.tried if manifest.tuning else ()))
-    found += [
-        f"{arm_name(*at)} could have one setting of those that `tune` lists, so nothing was chosen for it."
-        for at, number in settings.items()
-        if number < 2
+    lost = [
+        (arm_name(each.arm, each.condition), ", ".join(f"{key}={value}" for key, value in each.values.items()))
+        for each in chosen
+        if each.diverged
     ]
+    if len(lost) == 1:
+        found.append(
+            f"{lost[0][0]}: every setting that was tried diverged; {lost[0][1]} is only the first; put other values "
+            "into `tune`."
+        )
+    elif lost:
+        firsts = "; ".join(f"{arm} ({setting})" for arm, setting in lost)
+        found.append(
+            f"Every setting that was tried diverged in {len(lost)} arms, which have only the first one: {firsts}; put "
+            "other values into `tune`."
+        )
+    at_edges: dict[str, list[str]] = {}
+    for each in chosen:
+        for key in each.edges:
+            at_edges.setdefault(f"{key}={each.values[key]}", []).append(arm_name(each.arm, each.condition))
+    if len(at_edges) == 1:
+        setting, arms = next(iter(at_edges.items()))
+        found.append(
+            f"{number_format.listed(arms)}: the chosen {setting} lies at the edge of what was tried, so a better "
+            "one may lie beyond; widen the grid of `tune`."
+        )
+    elif at_edges:
+        settings = "; ".join(f"{setting} of {number_format.listed(arms)}" for setting, arms in at_edges.items())
+        found.append(
+            f"Chosen settings lie at the edge of what was tried, so better ones may lie beyond: {settings}; widen the "
+            "grid of `tune`."
+        )
+    counts = Counter((each.arm, each.condition) for each in (manifest.tuning.tried if manifest.tuning else ()))
+    if alone := [arm_name(*at) for at, number in counts.items() if number < 2]:
+        found.append(
+            f"{number_format.listed(alone)} could have one setting of those that `tune` lists, so nothing was chosen "
+            f"for {'it' if len(alone) == 1 else 'them'}."
+        )
+    beyond: dict[str, list[str]] = {}
+    for fairness in manifest.fairness:
+        if fairness.beyond:
+            beyond.setdefault(", ".join(fairness.beyond), []).append(arm_name(fairness.arm, fairness.condition))
     found += [
-        f"{arm_name(each.arm, each.condition)} differs from {manifest.baseline} in more than its axis: "
-        f"{', '.join(each.beyond)}; name what is compared on purpose with `axis: [...]`."
-        for each in manifest.fairness
-        if each.beyond
+        f"{number_format.listed(arms)} {'differs' if len(arms) == 1 else 'differ'} from {manifest.baseline} in more "
+        f"than {'its' if len(arms) == 1 else 'their'} axis: {keys}; name what is compared on purpose with "
+        "`axis: [...]`."
+        for keys, arms in beyond.items()
     ]
     if manifest.looks:
         found.append("A sequential study stops when differences look large: they are a little smaller than they look.")

@@ -62,10 +62,12 @@ def render(
     grid: GridSection,
     caveats: Sequence[str],
     costs: Costs,
+    folders: Callable[[str], str | None] = lambda trial: None,
 ) -> str:
-    """The HTML of the page."""
+    """The HTML of the page; `folders` gives the folder of a trial as a link from the page, where there is one."""
     manifest, cells = records.manifest, records.cells
     outcomes = Counter(each.outcome for each in claims)
+    trials = arm_trials(records, folders)
     values = {
         "manifest": manifest,
         "records": records,
@@ -86,6 +88,9 @@ def render(
         "finished": int((cells["status"] == "finished").sum()),
         "environments": cells.loc[cells["environment"] != "", "environment"].value_counts().to_dict(),
         "caveats": caveats,
+        "trials": trials,
+        "trial_anchors": {(each.arm, each.condition): f"trials-{n}" for n, each in enumerate(trials)},
+        "spent": len(choosing_trials(records)),
         "methods": methods_text(records, views),
         "columns": result_columns(manifest),
         "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
@@ -95,6 +100,50 @@ def render(
     }
     sets = [grid.figures, *(view.figures for view in views)]
     return template.render("report.html.j2", sets, views[0].data.styles, manifest.arms, values)
+
+
+def choosing_trials(records: Records) -> set[str]:
+    """The trials that only chose settings, and are not reported."""
+    tuning = records.manifest.tuning
+    tried = {trial for each in (tuning.tried if tuning else ()) for trial in each.trials}
+    return tried - set(records.cells["trial"])
+
+
+@dataclass(frozen=True)
+class ArmTrials:
+    """The trials of an arm in one condition.
+
+    `reported`: (seed, id, status, folder) of each, `choosing`: (setting, [(id, folder)]) of those that chose settings.
+    A folder is a link from the page; None where the trial is not in the store.
+    """
+
+    arm: str
+    condition: str
+    reported: tuple[tuple[int, str, str, str | None], ...]
+    choosing: tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]
+
+
+def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[ArmTrials]:
+    """The trials of every arm, condition by condition."""
+    tuning = records.manifest.tuning
+    found = []
+    for (condition, arm), cells in records.cells.groupby(["condition", "arm"], sort=False):
+        reported = [
+            (int(cell.seed), str(cell.trial), str(cell.status), folders(str(cell.trial)))
+            for cell in cells.itertuples(index=False)
+            if cell.trial
+        ]
+        choosing = [
+            (
+                ", ".join(f"{key}={value}" for key, value in each.values.items()),
+                [(id, folders(id)) for id in each.trials],
+            )
+            for each in (tuning.tried if tuning else ())
+            if (each.arm, each.condition) == (arm, condition)
+        ]
+        shown = tuple((setting, tuple(trials)) for setting, trials in choosing)
+        found.append(ArmTrials(str(arm), str(condition), tuple(reported), shown))
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""Lines with bands: what is drawn of few seeds, and what a caption says of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from swapformer.report.figures.panels import band_words, draw_bands
+from swapformer.report.figures.style import series_styles
+from swapformer.report.figures.tooltips import Tooltips
+
+STEPS = [10, 20, 30]
+
+
+def drawn(table: pd.DataFrame) -> Axes:
+    axes: Axes = Figure().subplots()
+    data: Any = SimpleNamespace(styles=series_styles(["a"], ordered=False), baseline="a")
+    draw_bands({"a": axes}, {"a": table}, data, Tooltips("step"))
+    return axes
+
+
+def test_two_seeds_are_lines_of_their_own_beside_their_mean() -> None:
+    table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.5, 2.25, 1.5]}, index=STEPS)
+    axes = drawn(table)
+    assert not axes.collections, "no band"
+    lines = [list(np.asarray(line.get_ydata(), dtype=float)) for line in axes.lines]
+    assert lines == [[3.0, 2.0, 1.0], [3.5, 2.25, 1.5], [3.25, 2.125, 1.25]]
+    assert axes.get_ylim()[1] - axes.get_ylim()[0] < 3, "the frame is that of the seeds"
+
+
+def test_three_seeds_have_a_band_of_t() -> None:
+    """Held to scipy's t interval."""
+    table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.5, 2.25, 1.5], 2: [3.25, 2.5, 1.0]}, index=STEPS)
+    axes = drawn(table)
+    (band,) = axes.collections
+    assert len(axes.lines) == 1
+    low, high = stats.t.interval(0.95, 2, table.loc[10].mean(), stats.sem(table.loc[10]))
+    at_first = [y for x, y in band.get_paths()[0].vertices if x == 10]
+    assert (min(at_first), max(at_first)) == pytest.approx((low, high))
+
+
+def test_a_caption_says_which_of_them_it_is() -> None:
+    two, three = (pd.DataFrame(np.zeros((2, seeds))) for seeds in (2, 3))
+    assert band_words([three]) == "Mean over finished seeds with its 95 % t band"
+    assert band_words([two], "Mean difference") == "Mean difference; thin lines are the seeds, of which a band needs 3"
+    assert band_words([two, three]).endswith("with its 95 % t band; thin lines are the seeds, of which a band needs 3")
