@@ -24,7 +24,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_bfloat16_without_instructions_is_refused_before_anything_trains(described: Path, tmp_path: Path) -> None:
     described.write_text(AVX2)
-    with pytest.raises(UsageError, match="Some Processor has none.* use trainer=cpu, or add allow="):
+    with pytest.raises(UsageError, match=r"Some Processor has none.* use trainer=cpu, or add allow="):
         fit(compose(["trainer=cpu_bf16", "task=copy"]), tmp_path / "trial")
     assert not (tmp_path / "trial").exists()
 
