@@ -4,6 +4,11 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# One thread for each process: tests and trials run side by side, and more threads than cores wait for each other.
+export OMP_NUM_THREADS = 1
+export MKL_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+
 .PHONY: install install-dev demo docs test lint types pytest exercises-smoke evidence clean
 
 install: $(VENV)/.installed

@@ -93,6 +93,16 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         {"--trials": _count(20, "trials"), "--steps": _count(600, "optimiser steps of a trial, which set its length")},
         rounds=1,
     ),
+    "fold": _Benchmark(
+        "trials folded into one batch for each core against one trial for each core",
+        "benchmarks.launcher:fold_throughput",
+        {
+            "overrides": _overrides("model/size=nano", "task=text"),
+            "--trials": _count(8, "trials, which differ in seed", least=2),
+            "--steps": _count(200, "optimiser steps of a trial"),
+        },
+        rounds=3,
+    ),
     "data": _Benchmark(
         "the wait of a training step for its batch, for every task",
         "benchmarks.step:data_time",

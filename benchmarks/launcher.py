@@ -12,10 +12,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.measurement import Ratio, compare, in_turn
+from swapformer.errors import UsageError
 from swapformer.results.record import FINISHED
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose
 from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.machine import cores
 from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Config, Trial, execute
 from swapformer.study.plan import make_trial
@@ -49,6 +51,24 @@ def _launch(trials: list[Trial], slots: int | None = None) -> float:
         if any((record := store.read(trial.id)) is None or record.status != "finished" for trial in trials):
             raise RuntimeError("not every trial of the launcher's side finished; nothing was measured")
     return seconds
+
+
+def fold_throughput(overrides: Sequence[str], trials: int, steps: int, rounds: int) -> list[Ratio]:
+    """Seconds of the local launcher for the same seeds: as one batch for each core, over one trial at a time for each.
+
+    Raises UsageError for fewer than two trials for each core.
+    """
+    together = trials // cores()
+    if together < 2:
+        raise UsageError(
+            f"--trials must be at least {2 * cores()}, two for each of {cores()} cores, but it is {trials}"
+        )
+    made = [*overrides, f"budget.steps={steps}", f"eval.every={steps}", "eval.batches=2", "eval.final_batches=8"]
+    folded = trial_of_each_seed([*made, f"trainer.fold={together}"], trials)
+    single = trial_of_each_seed(made, trials)
+    pairs = in_turn(lambda: _launch(folded), lambda: _launch(single), rounds)
+    name = f"{trials} trials of {steps} steps, folded by {together} / alone, {cores()} at a time"
+    return [compare(name, "s", pairs)]
 
 
 def _cold(trials: list[Trial], *overrides: str) -> float:

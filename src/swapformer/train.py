@@ -20,9 +20,10 @@ from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.config.hydra_memory import remembering_main
+from swapformer.study.launch.folded_trials import execute_here
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
-from swapformer.study.launch.trial import Trial, execute
+from swapformer.study.launch.trial import Trial
 
 FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
@@ -59,13 +60,14 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study.config import budget, compose
+    from swapformer.study.config import budget, compose, folding
     from swapformer.study.plan import make_trial
 
     with explained():
         resolved = compose.finalise(composed)
     compose.check(resolved)
-    for line in budget.lines(resolved):
+    reasons = folding.resolve([resolved], 1)
+    for line in [*folding.lines(reasons), *budget.lines(resolved)]:
         print(f"swapformer: {line}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
@@ -73,7 +75,7 @@ def _train(composed: DictConfig) -> float:
 
     def launch(trials: Sequence[Trial]) -> None:
         for missing in trials:
-            execute(missing, store, current_provenance())
+            execute_here(missing, store, current_provenance())
 
     hydra_config = HydraConfig.get()  # our sweeper mirrors all jobs that it starts itself
     by_study = hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)

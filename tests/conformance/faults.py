@@ -863,3 +863,37 @@ class ShowsHeadsFirst(Attention):
         seen = torch.ones(len(context.query), len(context.key)) if mask is None else mask[:, 0]
         seen = seen.to(v.dtype)
         return self.out(seen @ v / seen.sum(-1, keepdim=True).clamp(min=1))
+
+
+class _SharedMean(torch.autograd.Function):
+    """x of one trial; of folded trials, x less a share of the mean over all of them."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor) -> Any:
+        return x - 0.1 * x.mean(in_dims[0], keepdim=True), in_dims[0]
+
+
+class SharesAStatistic(Activation):
+    """GELU of what is centred over the trials that are folded, so that each depends on its neighbours."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(_SharedMean.apply(x))
+
+
+class CannotFold(Activation):
+    """Reads a number from a tensor, which folded trials have several of, and does not say so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() if float(x.detach().abs().sum()) >= 0 else x

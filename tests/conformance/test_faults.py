@@ -64,6 +64,8 @@ FAULTS = [
     ("attention", "Boundless", {}, "facts_hold"),
     ("attention", "ShowsTheFuture", {}, "facts_hold"),
     ("attention", "HidesItsSign", {}, "facts_hold"),
+    ("activation", "SharesAStatistic", {}, "folding_changes_nothing"),
+    ("activation", "CannotFold", {}, "folding_changes_nothing"),
     ("extension", "FutureGate", {}, "causality"),
     ("extension", "SilentConvolution", {}, "permutation_equivariance"),
     ("extension", "KeepsValues", {}, "calls_are_independent"),

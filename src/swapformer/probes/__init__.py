@@ -11,13 +11,17 @@ from swapformer.results.moments import END, INIT, Moment, at_moment, moment_text
 from swapformer.results.record import FINISHED, read_record
 from swapformer.training.assemble import Config, rebuild_task
 from swapformer.training.fit import Outcome, fit
+from swapformer.training.fold import Seat
 from swapformer.training.weights import restore
 
 
-def fit_watched(config: Config, directory: Path) -> Outcome:
-    """Train the trial of a configuration in `directory`, with its probes at their moments within the training."""
+def fit_watched(config: Config, directory: Path, seat: Seat | None = None) -> Outcome:
+    """Train the trial of a configuration in `directory`, with its probes at their moments within the training.
+
+    `seat`: its place among the trials that it is folded with.
+    """
     watched = any(steps_of(node) for node in config["probes"].values())
-    return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [])
+    return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [], seat=seat)
 
 
 def replay(config: Config, directory: Path) -> list[str]:

@@ -48,7 +48,8 @@ class Record:
         exact: the metrics that no seed changes.
         baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` alone.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
-            strategy where there are several; hardware where times were measured.
+            strategy where there are several; folded (how many trials are computed as one batch at most) where they
+            are; hardware where times were measured.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
             gradient checkpointing, compilation.
         machine: where the newest attempt ran, and with which versions besides.
@@ -100,14 +101,15 @@ class Record:
 
     @property
     def environment_class(self) -> str:
-        """Device type and number, torch, threads, determinism, hardware of times: only equal ones may be compared."""
+        """Device type and number, folding, torch, threads, determinism, hardware of times: equal ones are compared."""
         if not (known := self.environment):
             return "unknown"
         threads = known.get("threads", "?")
         several = f"{known['devices']} × " if "devices" in known else ""
         shared = f" · {known['strategy']}" if "strategy" in known else ""
+        folded = f" · folded {known['folded']}" if "folded" in known else ""
         return (
-            f"{several}{known.get('device', '?')}{shared} · torch {known.get('torch', '?')} · "
+            f"{several}{known.get('device', '?')}{shared}{folded} · torch {known.get('torch', '?')} · "
             f"{threads} thread{'' if threads == 1 else 's'} · "
             f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
             f"{' · ' + str(known['hardware']) if 'hardware' in known else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +21,10 @@ from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
+from swapformer.training.fold import Seat
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
+from swapformer.training.processor import require_bfloat16
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import stop_on_signals
 from swapformer.training.torchrun import run_ranks
@@ -66,7 +69,14 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
+def fit(
+    config: Config,
+    directory: Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+    final: bool = True,
+    seat: Seat | None = None,
+) -> Outcome:
     """Train, evaluate, and leave `metrics.csv` and `checkpoints/last.ckpt` in `directory`.
 
     Resumes from `checkpoints/last.ckpt` if it is there, and then ends bit-equal to a run that was never interrupted
@@ -78,16 +88,18 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         directory: the trial's folder.
         callbacks: further watchers, which must not change the training, of a trial on one device.
         final: whether to evaluate after training.
+        seat: the place among the trials that are folded with this one, in the thread of which it runs.
 
     Raises:
         CorruptCheckpoint: if that file cannot be read.
-        UsageError: if the trial asks for GPUs that are not there, or its data are no longer what they were.
+        UsageError: if the trial asks for GPUs or bfloat16 that are not there, or its data are no longer what they were.
         RuntimeError: if the training of one of several processes failed.
     """
     trainer = config["trainer"]
     require_devices(trainer)
+    require_bfloat16(config)
     if trainer["devices"] == 1:
-        return train(config, directory, callbacks, final)
+        return train(config, directory, callbacks, final, seat)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
     report = run_ranks({"config": dict(config), "final": final}, directory, trainer)
@@ -115,7 +127,13 @@ _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCh
 """What a rank's error is here."""
 
 
-def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
+def train(
+    config: Config,
+    directory: Path,
+    callbacks: Sequence[Callback] = (),
+    final: bool = True,
+    seat: Seat | None = None,
+) -> Outcome:
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
     ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
@@ -127,7 +145,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
-    module = TrialModule(model, task, config, ranks)
+    module = TrialModule(model, task, config, ranks, seat)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
         loaded = load_initial_weights(model, task, config).text
@@ -137,7 +155,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         write_vocabulary(directory, vocabulary)
     status: Status = "finished"
     reason = None
-    with stop_on_signals() as stop, suppress_advice():
+    with stop_on_signals() if seat is None else nullcontext(seat.stop) as stop, suppress_advice():
         own = [make(node, Callback, f"callbacks.{name}") for name, node in (config.get("callbacks") or {}).items()]
         trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*callbacks, *own])
         try:
@@ -160,7 +178,11 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=parameters,
-        notes=(*module.notes, *(_infinite_metrics(module.results) if status == "finished" else ())),
+        notes=(
+            *module.notes,
+            *(seat.notes if seat else ()),
+            *(_infinite_metrics(module.results) if status == "finished" else ()),
+        ),
         baselines=baselines(task, _asked(module)) if status in ("finished", "diverged") else {},
         **_measured(module, task) if status == "finished" else {},
     )

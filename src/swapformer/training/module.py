@@ -35,6 +35,7 @@ from swapformer.training.data import (
     drawn_position_range,
     loader,
 )
+from swapformer.training.fold import Seat
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -55,7 +56,11 @@ def tokens_of(sequences: Sequences) -> Tokens:
     )
 
 
-def model_inputs(batch: Batch) -> tuple[Tensor, Tokens, Tensor | None, Tokens | None]:
+ModelInputs = tuple[Tensor, Tokens, Tensor | None, Tokens | None]
+"""The arguments of a model's forward."""
+
+
+def model_inputs(batch: Batch) -> ModelInputs:
     """The arguments of a model's forward for a batch."""
     source = batch.source
     here = batch.inputs, tokens_of(batch)
@@ -83,10 +88,14 @@ class TrialModule(lightning.LightningModule):
         task: batches and metrics.
         config: the trial's resolved configuration.
         ranks: the processes that train together; None for this one alone.
+        seat: the place among trials that are folded; None for a trial that computes its own steps.
     """
 
-    def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None, seat: Seat | None = None
+    ) -> None:
         super().__init__()
+        self.seat = seat
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
         self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
         self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
@@ -108,17 +117,27 @@ class TrialModule(lightning.LightningModule):
 
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
-        torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
-        answers = (self.compiled or self.model.answers)(*model_inputs(share.batch))
+        seed = stream_seed("step", self.config["seed"], batch_idx, *own)
         self.tokens_seen += share.num_positions
+        folded = None if self.seat is None else self.seat.step(self, share, seed)
+        if folded is None:
+            torch.manual_seed(seed)
+            folded = self.objective(share, model_inputs(share.batch))
+        part, loss = folded
+        self.loss_share = self.ranks.sum(part)
+        return loss
+
+    def objective(self, share: BatchShare, inputs: ModelInputs) -> tuple[Tensor, Tensor]:
+        """The share of this part in the mean loss over the step's targets, and what its gradient is taken of."""
+        answers = (self.compiled or self.model.answers)(*inputs)
         loss = self._loss(answers, share)
-        self.loss_share = self.ranks.sum(loss.detach())
+        part = loss.detach()
         for early in self.model.take_early_answers():
             loss = loss + self.model.depth.loss * self._loss(early, share)
         # Lightning divides by the number of parts, and the strategy by that of ranks; the sum over all of them must be
         # the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
-        return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
+        return part, loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
     def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""

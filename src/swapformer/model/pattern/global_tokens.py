@@ -64,6 +64,7 @@ class BigBird(Pattern):
     """
 
     anchored = True
+    folds = False  # random blocks are drawn in the forward
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ NEUTRAL: Mapping[str, Any] = {
     "trainer.gradient_clip_algorithm": "norm",
     "optim.scaling": "none",
     "optim.base": None,
+    "trainer.fold": None,
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 
@@ -94,6 +95,7 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
         **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+        **({"folded": trainer["fold"]} if isinstance(trainer.get("fold"), int) else {}),
         **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }
 

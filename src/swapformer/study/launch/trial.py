@@ -6,6 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
+    from swapformer.training.fold import Seat
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +79,15 @@ def real_work() -> Work:
     from swapformer.probes import replay
     from swapformer.training.fit import CorruptCheckpoint
 
-    return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed)
+    return Work(fit_or_measure, replay, CorruptCheckpoint, is_timed)
 
 
-def _fit_or_measure(config: Config, folder: Path) -> Outcome:
+def fit_or_measure(config: Config, folder: Path, seat: Seat | None = None) -> Outcome:
+    """Do what a trial is for; `seat` is its place among the trials that it is folded with."""
     from swapformer.measure import measure
     from swapformer.probes import fit_watched
 
-    return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
+    return measure(config, folder) if config.get("measure") else fit_watched(config, folder, seat)
 
 
 def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
@@ -107,13 +110,16 @@ def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
     return record is not None and record.final and not missing_probes(trial, store, record.status)
 
 
-def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
+def execute(
+    trial: Trial, store: Store, provenance: Provenance, work: Work | None = None, *, computes: bool = False
+) -> Record | None:
     """Run, resume or reuse a trial and return its record; None when another process is running it.
 
     A final record is reused. A killed or interrupted trial is resumed from its checkpoint, a failed one starts anew.
     An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
-    recorded and raised: the user has to change something.
+    recorded and raised: the user has to change something. `computes`: whether the machine's lock is held already.
     """
+    lock = nullcontext if computes else computing
     with store.lock(trial.id) as mine:
         if not mine:
             return None
@@ -122,10 +128,10 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
             record = store.read(trial.id)
             if record is None or not record.final:
                 work = work or real_work()
-                with alone(waits=True) if work.timed(trial.config) else computing():
+                with alone(waits=True) if work.timed(trial.config) else lock():
                     record = _train(trial, store, provenance, record, work)
             if missing_probes(trial, store, record.status):
-                with computing():
+                with lock():
                     record = _replay(trial, store, record, work or real_work())
             return record
 

@@ -69,11 +69,11 @@ KEYS = {
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "heartbeat", "profiler", "detect_anomaly"),
+                "threads", "heartbeat", "profiler", "detect_anomaly", "fold"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
-ALLOWANCES = ("future", "leftovers", "same_model", "size", "vocabulary")
+ALLOWANCES = ("bf16", "future", "leftovers", "same_model", "size", "vocabulary")
 """What `allow` may list: combinations that are refused unless they are what a study is about."""
 
 

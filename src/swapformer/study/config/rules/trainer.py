@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
+from swapformer.targets import find
 from swapformer.training.trainer import PROFILERS, STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
@@ -27,6 +28,12 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
         if trainer.get(key, known[0]) not in known:  # a trial of an older version has not all of them
             words = ", ".join("null" if value is None else value for value in known)
             yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
+    fold = trainer.get("fold")
+    if fold not in (None, "seeds") and (isinstance(fold, bool) or not isinstance(fold, int) or fold < 2):
+        yield (
+            "`trainer.fold` must be null, seeds, or the number of trials that are computed as one batch, at least 2, "
+            f"but it is {fold!r}."
+        )
     if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":
         yield "torch has no fp16 autocast for training on the CPU; use trainer.precision=bf16-mixed, or trainer=gpu."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):
@@ -99,3 +106,16 @@ def _checkpointing(reversible: str | None, layer: LayerPlan) -> Iterator[str]:
             "trainer.gradient_checkpointing computes every layer twice, which would count a batch twice in the running "
             f"averages of {type(norm).__name__}; use model/norm=layernorm or rmsnorm, or set it to false."
         )
+
+
+def unfoldable(node: Any) -> Iterator[str]:
+    """Which parts of a `model` node cannot be folded with those of other trials: those that state `folds = False`."""
+    if isinstance(node, list):
+        for each in node:
+            yield from unfoldable(each)
+    elif isinstance(node, Mapping):
+        target = node.get("_target_")
+        if target is not None and not getattr(find(target), "folds", True):
+            yield f"{target.rpartition('.')[-1]} cannot be folded (it states folds=False)"
+        for value in node.values():
+            yield from unfoldable(value)
