@@ -39,7 +39,7 @@ def test_the_sdist_holds_what_the_repository_checks_itself_with(built: Path) -> 
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("src", "conf", "experiments", "tests", "benchmarks", "docs")
+    folders = ("src", "conf", "experiments", "tests", "benchmarks", "docs", "examples")
     wanted = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py")}
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     wanted |= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "constraints.txt", "pyproject.toml"}

@@ -79,6 +79,7 @@ def write(work: Path, *, pictures: bool) -> Path:
         **gallery.pages(pages, pictures),
     }
     texts |= reference.pages()
+    texts |= {f"examples/{path.stem}.md": notebook(path) for path in sorted((ROOT / "examples").glob("*.py"))}
     for path, text in texts.items():
         (pages / path).parent.mkdir(parents=True, exist_ok=True)
         (pages / path).write_text(_with_linked_files(path, text, texts, pages), encoding="utf-8")
@@ -96,6 +97,18 @@ def sources() -> Iterator[str]:
         yield from (path.relative_to(ROOT).as_posix() for path in sorted((ROOT / folder).rglob("*.md")))
 
 
+def notebook(path: Path) -> str:
+    """A script of cells, `# %%` and `# %% [markdown]`, as a page."""
+    page = []
+    for cell in re.split(r"^# %%", path.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        kind, _, body = cell.partition("\n")
+        if kind.strip() == "[markdown]":
+            page.append(re.sub(r"^# ?", "", body.strip(), flags=re.M))
+        else:
+            page.append(f"```python\n{body.strip()}\n```")
+    return "\n\n".join(page) + "\n"
+
+
 def _with_linked_files(path: str, text: str, texts: Mapping[str, str], pages: Path) -> str:
     """A page in which links to folders lead to their README; files that are linked, and no page, are copied along."""
 
@@ -109,6 +122,8 @@ def _with_linked_files(path: str, text: str, texts: Mapping[str, str], pages: Pa
         if whole.is_dir():
             readme = f"{target.rstrip('/')}/README.md"
             return found[0].replace(link, readme) if f"{name}/README.md" in texts else found[0]
+        if whole.suffix == ".py" and f"{name[:-3]}.md" in texts:  # a notebook is a page here
+            return found[0].replace(link, f"{target[:-3]}.md")
         if name not in texts and whole.is_file():
             (pages / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(whole, pages / name)
@@ -138,6 +153,7 @@ def navigation(texts: Mapping[str, str]) -> Nav:
     menu: Nav = [
         {"Start": "README.md"},
         {"Guides": titled(sorted(guides, key=lambda path: (order.get(path, len(order)), path)))},
+        {"Examples": titled([path for path in texts if path.startswith("examples/")])},
         {"Parts": [gallery.INDEX, *titled(parts)]},
         {
             "Exercises": [

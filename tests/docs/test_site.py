@@ -49,6 +49,12 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(tmp_path: Path, capfd
     assert list(links.outside(tmp_path / "site")) == []
 
 
+def test_a_notebook_becomes_a_page(tmp_path: Path) -> None:
+    script = tmp_path / "one.py"
+    script.write_text("# %% [markdown]\n# # One\n#\n# Two `three`.\n\n# %%\nx = 1  # four\n\n# five\ny = x\n")
+    assert build.notebook(script) == "# One\n\nTwo `three`.\n\n```python\nx = 1  # four\n\n# five\ny = x\n```\n"
+
+
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<a href="b.html#here">b</a> <a href="#there">a</a> <img src="gone.svg"> <p id="x">'
