@@ -183,6 +183,15 @@ def test_a_summary_says_law_course_and_accuracy() -> None:
     said = " ".join(summary.lines())
     assert "Law of a in val/loss over C operations: " in said and "its speed-up grows with size" in said
     assert ladder_summaries(replace(manifest, conditions={"": {}}), {"": parts}) == []
+    first = by_condition["rung=s0"]
+    row = first.values["b", "val/loss"].copy()
+    row[4] = math.nan
+    by_condition["rung=s0"] = replace(
+        first, values={**first.values, ("b", "val/loss"): row},
+        finished={**first.finished, "b": np.isfinite(row)}, diverged={**first.diverged, "b": ~np.isfinite(row)},
+    )  # fmt: skip
+    (summary,) = ladder_summaries(manifest, by_condition)
+    assert summary.arms[0].course == "undecided" and all(low == 0 for _, low, _ in summary.arms[0].rungs.values())
 
 
 def test_a_factor_has_the_limits_and_p_values_of_its_logarithm() -> None:

@@ -125,7 +125,7 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
         try:
             ladder = arm_ladder(whole, arm, baseline, metric, names)
             law, after = ladder.law, ladder.next_computation
-            found = _course(arm, ladder, whole)
+            found = _course(arm, baseline, metric, ladder, whole)
         except Unfit as error:
             notes.append(f"no speed-up of {arm}: {error}")
             continue
@@ -138,18 +138,20 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
     )  # fmt: skip
 
 
-def _course(arm: str, ladder: ArmLadder, whole: Evidence) -> ArmCourse:
-    """An arm that lost trials is not flattered: how it goes with size is open then."""
-    rungs = {at: _interval(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
-    slope, beyond = _interval(ladder.trend()), _interval(ladder.next_size())
+def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence) -> ArmCourse:
+    """How an arm goes with size; limits that would flatter an arm that lost trials are open."""
+    lost = [any(whole.lost(arm_name(who, at), metric).any() for at in ladder.rungs) for who in (arm, baseline)]
+
+    def opened(estimate: Estimate, both: bool = False) -> Interval:
+        value, low, high = estimate.value, estimate.lower(TAIL), estimate.upper(TAIL)
+        below, above = (any(lost),) * 2 if both else lost
+        return value, -math.inf if below else low, math.inf if above else high
+
+    rungs = {at: opened(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
+    slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size())
     ends = list(rungs.values())
     said = course(ends[0][1:], ends[-1][1:], slope[1:])
-    factors = {at: _factor(each) for at, each in rungs.items()}
-    return ArmCourse(arm, factors, _factor(beyond), slope, said)
-
-
-def _interval(estimate: Estimate) -> Interval:
-    return estimate.value, estimate.lower(TAIL), estimate.upper(TAIL)
+    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope, said)
 
 
 def _factor(logs: Interval) -> Interval:
