@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from report.store import Store
 from swapformer.report.build import Report, build
-from swapformer.report.figures import svg
+from swapformer.report.figures import pareto, svg
 from swapformer.report.figures.pareto import ParetoRank, known_costs, pareto_plots, pareto_ranks
 from swapformer.results.costs import Measured
 
@@ -100,3 +101,22 @@ def test_attended_pairs_are_a_price_where_arms_differ_in_them(tmp_path: Path) ->
     with svg.settings():
         names = [each.name for each in pareto_plots(data, {}, {}, pairs) if each is not None]
     assert names == ["pareto_parameters_val_loss", "pareto_pairs_val_loss"]
+
+
+def test_arms_that_cost_the_same_stand_side_by_side() -> None:
+    """Around their cost, in order, and never further than the figure has room for."""
+    costs = {"a": 5.0, "b": 7.0, "c": 5.0, "d": 5.0}
+    assert [pareto._points_apart(arm, costs) for arm in costs] == [-9.0, 0.0, 0.0, 9.0]
+    many = {str(number): 1.0 for number in range(10)}
+    assert pareto._points_apart("9", many) - pareto._points_apart("0", many) == pytest.approx(36.0)
+
+
+def test_what_is_set_apart_keeps_its_values() -> None:
+    axes = Figure(dpi=72).subplots()
+    axes.plot([1.0], [2.0], "o")
+    with pareto._set_apart(axes, 9.0):
+        axes.plot([1.0], [2.0], "o")
+    first, second = axes.lines
+    assert first.get_xydata().tolist() == second.get_xydata().tolist() == [[1.0, 2.0]]
+    one, other = (line.get_transform().transform([1.0, 2.0]) for line in (first, second))
+    assert (other - one).tolist() == pytest.approx([9.0, 0.0])

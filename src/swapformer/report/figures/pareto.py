@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from swapformer.report import number_format
 from swapformer.report.figures import svg
@@ -105,7 +107,8 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
     axes.plot([x for x, _ in front], [y for _, y in front], color=SOFT, linewidth=1, drawstyle="steps-post",
               linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
     for arm, rank in found.items():
-        _draw_arm(axes, data.styles[arm], cost.values[arm], summaries[arm], rank)
+        with _set_apart(axes, _points_apart(arm, {arm: cost.values[arm][0] for arm in found})):
+            _draw_arm(axes, data.styles[arm], cost.values[arm], summaries[arm], rank)
         text = f"{summaries[arm].full_text}, {_cost_text(cost, cost.values[arm])}"
         tooltips.add(axes, arm, data.styles[arm], [cost.values[arm][0]], [summaries[arm].mean], [text])
     _scale(axes, cost, [cost.values[arm] for arm in found])
@@ -115,10 +118,31 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
         + ". Ringed, joined by the line: no arm is as cheap and better. Hollow: an arm that costs no more is better "
         "beyond doubt (95 % t interval)."
     )
+    if len({cost.values[arm][0] for arm in found}) < len(found):
+        caption += " Arms that cost the same stand side by side."
     if lost := [arm for arm in data.arms if data.evidence.lost(arm, metric).any()]:
         caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."
     title = f"{metric} against {cost.name}"
     return ReportFigure.of(f"pareto_{cost.slug}_{svg.slug(metric)}", title, caption, figure, tooltips)
+
+
+_APART, _TOGETHER = 9.0, 36.0
+"""Points between the marks of arms that cost the same, and at most from the first to the last of them."""
+
+
+def _points_apart(arm: str, costs: Mapping[str, float]) -> float:
+    """How far to the right of its cost an arm is drawn, in points: arms of the same cost lie around it, in order."""
+    same = [other for other, cost in costs.items() if cost == costs[arm]]
+    return min(_APART, _TOGETHER / max(len(same) - 1, 1)) * (same.index(arm) - (len(same) - 1) / 2)
+
+
+@contextmanager
+def _set_apart(axes: Axes, points: float) -> Iterator[None]:
+    """Draw what is drawn within so many points to the right of its values, which stay those of the axes' limits."""
+    before = len(axes.lines)
+    yield
+    for line in axes.lines[before:] if points else ():
+        line.set_transform(axes.transData + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans))
 
 
 def _draw_arm(axes: Axes, style: Style, ends: tuple[float, float, float], summary: Summary, rank: ParetoRank) -> None:

@@ -129,9 +129,9 @@ def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[A
     found = []
     for (condition, arm), cells in records.cells.groupby(["condition", "arm"], sort=False):
         reported = [
-            (int(cell.seed), str(cell.trial), str(cell.status), folders(str(cell.trial)))
-            for cell in cells.itertuples(index=False)
-            if cell.trial
+            (int(seed), str(trial), str(status), folders(str(trial)))
+            for seed, trial, status in cells[["seed", "trial", "status"]].to_numpy()
+            if trial
         ]
         choosing = [
             (
