@@ -130,7 +130,7 @@ def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[A
     for (condition, arm), cells in records.cells.groupby(["condition", "arm"], sort=False):
         reported = [
             (int(seed), str(trial), str(status), folders(str(trial)))
-            for seed, trial, status in cells[["seed", "trial", "status"]].to_numpy()
+            for seed, trial, status in cells[["seed", "trial", "status"]].to_numpy().tolist()
             if trial
         ]
         choosing = [
