@@ -49,7 +49,7 @@ ROOMS = {
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "measure", "interface", "random", "ranges", "targets", "results"},
     "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
-    "conformance": {"model", "training", "random", "interface", "catalogue", "targets"},
+    "conformance": {"model", "training", "task", "random", "interface", "catalogue", "targets"},
     "report": {"errors", "ranges", "results", "__version__"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {

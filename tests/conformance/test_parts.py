@@ -12,7 +12,7 @@ from swapformer.conformance import examine
 from swapformer.conformance.differences import differ
 from swapformer.conformance.folding import folding_changes_nothing
 from swapformer.conformance.subject import Subject, run
-from swapformer.study.config.rules.trainer import unfoldable
+from swapformer.training.folded_step import unfoldable
 
 PARTS = every_part()
 

@@ -12,10 +12,9 @@ from torch import nn
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, require
 from swapformer.model.topology import Topology
 from swapformer.random import stream
-from swapformer.study.config.rules.trainer import unfoldable
 from swapformer.task.base import Batch, Sequences
 from swapformer.training.data import BatchShare, drawn_position_range, with_drawn_positions
-from swapformer.training.folded_step import folded_step
+from swapformer.training.folded_step import folded_step, unfoldable
 from swapformer.training.module import TrialModule, model_inputs
 
 STEPS = 4

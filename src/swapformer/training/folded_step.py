@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.targets import find
 from swapformer.task.base import Batch, Sequences
 from swapformer.training.data import BatchShare
 
@@ -236,6 +237,19 @@ def folded_step(modules: Sequence[Any], shares: Sequence[BatchShare], seeds: Seq
         Step(part, loss, [next(given) for _ in own])
         for part, loss, own in zip(parts.detach(), losses.detach(), trained, strict=True)
     ]
+
+
+def unfoldable(node: Any) -> Iterator[str]:
+    """Which parts of a `model` node cannot be folded with those of other trials: those that state `folds = False`."""
+    if isinstance(node, list):
+        for each in node:
+            yield from unfoldable(each)
+    elif isinstance(node, Mapping):
+        target = node.get("_target_")
+        if target is not None and not getattr(find(target), "folds", True):
+            yield f"{target.rpartition('.')[-1]} cannot be folded (it states folds=False)"
+        for value in node.values():
+            yield from unfoldable(value)
 
 
 def require_equal_shapes(shapes: Sequence[Mapping[str, torch.Size]]) -> None:

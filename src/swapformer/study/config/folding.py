@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from swapformer.study.config.rules.trainer import unfoldable
+from swapformer.training.folded_step import unfoldable
 
 SEEDS = "seeds"
 """The value of `trainer.fold` that means as many trials as a study has seeds."""

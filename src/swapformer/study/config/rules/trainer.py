@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.targets import find
 from swapformer.training.trainer import PROFILERS, STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
@@ -106,16 +105,3 @@ def _checkpointing(reversible: str | None, layer: LayerPlan) -> Iterator[str]:
             "trainer.gradient_checkpointing computes every layer twice, which would count a batch twice in the running "
             f"averages of {type(norm).__name__}; use model/norm=layernorm or rmsnorm, or set it to false."
         )
-
-
-def unfoldable(node: Any) -> Iterator[str]:
-    """Which parts of a `model` node cannot be folded with those of other trials: those that state `folds = False`."""
-    if isinstance(node, list):
-        for each in node:
-            yield from unfoldable(each)
-    elif isinstance(node, Mapping):
-        target = node.get("_target_")
-        if target is not None and not getattr(find(target), "folds", True):
-            yield f"{target.rpartition('.')[-1]} cannot be folded (it states folds=False)"
-        for value in node.values():
-            yield from unfoldable(value)
