@@ -100,7 +100,7 @@ class TestLayerOverrides:
         (["optim.lr=-1"], r"`optim.lr` must be a number above 0, but it is -1"),
         (["model/pattern=full"], r"no position of the topology Decoder may see a later one.*allow=\[future\]"),
         (["model.layers=[{at: 0, pattern: full}]"], r"may see a later one, but the pattern Full lets it"),
-        (["allow=[past]"], r"`allow` may list future, leftovers, same_model, size, vocabulary, but not 'past'"),
+        (["allow=[past]"], r"`allow` may list bf16, future, leftovers, same_model, size, vocabulary, but not 'past'"),
         (["+model.dropuot=0.3"], r"`model` has no key 'dropuot'.*did you mean 'dropout'"),
         (["+trainer.max_epochs=3"], r"trainer.max_epochs is not an option here"),
         (["model.ffn.expansion=0"], r"`model.ffn.expansion` must be a number above 0 or null"),

@@ -110,7 +110,7 @@ def choosing_trials(records: Records) -> set[str]:
 
 
 @dataclass(frozen=True)
-class ArmTrials:
+class TrialLinks:
     """The trials of an arm in one condition.
 
     `reported`: (seed, id, status, folder) of each, `choosing`: (setting, [(id, folder)]) of those that chose settings.
@@ -123,7 +123,7 @@ class ArmTrials:
     choosing: tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]
 
 
-def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[ArmTrials]:
+def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[TrialLinks]:
     """The trials of every arm, condition by condition."""
     tuning = records.manifest.tuning
     found = []
@@ -142,7 +142,7 @@ def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[A
             if (each.arm, each.condition) == (arm, condition)
         ]
         shown = tuple((setting, tuple(trials)) for setting, trials in choosing)
-        found.append(ArmTrials(str(arm), str(condition), tuple(reported), shown))
+        found.append(TrialLinks(str(arm), str(condition), tuple(reported), shown))
     return found
 
 
