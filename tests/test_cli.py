@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+import walks
 from benchmarks.__main__ import main as benchmark
 from swapformer.cli import main
 from swapformer.paths import conf_dir
@@ -374,6 +376,8 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train -m task=copy model/position=rope,albi", "unknown option 'albi'"),
         ("train -m task=copy seed=a,b", "seed must be a whole number"),
         ("study nowhere.yaml", "no study file nowhere.yaml"),
+        ("trian task=copy", "unknown command 'trian'; did you mean 'train'?"),
+        ("train -m hydra/sweeper=nevergrad task=copy", "pip install hydra-nevergrad-sweeper"),
         ("study no_such_study", "no study 'no_such_study'"),
         ("study positions.yaml scale=gpu", "has no scales"),
         ("study positions.yaml scale=cpu", "has no scales"),
@@ -462,3 +466,18 @@ def test_an_unknown_verb_is_wrong_use() -> None:
     with pytest.raises(SystemExit) as stop:
         main(["stuby"])
     assert stop.value.code == 2
+
+
+def test_an_experiment_of_ones_own_sets_several_things(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/guides/hydra.md: its file, and the commands that show what it makes."""
+    page = walks.section(Path(__file__).parents[1] / "docs" / "guides" / "hydra.md", "Folders of your own")
+    walks.write(tmp_path, walks.files(page))
+    monkeypatch.chdir(tmp_path)
+    (command, *_) = walks.commands(page)
+    assert command == ["swapformer", "train", "--config-dir", "conf", "+experiment=small_copy"]
+    assert main([*command[1:], "--cfg", "job"]) == 0
+    made = yaml.safe_load(capsys.readouterr().out)
+    assert (made["model"]["num_layers"], made["budget"]["steps"]) == (1, 60)
+    assert made["task"]["_target_"].endswith("Copy") and made["model"]["position"]["_target_"].endswith("ALiBi")

@@ -33,7 +33,7 @@ GUIDES = (
         "watching",
         "replay",
     ),
-    *("checkpoints", "launchers", "lightning", "loggers"),
+    *("checkpoints", "launchers", "lightning", "hydra", "loggers"),
 )
 """The guides in the order of the menu; others follow."""
 OTHERS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from swapformer import __version__
 from swapformer.console import at_least, guarded, printable_output
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 
 TOOLS = {
     "trials": ("swapformer.tools.trials", "list, show, compare and prune the trials in the store"),
@@ -67,6 +67,9 @@ def _main(given: list[str]) -> int:
 def _parsed(given: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; argparse knows no words behind an option (`study NAME --slots 2 seeds=3`)."""
     parser = _parser()
+    known = _verbs(parser)
+    if given and not given[0].startswith("-") and given[0] not in known:
+        parser.error(f"unknown command {quote(given[0])}{suggest(given[0], known)}")
     options, rest = parser.parse_known_args(given)
     several = next((name for name in ("overrides", "names") if hasattr(options, name)), None)
     if unknown := [text for text in rest if text.startswith("-") or several is None]:
@@ -149,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Verb → its own command line."""
+    (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(verbs.choices)
+
+
 def command_lines() -> dict[str, argparse.ArgumentParser]:
     """Every command line by its words, such as `study` and `trials prune`."""
     from swapformer.train import FLAGS
@@ -157,8 +166,7 @@ def command_lines() -> dict[str, argparse.ArgumentParser]:
     train.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     for flag in FLAGS:
         train.add_argument(flag, action="store_true")
-    (verbs,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
-    found: dict[str, argparse.ArgumentParser] = {**verbs.choices, "train": train}
+    found: dict[str, argparse.ArgumentParser] = {**_verbs(_parser()), "train": train}
     for verb, (module, _) in TOOLS.items():
         tool = importlib.import_module(module)
         below = tool.parsers() if hasattr(tool, "parsers") else {"": tool.parser()}

@@ -18,6 +18,13 @@ from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.yaml_reader import read_yaml, reason
 
+PLUGINS = {
+    ("hydra/sweeper", "optuna"): "hydra-optuna-sweeper",
+    ("hydra/sweeper", "ax"): "hydra-ax-sweeper",
+    ("hydra/sweeper", "nevergrad"): "hydra-nevergrad-sweeper",
+}
+"""Group and option of Hydra's own plugins → the package that brings it."""
+
 
 @contextmanager
 def explained(overrides: Sequence[str] = (), prefix: str = "") -> Iterator[None]:
@@ -51,7 +58,9 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         if error.options is None or not group:
             return " ".join(str(error).split())
-        return f"unknown option {option!r} for {group}{suggest(option, error.options)}"
+        package = PLUGINS.get((group, option))
+        install = f"; it comes with a package of its own: pip install {package}" if package else ""
+        return f"unknown option {option!r} for {group}{install or suggest(option, error.options)}"
     if isinstance(error, yaml.YAMLError):
         return _unreadable(error)
     if isinstance(error, OverrideParseException):
