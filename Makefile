@@ -9,7 +9,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: install install-dev demo docs test lint types pytest exercises-smoke evidence clean
+.PHONY: install install-dev demo docs test lint types pytest exercises-smoke evidence fresh clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -54,6 +54,14 @@ evidence: install-dev
 	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 	$(BIN)/swapformer check pairs --train
 	$(BIN)/python -m benchmarks reliability
+	$(MAKE) fresh
+
+# A wheel in an empty environment, in a folder of its own: what a user has after `pip install`.
+fresh: install-dev
+	folder=$$(mktemp -d) && $(BIN)/python -m hatchling build -t wheel -d $$folder >/dev/null 2>&1 && \
+	$(PYTHON) -m venv $$folder/env && \
+	$$folder/env/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $$folder/*.whl && \
+	cd $$folder && env/bin/swapformer study 07_position_encodings/copy scale=demo
 
 clean:
 	rm -rf $(VENV)
