@@ -173,7 +173,7 @@ def test_the_standard_library_has_no_tests_and_its_files_go_to_one_split_each() 
         (None, {}, "task.source.path must be a file, a folder or a pattern, but there is nothing at '.*text.txt'"),
         (None, {"path": "*.nothing"}, r"task.source.path must lead to at least one file, but '\*.nothing' has none"),
         (b"", {}, "there must be text in '.*text.txt', but it is empty"),
-        (b"good \xff bad", {}, "byte 5 of '.*text.txt' is 0xff .*task/tokeniser=bytes"),
+        (b"good \xff bad", {}, "byte 5 of '.*text.txt' is 0xff .*iconv"),
         (b"cut off \xe6\x97", {}, "byte 8 of '.*text.txt' is 0xe6"),
         (b"a" * 64, {}, "train split of '.*text.txt' must have at least 65 tokens .* but has 57; take a longer text"),
         (b"a" * 1000, {}, "val split of .* must have at least 65 tokens .* but has 50"),

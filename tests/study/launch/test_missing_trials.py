@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import launch_missing
+from swapformer.study.launch.trial import Trial
 
 SECOND = 1 / 60
 """In minutes."""
@@ -59,6 +61,24 @@ def test_a_probe_that_runs_into_the_limit_leaves_the_training_finished_and_a_not
     record = read(store, trial.id)
     assert (record.status, statuses([trial], store)) == ("finished", ["failed"])
     assert record.notes == ("probes: it ran into the time limit of 0.0666667 minutes",)
+
+
+def test_a_trial_that_another_process_trained_meanwhile_gets_the_probes_of_this_one(
+    store: Store, journal: Path
+) -> None:
+    """Two studies share a trial and start it at once: the one that comes too late asks its own probes afterwards."""
+    alone, mine = fakes.trial(journal), fakes.trial(journal, probes={"similarity": "whole"})
+    assert alone.id == mine.id
+    own = launcher(store)
+
+    def launch(trials: Sequence[Trial]) -> None:
+        if store.read(mine.id) is None:
+            launch_missing([alone], store, launcher(store))  # while ours waits for the lock, and gives up
+        else:
+            own(trials)
+
+    launch_missing([mine], store, launch)
+    assert statuses([mine], store) == ["finished"] and len(fakes.runs(journal)) == 1
 
 
 @pytest.mark.parametrize("retries", [0, 2])

@@ -86,6 +86,8 @@ def _may_start(trial: Trial, store: Store, before: Record | None, attempts: int,
         return attempts <= retries
     if record.status == records.RUNNING:
         return True
+    if record.final and record != before and not any(note.startswith("probes") for note in record.notes):
+        return attempts <= 1  # a process that shares the work trained it, and ours came too early for its own probes
     if record.status == records.FAILED and record != before:
         return False  # failed in this run, here or in a process that shares the work: once more would fail again
     return attempts < 1
