@@ -12,6 +12,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="write tests/golden anew (see CONTRIBUTING.md)")
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """A case made of bytes is named by its argument: bytes may hold the second in which a process packed them."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """One thread: the tests' tensors are so small that waiting for a second one costs more than it does."""
     import torch
