@@ -110,7 +110,7 @@ def test_a_source_gives_the_documents_that_a_text_task_trains_on() -> None:
 
     documents = {document.name: document for document in Packages(initials="t").documents(["name"])}
     assert "torch" in documents and all(name.lower().startswith("t") for name in documents)
-    assert documents["torch"].text() == metadata("torch").get_payload()
+    assert documents["torch"].text() == metadata("torch")["Description"]
     assert documents["torch"].values == {"name": "torch"}
 
 
