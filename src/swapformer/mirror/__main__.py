@@ -51,6 +51,7 @@ def main(order: Path) -> int:
     targets = [Target(**entry) for entry in asked["targets"]]
     destination = make_destination(asked["logger"])
     follower = Follower(targets, store, destination, mirror_folder(store), pipe.problem, pipe.done)
+    pipe.done()  # it stands: from here on the command's patience counts
     try:
         # Each turn waits for the next poll; standard input has ended once it is ready and has nothing to read.
         while not select.select([0], [], [], POLL_SECONDS)[0] or os.read(0, 1024):

@@ -26,7 +26,9 @@ from swapformer.study.plan import Plan
 log = logging.getLogger(__name__)
 
 DONE = b"."
-"""What the mirror's process prints for each run that it has closed; a problem is a line of its own."""
+"""What the process prints when it stands, and for each run that it has closed; a problem is a line of its own."""
+STARTING_SECONDS = 300.0
+"""How long the mirror's process may take to stand: it imports its libraries behind every training."""
 
 Config = Mapping[str, Any]
 
@@ -123,12 +125,15 @@ def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.
 
 
 def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> None:
-    """Tell it that no more will come, wait while it makes headway, then do without it."""
+    """Tell it that no more will come, wait while it makes headway, then do without it.
+
+    Its first word comes when it stands; after that it may wait for a server in two ways, each `patience` long.
+    """
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     with suppress(OSError):
         process.stdin.close()
     said = b""
-    while select.select([process.stdout], [], [], 2 * patience + 5)[0]:  # it may wait for a server in two ways
+    while select.select([process.stdout], [], [], 2 * patience + 5 if said else STARTING_SECONDS)[0]:
         piece = os.read(process.stdout.fileno(), 65536)
         if not piece:
             break
