@@ -178,6 +178,24 @@ def test_train_reuses_the_trial_that_the_study_has_run(capsys: pytest.CaptureFix
     assert "finished (from the store)" in capsys.readouterr().out
 
 
+def test_what_hydra_tells_of_itself_stands_there_once() -> None:
+    asked = [sys.executable, "-m", "swapformer", "train", "--info", "task=copy"]
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=240, check=True)
+    assert (told.stdout + told.stderr).count("Installed Hydra Plugins") == 1
+
+
+def test_a_training_ends_with_its_curve_and_a_trial_from_the_store_has_none(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ["train", "model/position=none", *SHARED, "seed=77", "log_every=1"]
+    assert main(wanted) == 0
+    said = capsys.readouterr().out
+    assert ". train/loss" in said and max(len(line) for line in said.splitlines() if "|" in line) <= 80
+    assert said.index(". train/loss") < said.index("finished")
+    assert main(wanted) == 0
+    assert ". train/loss" not in capsys.readouterr().out
+
+
 def test_a_plain_sweep_reuses_them_too_and_is_a_study_of_its_own(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,6 +385,9 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train model.position=alibi", "write model/position=alibi"),
         ("train seed", "cannot read the override 'seed'"),
         ("train --jobs", "unknown option --jobs"),
+        ("train --info --info", "the option --info may stand once, but it stands twice"),
+        ("train -m -m task=copy", "the option -m may stand once"),
+        ("train --info plugin", "--info has no value 'plugin'; did you mean 'plugins'?"),
         ("train task=copy model.num_heads=7", "7 does not divide 64"),
         ("train task=copy runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
         ("train task=copy task/tokeniser=bpe", "nothing here reads task/tokeniser: another task has been chosen"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from swapformer.console import Failed, guarded
-from swapformer.errors import UsageError, suggest
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.mirror.follower import Target
 from swapformer.mirror.process import mirror_trials
 from swapformer.paths import conf_dir, environment
@@ -21,6 +23,7 @@ from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.config.hydra_memory import remembering_main
 from swapformer.study.launch.folded_trials import execute_here
+from swapformer.study.launch.loss_curve import loss_curve
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial
@@ -34,6 +37,9 @@ FLAGS = (
 _WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path",
                "-i", "--info")  # fmt: skip
 """The options that take a value."""
+_INFO_OPTIONS = ("-i", "--info")
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+"""The values of `--info`, which may also have none."""
 
 
 _MEASURED = 8
@@ -82,6 +88,9 @@ def _train(composed: DictConfig) -> float:
     with mirror_trials([] if by_study else [(Target(trial.id, probes=probe_keys(resolved)), resolved)], store):
         launch_missing([trial], store, launch)
     value = objective(trial, store)
+    if not reused and hydra_config.mode is RunMode.RUN:
+        for line in loss_curve(store.directory(trial.id), shutil.get_terminal_size().columns):
+            print(line)
     _print_result(trial, store, reused)
     return value
 
@@ -119,10 +128,11 @@ def sweep(overrides: Sequence[str]) -> None:
 
 
 def _hydra(arguments: Sequence[str]) -> None:
-    for argument in arguments:
-        if argument.startswith("-") and argument.partition("=")[0] not in FLAGS:
-            raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
+    _check_options(arguments)
     sys.argv[1:] = _options_first(arguments)
+    if set(_INFO_OPTIONS) & {argument.partition("=")[0] for argument in arguments}:
+        for ours in [each for each in logging.getLogger().handlers if type(each) is logging.StreamHandler]:
+            logging.getLogger().removeHandler(ours)  # Hydra logs what it tells by its own: else all would stand twice
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     with (
         environment({"HYDRA_FULL_ERROR": "1"}),
@@ -134,17 +144,41 @@ def _hydra(arguments: Sequence[str]) -> None:
             raise _raised.pop()
 
 
+def _check_options(arguments: Sequence[str]) -> None:
+    """Raise UsageError for an option that Hydra does not know, that stands twice, or has no value that it may have."""
+    given: set[str] = set()
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, has_value, value = argument.partition("=")
+        if not argument.startswith("-"):
+            continue
+        if option not in FLAGS:
+            raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
+        if option in given:
+            raise UsageError(f"the option {option} may stand once, but it stands twice; leave one out")
+        given.add(option)
+        if option in _INFO_OPTIONS:
+            value = value if has_value or _is_override(following) else following
+            if value and value not in _INFO:
+                raise UsageError(f"{option} has no value {quote(value)}{suggest(value, _INFO)}")
+
+
+def _is_override(argument: str) -> bool:
+    """Whether a word behind `--info` is not its value."""
+    return argument.startswith(("-", "+", "~")) or "=" in argument
+
+
 def _options_first(arguments: Sequence[str]) -> list[str]:
     """Hydra's parser wants options, and the values of those that take one, before the overrides."""
     options, overrides = [], []
-    rest = iter(arguments)
-    for argument in rest:
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
         if not argument.startswith("-"):
             overrides.append(argument)
-            continue
-        options.append(argument)
-        if argument in _WITH_VALUE and (value := next(rest, None)) is not None:
-            options.append(value)
+        elif argument in _INFO_OPTIONS and (not rest or _is_override(rest[0])):
+            options.append(f"{argument}=all")  # its value may be left out, and an override is none
+        else:
+            options += [argument, *([rest.pop(0)] if argument in _WITH_VALUE and rest else [])]
     return [*options, *overrides]
 
 

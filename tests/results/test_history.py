@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from swapformer.results.history import HistoryRow, HistoryTail, HistoryWriter, newest_step, parse_row, read_history
+from swapformer.results.history import (
+    HistoryRow,
+    HistoryTail,
+    HistoryWriter,
+    newest_step,
+    newest_value,
+    parse_row,
+    read_history,
+)
 
 HEAD = "step,name,value\n"
 ROWS = ["10,train/loss,3.0\n", "10,val/loss,3.5\n", "20,train/loss,2.0\n", "20,val/loss,2.5\n", "30,train/loss,nan\n"]
@@ -89,3 +97,11 @@ def test_the_newest_step_is_that_of_the_last_whole_row(tmp_path: Path, history: 
     (tmp_path / "metrics.csv").write_text(history)
     assert newest_step(tmp_path) == step
     assert newest_step(tmp_path / "nowhere") == 0
+
+
+def test_the_newest_value_is_that_of_the_metric_alone(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path, 0)
+    writer.write(5, {"train/loss": 2.5})
+    writer.write(9, {"val/loss": 7.0})
+    assert newest_value(tmp_path, "train/loss") == 2.5 and newest_value(tmp_path, "val/loss") == 7.0
+    assert newest_value(tmp_path, "val/accuracy") is None and newest_value(tmp_path / "none", "val/loss") is None

@@ -124,15 +124,25 @@ class HistoryTail:
 
 def newest_step(folder: Path) -> int:
     """The step of the newest row of the trial in `folder`; 0 where there is none."""
+    return next((row.step for row in _newest_rows(folder)), 0)
+
+
+def newest_value(folder: Path, metric: str) -> float | None:
+    """The newest value of a metric of the trial in `folder`; None where none is among its last rows."""
+    return next((row.value for row in _newest_rows(folder) if row.name == metric), None)
+
+
+def _newest_rows(folder: Path) -> Iterator[HistoryRow]:
+    """The last whole rows, the newest first."""
     try:
         with history_path(folder).open("rb") as file:
             offset = max(os.fstat(file.fileno()).st_size - _TAIL, 0)
             file.seek(offset)
             lines = _whole_lines(file.read())
     except OSError:
-        return 0
+        return iter(())
     rows = map(parse_row, reversed(lines[1:] if offset else lines))  # the first may have lost its beginning
-    return next((row.step for row in rows if row is not None), 0)
+    return filter(None, rows)
 
 
 def read_history(folder: Path, metrics: Sequence[str] | None, problems: list[str]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
 
-from swapformer.results.arms import ArmCondition, MatchedSize, Measure
+from swapformer.results.arms import ArmCondition, MatchedSize, Measure, arm_name
 from swapformer.results.tuning import Choice
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Config, Trial
@@ -156,6 +156,16 @@ class Plan:
         return list({trial.id: trial for column in columns for trial in column}.values())
 
     @property
+    def names(self) -> dict[str, str]:
+        """Id → `h8 seed 3` of the trials that run; one by which a setting is chosen has the setting too."""
+        named = {each.trial.id: _name(each.arm, each.condition, (), each.seed) for each in self.cells}
+        seeds = self.spec.tune.seeds if self.spec.tune else ()
+        for each, trials in self.tuning:
+            tried = zip(seeds, trials, strict=True)
+            named |= {trial.id: _name(each.arm, each.condition, each.setting, seed) for seed, trial in tried}
+        return named
+
+    @property
     def one_each(self) -> list[Template]:
         """A template for each arm and condition: the chosen one, or the first before anything is chosen."""
         found = {each.arm_condition: each for each in reversed(self.templates)}
@@ -182,6 +192,10 @@ class Plan:
     def _trial(self, template: Template, seed: int) -> Trial:
         config = with_seed(template.config, seed)
         return make_trial(config, self.composer, (*template.overrides, f"seed={seed}"))
+
+
+def _name(arm: str, condition: str, setting: Setting, seed: int) -> str:
+    return " ".join([arm_name(arm, condition), *setting, f"seed {seed}"])
 
 
 def make_trial(config: Config, composer: Composer | None = None, overrides: tuple[str, ...] = ()) -> Trial:

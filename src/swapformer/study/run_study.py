@@ -109,7 +109,7 @@ def run_study(
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)
         write_manifest(folder, manifest)
-        progress = StudyProgress(trials, store, quiet, what)
+        progress = StudyProgress(trials, store, quiet, what, plan.names)
         start = launch(progress)
         with progress:
             launch_missing(trials, store, start, progress.tick, retries)
