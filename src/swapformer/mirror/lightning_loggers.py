@@ -92,7 +92,7 @@ class LightningRun(Run):
         return name
 
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        self.show_summary(record, {**_numbers(summary_of(record)), **numbers}, pictures)
+        self.show_summary(record, {**numbers_in(summary_of(record)), **numbers}, pictures)
         self.logger.finalize("success" if record.status == FINISHED else "failed")
 
     def show_summary(self, record: Record, summary: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
@@ -121,7 +121,7 @@ class CSV(LightningDestination):
     def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
         place = self.place(folder) / results.study
         place.mkdir(parents=True, exist_ok=True)
-        for name, rows in _tables(results).items():
+        for name, rows in tables_of(results).items():
             columns = list(dict.fromkeys(column for row in rows for column in row))
             with (place / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, columns)
@@ -153,8 +153,8 @@ class TensorBoard(LightningDestination):
         shutil.rmtree(place, ignore_errors=True)
         with writer(str(place)) as opened:
             opened.add_text("question", results.question, 0)
-            for name, rows in _tables(results).items():
-                opened.add_text(name, _markdown(rows), 0)
+            for name, rows in tables_of(results).items():
+                opened.add_text(name, markdown_of(rows), 0)
 
 
 class _TensorBoardRun(LightningRun):
@@ -224,10 +224,10 @@ class MLflow(LightningDestination):
         client = import_module("mlflow.tracking").MlflowClient(uri)
         known = client.get_experiment_by_name(results.study)
         experiment = known.experiment_id if known else client.create_experiment(results.study)
-        tags = {"swapformer.study": "results", "mlflow.note.content": _note(results)}
+        tags = {"swapformer.study": "results", "mlflow.note.content": note_of(results)}
         run = client.create_run(experiment, tags=tags, run_name=results.study).info.run_id
-        for name, rows in _tables(results).items():
-            client.log_text(run, _markdown(rows), f"{name}.md")
+        for name, rows in tables_of(results).items():
+            client.log_text(run, markdown_of(rows), f"{name}.md")
         if results.report is not None:
             client.log_artifact(run, str(results.report))
         client.set_terminated(run)
@@ -252,7 +252,8 @@ def _folder(info: RunInfo) -> str:
     return str(Path(*[part.replace("/", "_").strip(".") or "_" for part in parts]))
 
 
-def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
+def numbers_in(summary: Mapping[str, Any]) -> dict[str, float]:
+    """What of a summary is a number."""
     return {
         name: float(value)
         for name, value in summary.items()
@@ -260,13 +261,14 @@ def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _tables(results: StudyResults) -> dict[str, Sequence[Mapping[str, Any]]]:
+def tables_of(results: StudyResults) -> dict[str, Sequence[Mapping[str, Any]]]:
     """The tables of a study that have rows."""
     found = {"verdicts": results.verdicts, "arms": results.arms, "cost": results.costs}
     return {name: rows for name, rows in found.items() if rows}
 
 
-def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table in Markdown."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
 
     def line(cells: Sequence[Any]) -> str:
@@ -276,6 +278,7 @@ def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([line(columns), line(["---"] * len(columns)), *body])
 
 
-def _note(results: StudyResults) -> str:
+def note_of(results: StudyResults) -> str:
+    """The question of a study and its verdicts, line by line."""
     said = [f"- {row['verdict']}: {row['claim']}" for row in results.verdicts]
     return "\n".join([results.question, "", *said])
