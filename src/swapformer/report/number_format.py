@@ -59,6 +59,16 @@ def limits_text(value: float, lower: float, upper: float, signed: bool = False) 
     return interval(lower, upper, decimals_for(value, lower, upper), signed)
 
 
+def difference_text(value: float, usual: tuple[float, float], limits: tuple[float, float] | None = None) -> str:
+    """`+0.143 [+0.121, +0.165]`: a difference with some `limits`, by default its uncorrected 95 % ones, `usual`.
+
+    The digits are always those that `usual` allows, so that a difference is shown alike in verdicts, whose limits are
+    corrected for several claims, and in tables and figures, whose limits are not.
+    """
+    digits = decimals_for(value, *usual)
+    return f"{number(value, digits, signed=True)} {interval(*(limits or usual), digits, signed=True)}"
+
+
 def interval_text(value: float, lower: float, upper: float, signed: bool = False) -> str:
     """`1.234 [1.221, 1.247]`; four decimals and no brackets where neither end is finite."""
     if not (math.isfinite(lower) or math.isfinite(upper)):

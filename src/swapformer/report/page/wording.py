@@ -79,10 +79,10 @@ def name_text(contrast: Contrast) -> str:
 
 def difference_text(contrast: Contrast) -> str:
     """The estimated difference with its corrected interval."""
-    ends = (contrast.estimate.value, contrast.lower, contrast.upper)
-    if math.isnan(contrast.estimate.value):
+    estimate = contrast.estimate
+    if math.isnan(estimate.value):
         return "unknown"
-    return f"{number_format.value_text(*ends, signed=True)} {number_format.limits_text(*ends, signed=True)}"
+    return number_format.difference_text(estimate.value, contrast.usual, (contrast.lower, contrast.upper))
 
 
 def ends_text(verdict: Verdict) -> str:

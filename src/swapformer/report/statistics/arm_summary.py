@@ -11,7 +11,7 @@ import numpy as np
 from swapformer.report import number_format
 from swapformer.report.records import Records
 from swapformer.report.statistics import small_samples
-from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArray, mean_estimate, welch_estimate
+from swapformer.report.statistics.estimates import UNBOUNDED, FloatArray, mean_estimate, welch_estimate
 from swapformer.report.statistics.evidence import Evidence
 
 
@@ -48,11 +48,17 @@ class Comparison:
     @property
     def full_text(self) -> str:
         """`−0.143 [−0.165, −0.121]`."""
-        return f"{self.text} {self.interval_text}"
+        return number_format.difference_text(self.difference, (self.lower, self.upper))
+
+    def _ends(self, limits: tuple[float, float]) -> str:
+        """Other limits of the difference, in its digits."""
+        return number_format.interval(
+            *limits, number_format.decimals_for(self.difference, self.lower, self.upper), signed=True
+        )
 
     @property
     def bootstrap_text(self) -> str:
-        return number_format.limits_text(self.difference, *self.bootstrap, signed=True)
+        return self._ends(self.bootstrap)
 
     @property
     def narrowed(self) -> float:
@@ -62,11 +68,11 @@ class Comparison:
 
     @property
     def by_seed_text(self) -> str:
-        return number_format.limits_text(self.difference, *self.by_seed, signed=True)
+        return self._ends(self.by_seed)
 
     @property
     def by_means_text(self) -> str:
-        return number_format.limits_text(self.difference, *self.by_means, signed=True)
+        return self._ends(self.by_means)
 
     @property
     def narrowed_text(self) -> str:
@@ -155,20 +161,16 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
     return Comparison(
         estimate.value,
-        *_limits(estimate),
+        *estimate.limits,
         len(difference),
         estimate.paired,
         small_samples.t_interval(difference),
-        _limits(welch_estimate(pairs.x, pairs.y)) if varies else (math.nan, math.nan),
+        welch_estimate(pairs.x, pairs.y).limits if varies else (math.nan, math.nan),
         small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
         small_samples.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
         _improvement(arm, than, metric, direction, evidence) if direction else math.nan,
         difference,
     )
-
-
-def _limits(estimate: Estimate) -> tuple[float, float]:
-    return estimate.lower(0.025), estimate.upper(0.025)
 
 
 def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
@@ -215,7 +217,7 @@ def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
     """The summary of one arm in one metric, without a comparison."""
     values = evidence.finite_values(arm, metric)
     n = len(values)
-    limits = _limits(mean_estimate(values, (0.0, 1.0) if n and 0 <= values.min() <= values.max() <= 1 else UNBOUNDED))
+    bounds = (0.0, 1.0) if n and 0 <= values.min() <= values.max() <= 1 else UNBOUNDED
     mean = float(values.mean()) if n else math.nan
     seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Summary(arm, metric, mean, *limits, n, seed_error, math.nan, None)
+    return Summary(arm, metric, mean, *mean_estimate(values, bounds).limits, n, seed_error, math.nan, None)

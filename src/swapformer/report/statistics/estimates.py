@@ -54,6 +54,11 @@ class Estimate(ABC):
         """The limit that the true value exceeds with probability at most `tail`."""
         return -self.negate().lower(tail)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Both limits of the 95 % interval, not corrected for several comparisons."""
+        return self.lower(0.025), self.upper(0.025)
+
 
 @dataclass(frozen=True)
 class UnknownEstimate(Estimate):

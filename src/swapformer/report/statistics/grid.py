@@ -80,10 +80,9 @@ class Effect:
     @property
     def text(self) -> str:
         """`+0.143 [+0.121, +0.165]`; a dash where no seed has it."""
-        ends = (self.value, self.lower, self.upper)
         if not self.n:
             return number_format.DASH
-        return f"{number_format.value_text(*ends, signed=True)} {number_format.limits_text(*ends, signed=True)}"
+        return number_format.difference_text(self.value, (self.lower, self.upper))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ ALPHA = 0.05
 class Contrast:
     """The difference arm - than of one claim, with its limits and the region where the claim holds.
 
-    `errors`: the probability with which each limit may miss the true difference, below and above.
+    `errors`: the probability with which each limit may miss the true difference, below and above. `usual`: the 95 %
+    limits that tables and figures show of the same difference, of no claim and not corrected for several.
     """
 
     arm: str
@@ -52,6 +53,7 @@ class Contrast:
     lower: float
     upper: float
     errors: tuple[float, float]
+    usual: tuple[float, float]
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -100,6 +102,7 @@ class _UnjudgedClaim:
     estimates: tuple[Estimate, ...]
     regions: tuple[Region, ...]
     notes: tuple[str, ...]
+    usual: tuple[tuple[float, float], ...] = ()
 
     def p(self) -> float:
         """The smallest level at which the claim is decided, to the side that the estimates lie on."""
@@ -113,11 +116,12 @@ class _UnjudgedClaim:
 
     def judge(self, level: float, p_adjusted: float) -> Verdict:
         contrasts = []
-        for than, estimate, region in zip(self.than, self.estimates, self.regions, strict=True):
+        usual = self.usual or [estimate.limits for estimate in self.estimates]
+        for than, estimate, region, shown in zip(self.than, self.estimates, self.regions, usual, strict=True):
             below, above = _errors(estimate, region, level, len(self.than))
             limits = estimate.lower(below), estimate.upper(above)
             named = self.claim.arm if than else label(self.claim)
-            contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above)))
+            contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above), shown))
         outcome = _outcome(contrasts)
         needed = _needed(contrasts, level) if outcome == "undecided" else None
         return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
@@ -199,16 +203,19 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
             claim, ("",), (estimators.estimate(claim, evidence),), (claim.region(direction, 0.0),), tuple(notes)
         )
     relative = claim.margin if claim.relative else 0.0
-    estimates, regions = [], []
+    estimates, regions, usual = [], [], []
     for other in than:
         if claim.metric is None:
             estimates.append(evidence.rate_difference(claim.arm, other))
+            usual.append(estimates[-1].limits)
             regions.append(claim.region(None, 0.0))
             continue
         if claim.kind == "reaches":
             estimates.append(estimators.reach_difference(claim, other, evidence))
+            usual.append(estimates[-1].limits)
             regions.append(claim.region(direction, 0.0))
             continue
+        usual.append(evidence.mean_difference(claim.arm, other, claim.metric).limits)
         if claim.exact:
             estimates.append(estimators.exact_difference(claim, other, evidence))
             there = estimators.exact_value(other, claim.metric, evidence)
@@ -217,7 +224,7 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
         estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
         pairs = evidence.pairs(claim.arm, other, claim.metric)
         regions.append(claim.region(direction, float(pairs.y.mean()) if len(pairs.y) else math.nan))
-    return _UnjudgedClaim(claim, than, tuple(estimates), tuple(regions), tuple(notes))
+    return _UnjudgedClaim(claim, than, tuple(estimates), tuple(regions), tuple(notes), tuple(usual))
 
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
