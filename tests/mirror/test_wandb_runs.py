@@ -14,7 +14,7 @@ import yaml
 from mirror.readback import Held, curves_of, read_run
 from mirror.server import serving
 from swapformer.errors import UsageError
-from swapformer.mirror import WandB, wandb_runs
+from swapformer.mirror import RunInfo, WandB, wandb_runs
 from swapformer.mirror.base import StudyResults
 from swapformer.mirror.follower import Follower, Target
 from swapformer.mirror.process import make_destination, mirror_trials
@@ -234,3 +234,19 @@ def test_the_own_run_of_a_part_has_an_id_that_wandb_takes_and_no_other_study_has
     """Its group is the study's name, `04_head_count/width`, which may have a slash; an id may not."""
     assert re.fullmatch(r"study-04_head_count-width-[0-9a-f]{8}", wandb_runs.study_run("04_head_count/width"))
     assert wandb_runs.study_run("04_head_count-width") == "study-04_head_count-width"
+
+
+def test_the_load_of_the_machine_is_that_of_trials_that_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that has ended was trained at another time, maybe elsewhere: what the machine does now is none of its."""
+    asked: list[bool] = []
+
+    def noted(self: WandB, mode: str, folder: Path, watched: bool, **facts: Any) -> Any:
+        asked.append(watched)
+        raise ConnectionError("enough")
+
+    monkeypatch.setattr(WandB, "_start", noted)
+    for status in ("finished", "running"):
+        record = Record(ID, status, seed=3, attempts=1)
+        with pytest.raises(ConnectionError):
+            place().open(RunInfo(ID, "heads", "h8", "", [], {}, record), store.runs_dir, print)
+    assert asked == [False, True]

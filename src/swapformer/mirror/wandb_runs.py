@@ -15,7 +15,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults, summary_of
 from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
-from swapformer.results.record import Record
+from swapformer.results.record import RUNNING, Record
 
 EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
 """The exit status of a trial's run: not 0 is shown as failed; 130 and 137 are a shell's, of SIGINT and SIGKILL."""
@@ -71,7 +71,8 @@ class WandB(Destination):
         config.pop("logger", None)
         again = info.record.attempts > 1
         run = self._init(
-            folder, report_problem, again, id=info.trial, name=f"{info.arm} seed {info.record.seed}".strip(),
+            folder, report_problem, again, watched=info.record.status == RUNNING, id=info.trial,
+            name=f"{info.arm} seed {info.record.seed}".strip(),
             group=info.study or None, job_type=info.arm or None, config=config,
             tags=_tags(info.study, info.arm, info.condition, *self.tags),
         )  # fmt: skip
@@ -105,11 +106,13 @@ class WandB(Destination):
     def close(self) -> None:
         _wandb().teardown()
 
-    def _init(self, folder: Path, report_problem: ReportProblem, again: bool, **facts: Any) -> Any:
-        """Starts a run; offline where the server does not answer."""
+    def _init(
+        self, folder: Path, report_problem: ReportProblem, again: bool, watched: bool = False, **facts: Any
+    ) -> Any:
+        """Starts a run; offline where the server does not answer. `watched`: with the machine's load while it lasts."""
         if self._reachable:
             try:
-                return self._start("online", folder, resume="allow" if again else None, **facts)
+                return self._start("online", folder, watched, resume="allow" if again else None, **facts)
             except Exception as error:
                 self._reachable = False
                 self.close()  # its service takes the id to be in use for as long as it lives
@@ -119,15 +122,15 @@ class WandB(Destination):
                 )
         for earlier in folder.glob(f"wandb/offline-run-*/run-{facts['id']}.wandb"):  # folders end in any letters
             shutil.rmtree(earlier.parent, ignore_errors=True)  # what it holds is in the new one
-        return self._start("offline", folder, **facts)
+        return self._start("offline", folder, watched, **facts)
 
-    def _start(self, mode: str, folder: Path, **facts: Any) -> Any:
+    def _start(self, mode: str, folder: Path, watched: bool, **facts: Any) -> Any:
         os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb" / "data"))  # what tables wait in to be sent
         for name in _OF_ONE_RUN:
             os.environ.pop(name, None)
         quiet = _wandb().Settings(
             console="off", silent=True, disable_code=True, disable_git=True, save_code=False, x_disable_meta=True,
-            x_disable_stats=True, x_save_requirements=False, init_timeout=self.patience,
+            x_disable_stats=not watched, x_save_requirements=False, init_timeout=self.patience,
             finish_timeout=self.patience, finish_timeout_raises=True,
         )  # fmt: skip
         return _wandb().init(
