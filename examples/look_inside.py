@@ -9,7 +9,7 @@ import torch
 
 import swapformer as sf
 from swapformer.model import taps
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 STEPS = 400
 BATCHES = 20  # of each evaluation after training

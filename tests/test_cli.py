@@ -501,3 +501,31 @@ def test_an_experiment_of_ones_own_sets_several_things(
     made = yaml.safe_load(capsys.readouterr().out)
     assert (made["model"]["num_layers"], made["budget"]["steps"]) == (1, 60)
     assert made["task"]["_target_"].endswith("Copy") and made["model"]["position"]["_target_"].endswith("ALiBi")
+
+
+LIGHT = """
+import contextlib, io, sys
+from swapformer.cli import main
+names = sys.argv.pop(1).split(",")
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    status = main(sys.argv[1:])
+print(status, *(name for name in names if name in sys.modules))
+"""
+HEAVY = "lightning,torchmetrics,matplotlib,torch._dynamo"
+
+
+def imported(names: str, *arguments: str) -> str:
+    """A command's exit status in a fresh process, and which of some packages it has imported."""
+    command = [sys.executable, "-c", LIGHT, names, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_looking_imports_no_torch_and_composing_no_lightning(tmp_path: Path) -> None:
+    """Commands that train nothing answer without waiting for what trains."""
+    runs = f"runs_dir={tmp_path}"
+    assert imported(f"torch,{HEAVY}", "trials", runs) == "2"
+    assert imported(f"torch,{HEAVY}", "status", "nothing", runs) == "2"
+    assert imported(f"torch,{HEAVY}", "study", "07_position_encodings/copy", "scale=none", runs) == "2"
+    wrong = ("study", "07_position_encodings/copy", "scale=smoke", "optim.lrr=1", runs)
+    assert imported(HEAVY, *wrong) == "2"
+    assert imported("lightning", "train", "task=copy", "budget.steps=0", runs) == "0 lightning"  # it is seen

@@ -27,7 +27,7 @@ from swapformer.study.config.changes import resolve_changes
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Task
 from swapformer.training.data import EvaluationStream
-from swapformer.training.module import model_inputs, tokens_of
+from swapformer.training.inputs import model_inputs, tokens_of
 from swapformer.training.weights import restore
 
 TRIAL = [

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from swapformer.probes import MomentProbes, fit_watched, moments, replay
+from swapformer.probes import fit_watched, moments, replay
 from swapformer.probes.base import Finding, Probe
+from swapformer.probes.moments import MomentProbes
 from swapformer.results.artifacts import read_artifacts
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose

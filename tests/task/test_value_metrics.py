@@ -10,7 +10,8 @@ from torch import Tensor
 from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 
 from swapformer.task import IGNORE
-from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
+from swapformer.task.measures import CLASS_DIRECTIONS
+from swapformer.task.metrics import class_metrics
 from swapformer.task.value_metrics import forecast_metrics, value_metrics
 
 B, T, C = 40, 6, 5

@@ -20,7 +20,7 @@ from swapformer.study.plan import make_trial
 from swapformer.training.assemble import build_model
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.warm_start import load_initial_weights
 from swapformer.training.weights import fingerprint, read_weights, write_weights

@@ -15,7 +15,8 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, Sequences
 from swapformer.training.data import BatchShare, drawn_position_range, with_drawn_positions
 from swapformer.training.folded_step import folded_step, unfoldable
-from swapformer.training.module import TrialModule, model_inputs
+from swapformer.training.inputs import model_inputs
+from swapformer.training.module import TrialModule
 
 STEPS = 4
 """Steps of the trainings that are compared; `make evidence` takes 20."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,8 +15,10 @@ from swapformer.measure.clock import Clock, OtherWork
 from swapformer.results.artifacts import MEASURED, Artifact, write_artifact
 from swapformer.targets import find, make
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
-from swapformer.training.fit import Outcome, require_devices
 from swapformer.training.warm_start import load_initial_weights
+
+if TYPE_CHECKING:
+    from swapformer.training.fit import Outcome
 
 _PRECISIONS = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
 _CASTS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -34,6 +36,8 @@ def measure(config: Config, directory: Path) -> Outcome:
     Raises:
         UsageError: if the trial asks for a GPU that is not there, or its data are no longer what they were.
     """
+    from swapformer.training.fit import Outcome, require_devices  # late: it brings Lightning
+
     trainer = config["trainer"]
     require_devices(trainer)
     torch.set_num_threads(trainer["threads"])

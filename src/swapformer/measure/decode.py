@@ -15,7 +15,7 @@ from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import Curve, Finding
 from swapformer.task.base import Direction, Task
 from swapformer.training.assemble import count_parameters
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 
 class DecodeCost(Measurement):

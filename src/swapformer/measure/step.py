@@ -15,7 +15,6 @@ from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import Curve, Finding
 from swapformer.task.base import Direction, Task, target_mask
 from swapformer.training.data import BatchShare, drawn_position_range, with_drawn_positions
-from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze, make_optimiser, parameter_groups
 
 PHASES = ("forward", "backward", "update", "step")
@@ -74,6 +73,8 @@ class _Training:
         self.model, self.clock, self.device = subject.model.train(), subject.clock, subject.device
         settings = subject.config["optim"]
         freeze(self.model, settings)
+        from swapformer.training.module import TrialModule  # late: it brings Lightning
+
         self.module = TrialModule(self.model, subject.task, subject.config)
         self.optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
         self.clip = subject.config["trainer"]["gradient_clip_val"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from swapformer.probes.moments import MomentProbes, measure, starting_model, store_finding
 from swapformer.results.artifacts import has_artifact
 from swapformer.results.config import built_from
 from swapformer.results.moments import END, INIT, Moment, at_moment, moment_text, moments_of, steps_of, without_moments
 from swapformer.results.record import FINISHED, read_record
 from swapformer.training.assemble import Config, rebuild_task
-from swapformer.training.fit import Outcome, fit
-from swapformer.training.fold import Seat
 from swapformer.training.weights import restore
+
+if TYPE_CHECKING:
+    from swapformer.training.fit import Outcome
+    from swapformer.training.fold import Seat
 
 
 def fit_watched(config: Config, directory: Path, seat: Seat | None = None) -> Outcome:
@@ -20,6 +22,9 @@ def fit_watched(config: Config, directory: Path, seat: Seat | None = None) -> Ou
 
     `seat`: its place among the trials that it is folded with.
     """
+    from swapformer.probes.moments import MomentProbes  # late: it brings Lightning
+    from swapformer.training.fit import fit
+
     watched = any(steps_of(node) for node in config["probes"].values())
     return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [], seat=seat)
 
@@ -34,6 +39,8 @@ def replay(config: Config, directory: Path) -> list[str]:
     Returns:
         What could not be measured, in words.
     """
+    from swapformer.probes.moments import measure, starting_model, store_finding  # late: it brings Lightning
+
     lacking: dict[Moment, list[str]] = {}
     for name, node in config["probes"].items():
         for moment in moments_of(node):

@@ -16,7 +16,7 @@ from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 _PLACES = ("*.0.hook_resid_pre", "*.hook_resid_post")
 _KINDS = {

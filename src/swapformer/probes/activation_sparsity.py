@@ -19,7 +19,7 @@ from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Histogram, Profile, Shape
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 HIDDEN = "*.mlp.hook_post"
 """The places where feed-forward layers show their hidden activations."""

@@ -17,7 +17,7 @@ from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 LOGITS = "*.attn.hook_attn_scores"
 """The places where self-attentions show what their normaliser gets."""

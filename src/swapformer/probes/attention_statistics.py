@@ -19,7 +19,7 @@ from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Profile, Shape
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, cut, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 WEIGHTS = "*.attn.hook_pattern"
 """The places where self-attentions show their weights."""

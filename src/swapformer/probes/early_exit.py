@@ -16,7 +16,7 @@ from swapformer.ranges import Count, Share
 from swapformer.results.shapes import Curve, Shape
 from swapformer.task.base import IGNORE, EvaluationSet, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 
 class EarlyExits(Probe):

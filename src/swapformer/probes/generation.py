@@ -14,7 +14,7 @@ from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
 from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.data import draw_positions, drawn_position_range, with_drawn_positions
-from swapformer.training.module import tokens_of
+from swapformer.training.inputs import tokens_of
 
 _PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
 

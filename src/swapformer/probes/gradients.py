@@ -17,7 +17,6 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import GradientBatch
 from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
-from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
 
 Config = Mapping[str, Any]
@@ -32,6 +31,8 @@ def training_gradients(model: Topology, task: Task, config: Config, batch: Gradi
     `val` the batch is the first of the validation data at the trained length. Weights that are frozen have none.
     Afterwards the model has no gradients, its buffers are what they were, and it is in evaluation mode.
     """
+    from swapformer.training.module import TrialModule  # late: it brings Lightning
+
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     trained = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     whole = {**config["trainer"], "compile": False, "accumulate_grad_batches": 1}

@@ -25,7 +25,7 @@ from swapformer.results.shapes import Curve, Shape, Table
 from swapformer.task.base import IGNORE, Batch, Task, target_mask
 from swapformer.training.assemble import Config
 from swapformer.training.data import EvaluationStream, TrainingStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 OUTPUTS = "*.hook_z"
 """The places where attentions show the outputs of their heads."""

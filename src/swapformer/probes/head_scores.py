@@ -24,7 +24,7 @@ from swapformer.probes.analysis import (
 )
 from swapformer.results.shapes import Matrix
 from swapformer.task.base import Batch, target_mask
-from swapformer.training.module import tokens_of
+from swapformer.training.inputs import tokens_of
 
 SCORES = {
     "distance": "mean distance of what is attended to, over that of uniform attention on the allowed keys",

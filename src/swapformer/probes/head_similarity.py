@@ -15,7 +15,7 @@ from swapformer.ranges import Count
 from swapformer.results.shapes import Matrix, Profile, Shape
 from swapformer.task.base import Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 WEIGHTS = "*.hook_pattern"
 """The places where the attentions of every stack show their weights."""

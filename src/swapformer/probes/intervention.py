@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,8 +17,10 @@ from swapformer.results.shapes import Curve, Matrix, Shape, Table
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config, build_model, build_plan, factory, rebuild_task
 from swapformer.training.data import drawn_position_range
-from swapformer.training.final_evaluation import PositionShift, evaluate
 from swapformer.training.weights import vocabulary_of
+
+if TYPE_CHECKING:
+    from swapformer.training.final_evaluation import PositionShift
 
 Parts = Mapping[str, Any]
 """The changed parts of a configuration: settings of `model` and `task`, `data`, and `offset` and `stride`."""
@@ -148,6 +150,8 @@ class Replay(Probe):
 
     def _replayed(self, model: Topology, task: Task, config: Config, parts: Parts) -> dict[str, float]:
         """The metrics of a variant by name, such as `loss` and `loss@64`: all its weights are the model's."""
+        from swapformer.training.final_evaluation import evaluate  # late: it brings Lightning
+
         other = build_model(config, task.interface)
         other.to(next((weight.dtype for weight in model.parameters()), torch.float32))
         other.load_state_dict(model.state_dict())
@@ -173,6 +177,8 @@ def reach(accuracies: Mapping[int, float], wanted: float) -> int | None:
 
 
 def _shift(parts: Parts) -> PositionShift:
+    from swapformer.training.final_evaluation import PositionShift  # late: it brings Lightning
+
     return PositionShift(parts.get("offset", 0), parts.get("stride", 1))
 
 

@@ -14,7 +14,7 @@ from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 
 class LinkedLoss(Probe):

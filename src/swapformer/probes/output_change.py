@@ -12,7 +12,7 @@ from swapformer.random import stream
 from swapformer.ranges import Count, Positive
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 
 class OutputChange(Probe):

@@ -16,7 +16,7 @@ from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import AttentionMaps
 from swapformer.task.base import Batch, Task
 from swapformer.training.data import EvaluationStream, cut, drawn_position_range
-from swapformer.training.module import tokens_of
+from swapformer.training.inputs import tokens_of
 
 
 class PatternMask(Probe):

@@ -17,7 +17,7 @@ from swapformer.ranges import Count
 from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 
 class PrefixLoss(Probe):

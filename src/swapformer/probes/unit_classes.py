@@ -26,7 +26,7 @@ from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Matrix, Shape, Table
 from swapformer.task.base import Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
-from swapformer.training.module import model_inputs
+from swapformer.training.inputs import model_inputs
 
 UNITS, CLUSTERS = "probe/units/", "probe/clusters/"
 _STREAM, _EMBEDDINGS = "*.hook_resid_mid", "blocks.0.hook_resid_pre"

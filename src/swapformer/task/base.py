@@ -7,14 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN, Interface
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 IGNORE = -100
 """The target of a position that carries no loss."""

@@ -6,13 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
@@ -22,7 +21,10 @@ from swapformer.task.base import Batch, EvaluationSet, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
 from swapformer.task.settings import boolean, evaluation_batch, evaluation_lengths, split_shares, whole_number
-from swapformer.task.value_metrics import VALUE_DIRECTIONS, baseline_directions, forecast_metrics
+from swapformer.task.value_measures import VALUE_DIRECTIONS, baseline_directions
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _EVENT = 2.0
 """Standard deviations of the training series' changes beyond which a change is an event."""
@@ -134,6 +136,8 @@ class Forecast(Task):
         return sets
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.value_metrics import forecast_metrics  # late: torchmetrics takes seconds
+
         return forecast_metrics(self._targets.shape[1], self.season)
 
     def fingerprint(self) -> str:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
 from swapformer.ranges import Share
 from swapformer.task.base import IGNORE, Batch, Split
-from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.measures import directions_of
 from swapformer.task.settings import boolean, number
 from swapformer.task.text_task import PackedTask, TextTask
 from swapformer.task.tokeniser import CLASSIFY, MASK, PAD, SEPARATE
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se")
 
@@ -72,6 +74,8 @@ class MaskedTask(TextTask):
         return drawn if unknown is None else drawn + (drawn >= unknown)
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
+
         return sequence_metrics(METRICS)
 
     def fingerprint(self) -> str:

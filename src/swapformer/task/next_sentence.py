@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
@@ -17,9 +16,12 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, EvaluationSet, Split
 from swapformer.task.division import SPLITS
 from swapformer.task.masked import METRICS, MaskedTask
-from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics, directions_of
+from swapformer.task.measures import CLASS_DIRECTIONS, directions_of
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 NEXT_SENTENCE = "next_sentence"
 FOLLOWS, ELSEWHERE = 0, 1
@@ -104,6 +106,8 @@ class MaskedNSP(MaskedTask):
         return {name: PairSampler(begins) for name, begins in self.begins.items()}
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
+
         return super().metrics() if answer == MAIN else class_metrics(2)
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.task.annotations import Arrays, annotate_corpus
 from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.code_tags import LINK_KEYS, LINK_QUERIES, MOST_NUMBERS, TAGS, tags_of_file
-from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
+from swapformer.task.measures import CLASS_DIRECTIONS
 from swapformer.task.python_syntax import ROLES, ParsedSource, token_roles
 from swapformer.task.settings import boolean
 from swapformer.task.source import Source
 from swapformer.task.text import NextToken
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser.base import TokenSpans
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _SMALL = ("definition", "level")
 """Tags that are counts; the others are numbers, of which no two files share one."""
@@ -99,6 +101,8 @@ class Roles(BlockTask):
         return self.annotations.fingerprint
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
+
         return class_metrics(len(ROLES))
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
 from swapformer.ranges import Count, Factor, Share
 from swapformer.task.base import Batch, Sequences, Split
-from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.measures import directions_of
 from swapformer.task.settings import number, whole_number
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser import END, PAD
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 
@@ -91,6 +93,8 @@ class Spans(BlockTask):
         return empty.scatter(1, at, torch.where(marked, mark, ids))
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
+
         return sequence_metrics(_METRICS)
 
     def fingerprint(self) -> str:

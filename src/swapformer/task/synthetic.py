@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
@@ -22,8 +21,11 @@ from swapformer.random import stream
 from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
-from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.measures import directions_of
 from swapformer.task.settings import PassesSettings, evaluation_batch, evaluation_lengths, length_range, whole_number
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
@@ -230,6 +232,8 @@ class Synthetic(PassesSettings, Task):
         )
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
+
         return sequence_metrics(_METRICS)
 
     def summarise(self, values: Mapping[str, float]) -> dict[str, float]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
-from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.measures import directions_of
 from swapformer.task.settings import whole_number
 from swapformer.task.text_task import PackedTask
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 
 class NextToken(PackedTask):
@@ -49,6 +51,8 @@ class NextToken(PackedTask):
         return Batch(inputs=inputs, targets=targets, document=here, position=self.positions(here))
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
+
         return sequence_metrics(self._measured, token_bytes=torch.tensor(self.corpus.learned.sizes))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,10 +24,13 @@ from swapformer.targets import make
 from swapformer.task.base import Batch, Sequences, Task, target_mask
 from swapformer.training.assemble import Config, build_model, build_plan, factory, scaling
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, cut, drawn_position_range
-from swapformer.training.module import TrialModule, model_inputs
+from swapformer.training.inputs import model_inputs
 from swapformer.training.optimiser import OURS, freeze, parameter_groups
 from swapformer.training.schedule import Schedule
 from swapformer.training.warm_start import load_initial_weights
+
+if TYPE_CHECKING:
+    from swapformer.training.module import TrialModule
 
 COMPUTATION = ("fused", "foreach", "capturable")
 """Settings of optimisers that say how a step is computed, and not which."""
@@ -95,6 +98,8 @@ STAGES: tuple[Callable[[Config, Task], str], ...] = (stated, updates, first_look
 @contextmanager
 def _module(config: Config, task: Task) -> Iterator[TrialModule]:
     """What would be trained, on the CPU, in one thread, in which sums have one order."""
+    from swapformer.training.module import TrialModule  # late: it brings Lightning
+
     config = {**config, "model": _with_one_kernel(config["model"]), "trainer": {**config["trainer"], "compile": False}}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -21,11 +21,10 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Readout
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.ops import widen
-from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Sequences, Task, target_mask
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task, target_mask
 from swapformer.training.assemble import Config, scaling
 from swapformer.training.data import (
     BatchShare,
@@ -36,35 +35,13 @@ from swapformer.training.data import (
     loader,
 )
 from swapformer.training.fold import Seat
+from swapformer.training.inputs import ModelInputs, model_inputs
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
 from swapformer.training.trainer import shard
 from swapformer.training.weights import vocabulary_of
-
-
-def tokens_of(sequences: Sequences) -> Tokens:
-    """Tokens: what a model needs to know of sequences besides their inputs."""
-    return Tokens.of(
-        sequences.inputs.shape[1],
-        device=sequences.inputs.device,
-        position=sequences.position,
-        document=sequences.document,
-        padding=sequences.padding,
-        tags=sequences.tags,
-    )
-
-
-ModelInputs = tuple[Tensor, Tokens, Tensor | None, Tokens | None]
-"""The arguments of a model's forward."""
-
-
-def model_inputs(batch: Batch) -> ModelInputs:
-    """The arguments of a model's forward for a batch."""
-    source = batch.source
-    here = batch.inputs, tokens_of(batch)
-    return (*here, None, None) if source is None else (*here, source.inputs, tokens_of(source))
 
 
 def _unsynchronised(metrics: MetricCollection) -> MetricCollection:

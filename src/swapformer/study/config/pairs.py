@@ -17,7 +17,7 @@ from swapformer.model.plan import LayerPlan
 from swapformer.task.base import Batch, Sequences, Task
 from swapformer.training.assemble import build_plan, factory
 from swapformer.training.data import cut
-from swapformer.training.module import tokens_of
+from swapformer.training.inputs import tokens_of
 
 BATCHES = 4
 """Training batches that are looked at where sequences differ."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
@@ -16,9 +15,12 @@ from swapformer.random import stream
 from swapformer.task.base import Batch, Split
 from swapformer.task.division import SPLITS
 from swapformer.task.labelled.base import ReadingTask, Rows
-from swapformer.task.metrics import CLASS_DIRECTIONS, class_metrics
+from swapformer.task.measures import CLASS_DIRECTIONS
 from swapformer.task.settings import boolean, column_name
-from swapformer.task.value_metrics import VALUE_DIRECTIONS, value_metrics
+from swapformer.task.value_measures import VALUE_DIRECTIONS
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 
 class Classification(ReadingTask):
@@ -88,6 +90,8 @@ class Classification(ReadingTask):
         return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
+
         return class_metrics(len(self.classes))
 
 
@@ -125,4 +129,6 @@ class Regression(ReadingTask):
         return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.value_metrics import value_metrics  # late: torchmetrics takes seconds
+
         return value_metrics(len(self.mean))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torchmetrics import MetricCollection
 
 from swapformer.interface import MAIN, Interface
 from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Sequences
 from swapformer.task.labelled.base import LabelledTask, Rows
 from swapformer.task.labelled.examples import Columns
-from swapformer.task.metrics import directions_of, sequence_metrics
+from swapformer.task.measures import directions_of
 from swapformer.task.settings import column_name, whole_number
 from swapformer.task.tokeniser import END, PAD
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 
@@ -72,4 +74,6 @@ class SequenceToSequence(LabelledTask):
         )
 
     def metrics(self, answer: str = MAIN) -> MetricCollection:
+        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
+
         return sequence_metrics(_METRICS)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.training.trainer import PROFILERS, STRATEGIES
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
+PROFILERS = ("simple", "advanced", "pytorch")
+STRATEGIES = ("ddp", "fsdp")
+"""As `swapformer.training.trainer` has them, which brings Lightning."""
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 
 
