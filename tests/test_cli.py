@@ -21,6 +21,7 @@ import walks
 from benchmarks.__main__ import main as benchmark
 from swapformer.cli import main
 from swapformer.paths import conf_dir
+from swapformer.results import stamps
 
 STUDY = """
 question: Does a copy need positions?
@@ -527,5 +528,32 @@ def test_looking_imports_no_torch_and_composing_no_lightning(tmp_path: Path) -> 
     assert imported(f"torch,{HEAVY}", "status", "nothing", runs) == "2"
     assert imported(f"torch,{HEAVY}", "study", "07_position_encodings/copy", "scale=none", runs) == "2"
     wrong = ("study", "07_position_encodings/copy", "scale=smoke", "optim.lrr=1", runs)
-    assert imported(HEAVY, *wrong) == "2"
+    assert imported(f"torch,{HEAVY}", *wrong) == "2"
+    assert imported(f"torch,{HEAVY}", "train", "optim.lrr=1", runs) == "2"
+    assert imported(f"torch,{HEAVY}", *wrong[:3], "model/position=ropee", "--dry-run", runs) == "2"
+    assert imported("lightning,torchmetrics", *wrong[:3], "model.num_heads=7", "--dry-run", runs) == "2"
     assert imported("lightning", "train", "task=copy", "budget.steps=0", runs) == "0 lightning"  # it is seen
+
+
+def test_a_study_with_nothing_left_to_run_answers_from_what_it_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what it said, and neither composes, judges nor draws."""
+    monkeypatch.setattr(stamps, "SETTLED", 0)
+    counted = {"study": "positions", "trials": {"finished": 4}, "scale": "", "failed": {}}
+    first = printed(capsys, "study", "positions.yaml")
+    assert main(["study", "positions.yaml", "hydra.launcher.slots=1", "--no-report"]) == 0  # through Hydra
+    assert capsys.readouterr().out == "positions: 4 finished\n"
+    assert printed(capsys, "study", "positions.yaml") == first
+    texts = []
+    for _ in range(2):
+        assert main(["study", "positions.yaml"]) == 0
+        texts.append(capsys.readouterr())
+    assert texts[0] == texts[1] and "nothing to run: all 4 trials are in the store" in texts[0].err
+    assert printed(capsys, "study", "positions.yaml", "--no-report") == counted
+    heavy = f"torch,hydra,omegaconf,pandas,scipy,{HEAVY}"
+    for command in ("study positions.yaml", "study positions.yaml --no-report", "report positions --json"):
+        assert imported(heavy, *command.split()) == "0"
+    assert imported("torch,scipy", "report", "positions", "--png") == "0 scipy"  # it is seen
+    assert "leave one of them out" in complaint(capsys, "study", "positions.yaml", "--no-report", "--publish")
+    assert "leave one of them out" in complaint(capsys, "study", "positions.yaml", "--no-report", "--dry-run")

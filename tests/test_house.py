@@ -43,7 +43,7 @@ ROOMS = {
     "yaml_reader": {"errors"},
     "targets": {"errors", "paths", "ranges"},
     "catalogue": {"errors", "exercises", "paths", "yaml_reader"},
-    "results": {"errors", "yaml_reader"},
+    "results": {"errors", "paths", "yaml_reader"},
     "model": {"random", "interface", "ranges"},
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
@@ -251,7 +251,7 @@ class TestImports:
 
 STORED = {
     *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
-    "tokeniser.json",
+    *("tokeniser.json", "answer.json", "finished.json"),
 }
 """The files and folders of trials and studies whose names only the room results/ holds."""
 

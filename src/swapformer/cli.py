@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
+    study.add_argument("--no-report", action="store_true", help="run what is missing, and build no report")
     study.add_argument(
         "--dry-run", action="store_true", help="print trials, operations, time and memory that it would take, run none"
     )
@@ -185,7 +186,14 @@ def _study(options: argparse.Namespace) -> int | None:
 
     settings = {name: getattr(options, name) for name, *_ in LAUNCHING}
     options.overrides += [f"hydra.launcher.{name}={value}" for name, value in settings.items() if value is not None]
-    output = Output(options.publish, options.json, options.debug, options.dry_run, studies=options.studies)
+    output = Output(
+        options.publish,
+        options.json,
+        options.debug,
+        options.dry_run,
+        studies=options.studies,
+        report=not options.no_report,
+    )
     return study(options.name, options.overrides, output)
 
 

@@ -27,6 +27,7 @@ from swapformer.study.config.changes import resolve_changes
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Task
 from swapformer.training.data import EvaluationStream
+from swapformer.training.final_evaluation import PositionShift
 from swapformer.training.inputs import model_inputs, tokens_of
 from swapformer.training.weights import restore
 
@@ -117,7 +118,7 @@ def test_a_change_that_is_dropped_does_not_move_it(
     task, model = restore(config, trained)
     dropped: dict[str, Callable[..., Any]] = {
         "changed_config": lambda config, parts: {**config, "probes": {}},
-        "_shift": lambda parts: intervention.PositionShift(),
+        "_shift": lambda parts: PositionShift(),
     }
     monkeypatch.setattr(intervention, fault, dropped[fault])
     changes = {change: artifact["settings"]["changes"][change]}

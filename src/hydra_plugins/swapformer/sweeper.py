@@ -31,12 +31,13 @@ class StudySweeper(BasicSweeper):
         metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         as_json: bool = False,
+        report: bool = True,
         max_batch_size: Count | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
         super().__init__(max_batch_size, params)
         self.study, self.scale, self.seeds, self.name = study, scale, seeds, name
-        self.metrics, self.publish, self.as_json = metrics, publish, as_json
+        self.metrics, self.publish, self.as_json, self.report = metrics, publish, as_json, report
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
@@ -47,7 +48,7 @@ class StudySweeper(BasicSweeper):
         from swapformer.study.launch.missing_trials import RETRIES
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.run_study import run_study
-        from swapformer.tools.studies import show
+        from swapformer.tools.studies import show_result
 
         check_settings(StudySweeper, vars(self), "hydra.sweeper")
         assert self.config is not None, "Hydra calls setup first"
@@ -70,21 +71,28 @@ class StudySweeper(BasicSweeper):
                 self.publish,
                 quiet=self.as_json,
                 retries=retries,
+                report=self.report,
             )
-        show(found.report, found.to_json(), self.as_json)
+        show_result(found, self.as_json)
         found.require_complete()
         return found
 
     def _plan(self, arguments: list[str]) -> "Plan":
         from swapformer.study.config.overrides import search_path
-        from swapformer.study.expand import expand
-        from swapformer.study.run_study import plain_sweep, require_few_jobs
+        from swapformer.study.override_check import check_overrides
         from swapformer.study.spec import load, with_seeds
 
         assert self.config is not None, "Hydra calls setup first"
         arguments = [*search_path(self.config.hydra.overrides.hydra), *arguments]
         if self.study is not None:
-            return expand(with_seeds(load(self.study, self.scale), self.seeds), arguments)
+            spec = with_seeds(load(self.study, self.scale), self.seeds)
+            check_overrides(spec, arguments)
+            from swapformer.study.expand import expand  # late: it brings torch
+
+            return expand(spec, arguments)
+        from swapformer.study.expand import expand
+        from swapformer.study.run_study import plain_sweep, require_few_jobs
+
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
         require_few_jobs(parsed)

@@ -27,15 +27,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.families import Points, crossing, of_finding, of_lengths, over_points
 from swapformer.report.target_times import UNITS, TargetTime, first_step
 from swapformer.results.moments import INIT, family_of, split_moment
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")

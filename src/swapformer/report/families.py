@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from swapformer.results.moments import family_of
 
@@ -41,6 +40,8 @@ def over_points(kind: str, points: Points, value: float) -> float:
         positive = bool((ys > 0).all() and (xs > 0).all())
         return float(np.polyfit(np.log(xs), np.log(ys), 1)[0]) if positive else math.nan
     if kind == "rank_correlation":
+        from scipy import stats  # late: a study file is read with what numbers may be derived, and this takes seconds
+
         return float(stats.kendalltau(xs, ys).statistic)
     there = xs[ys < value] if kind == "first_below" else xs[ys > value]
     return float(there[0] if len(there) else xs[-1])

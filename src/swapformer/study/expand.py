@@ -10,7 +10,7 @@ from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
 from swapformer.results.moments import moment_text, moments_of, split_moment
-from swapformer.study.comparison import Matching, combinations, require_free
+from swapformer.study.comparison import Matching, combinations
 from swapformer.study.config import folding
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
@@ -18,6 +18,7 @@ from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.trial import Config
 from swapformer.study.match import overrides as size_overrides
 from swapformer.study.match import solve_as_built, unset
+from swapformer.study.override_check import check_extra
 from swapformer.study.plan import SEED_PLACEHOLDER, Composer, Plan, Setting, Template, real_composer
 from swapformer.study.spec import Spec, claims_of
 
@@ -29,9 +30,7 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     the baseline, or every other arm, is impossible, or a claim compares losses of tokens that are not the same.
     """
     composer = composer or real_composer()
-    if texts.value(extra, "seed") is not None:
-        raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
-    require_free(spec.roles, extra, "the command line")
+    check_extra(spec, extra)
     found = _Expansion(spec, composer, extra)
     for condition in spec.conditions:
         found.compose(condition)

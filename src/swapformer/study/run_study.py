@@ -43,11 +43,18 @@ class StudyFailed(Failed):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The result of a run of a study: its report, and the status of each trial by id."""
+    """The result of a run of a study: the status of each trial by id, and its report, unless none was asked for."""
 
     plan: Plan
     statuses: Mapping[str, str]
-    report: Report
+    built: Report | None
+
+    @property
+    def report(self) -> Report:
+        """The report. Raises ValueError where none was built."""
+        if self.built is None:
+            raise ValueError("this study was run without a report; build one with swapformer.build_report(STUDY)")
+        return self.built
 
     @property
     def failed(self) -> dict[str, str]:
@@ -55,8 +62,10 @@ class StudyResult:
         return {trial: status for trial, status in self.statuses.items() if status not in records.FINAL}
 
     def to_json(self) -> dict[str, Any]:
-        """The report for scripts, with the trials that have no result."""
-        return {**self.report.as_dict(), "scale": self.plan.spec.scale, "failed": self.failed}
+        """The report for scripts, or without one how many trials have which status; and those that have no result."""
+        counted = {"study": self.plan.spec.name, "trials": dict(Counter(self.statuses.values()))}
+        found = counted if self.built is None else self.built.as_dict()
+        return {**found, "scale": self.plan.spec.scale, "failed": self.failed}
 
     def require_complete(self) -> None:
         """Raise StudyFailed unless every trial has its result."""
@@ -79,9 +88,11 @@ def run_study(
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
+    report: bool = True,
 ) -> StudyResult:
-    """Run what is missing and build the report. `launch` makes the launcher, given the progress that it should tick.
+    """Run what is missing and build the report, if there shall be one.
 
+    `launch` makes the launcher, given the progress that it should tick.
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
 
     Raises:
@@ -102,7 +113,6 @@ def run_study(
         _say([preview(plan, store, differences, slots).summary], quiet)
     _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
-    from swapformer.report.build import build
     from swapformer.report.statistics.sequential import require_seeds, undecided_arms
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
@@ -126,9 +136,13 @@ def run_study(
         plan = plan.with_seeds_at_look(seeds, arms)
         attempt(plan.trials, "trials")
     write_manifest(folder, make_manifest(plan, provenance, differences))
-    report = build(folder, store.runs_dir, plan.spec.published if publish else None)
+    built = None
+    if report:
+        from swapformer.report.build import build
+
+        built = build(folder, store.runs_dir, plan.spec.published if publish else None)
     asked = [*plan.tuning_trials, *plan.trials]
-    return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, report)
+    return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, built)
 
 
 def _say(lines: Iterable[str], quiet: bool) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ from swapformer.console import terminal
 from swapformer.errors import UsageError, quote
 from swapformer.exercises import find
 from swapformer.study.config import overrides as texts
-from swapformer.tools.side_by_side import Answer, attempt, side_by_side
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
+    from swapformer.results.kept_answers import FinishedRun, KeptReport
+    from swapformer.results.store import Store
     from swapformer.study.run_study import StudyResult
     from swapformer.study.spec import Spec
+    from swapformer.tools.side_by_side import Answer
 
 FOR_EVERY_PART = ("scale", "runs_dir", "logger", "hydra.launcher")
 """What may be set for all parts of an exercise at once: nothing in it tells one trial from another."""
@@ -33,7 +35,7 @@ class Output:
     """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors.
 
     `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `studies`: how
-    many studies of a folder run at a time.
+    many studies of a folder run at a time. `report`: whether a study that was run is reported.
     """
 
     publish: bool = False
@@ -42,6 +44,7 @@ class Output:
     dry: bool = False
     paper: tuple[str, ...] = ()
     studies: int = 1
+    report: bool = True
 
 
 def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
@@ -51,6 +54,9 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
     texts.check(overrides, "what follows the study's name")
     if output.dry and output.publish:
         raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; leave one of them out")
+    if not output.report and (output.dry or output.publish):
+        what = "--dry-run builds no report" if output.dry else "--publish writes the report's table and figures"
+        raise UsageError(f"{what}, so that --no-report says nothing or forbids it; leave one of them out")
     found = find(name)
     if found.one and output.studies > 1:
         raise UsageError(f"--studies is of a folder with several studies, but {quote(name)} is one; leave it out")
@@ -88,16 +94,54 @@ def _run(name: str, overrides: Sequence[str], output: Output, share: int = 1) ->
     if any(_within(override, _PLUGINS) for override in extra):
         _through_hydra(name, own, extra, output)
         return
+    from swapformer.study import finished_run
     from swapformer.study.spec import load, with_seeds
 
     spec = with_seeds(load(name, own["scale"]), own["seeds"])
-    found = run_locally(spec, extra, output.publish, output.json, share)
-    show(found.report, found.to_json(), output.json)
+    store = finished_run.store_of(spec, extra)
+    if store is not None and not output.publish:
+        finished = finished_run.find_finished_run(spec, extra, store)
+        if finished is not None:
+            _answer_again(spec, store, finished, output)
+            return
+    found = run_locally(spec, extra, output.publish, output.json, share, output.report)
+    show_result(found, output.json)
     found.require_complete()
+    if store is not None:
+        finished_run.keep_finished_run(spec, extra, store, found)
+
+
+def _answer_again(spec: Spec, store: Store, finished: FinishedRun, output: Output) -> None:
+    """Print what a study that has nothing left to run came to; its report is built where it would differ."""
+    from swapformer.results.kept_answers import read_kept_report
+
+    folder, more = store.studies / spec.name, {"scale": spec.scale, "failed": {}}
+    if not output.json:
+        count = sum(finished.statuses.values())
+        trials = "the one trial is" if count == 1 else f"all {count} trials are"
+        print(f"swapformer: nothing to run: {trials} in the store", file=sys.stderr)
+    if not output.report:
+        _show_statuses({"study": spec.name, "trials": dict(finished.statuses), **more}, output.json)
+        return
+    kept = read_kept_report(folder, store.runs_dir)
+    if kept is not None and (output.json or has_text(kept)):
+        show_kept(kept, {**kept.plain, **more}, output.json)
+        return
+    from swapformer.report.build import build
+
+    built = build(folder, store.runs_dir)
+    show(built, {**built.as_dict(), **more}, output.json)
 
 
 def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], output: Output) -> None:
     """Print what a study would take and could show, of a launcher only how many trials run at a time."""
+    from swapformer.study.override_check import check_overrides
+    from swapformer.study.spec import load, with_seeds
+
+    settings = {texts.key(each): texts.value(extra, texts.key(each)) for each in extra if _within(each, _PLUGINS)}
+    spec = with_seeds(load(name, own["scale"]), own["seeds"])
+    extra = [each for each in extra if not _within(each, _PLUGINS)]
+    check_overrides(spec, extra)  # what needs no torch to be known is said without
     from swapformer.results.store import Store
     from swapformer.study.arm_differences import find_differences
     from swapformer.study.equal_arms import check_equal_arms
@@ -107,13 +151,9 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     from swapformer.study.manifest import find_axis
     from swapformer.study.messages import impossible_lines
     from swapformer.study.preview import preview
-    from swapformer.study.spec import load, with_seeds
     from swapformer.yaml_reader import parse_yaml
 
-    settings = {texts.key(each): texts.value(extra, texts.key(each)) for each in extra if _within(each, _PLUGINS)}
-    plan = expand(
-        with_seeds(load(name, own["scale"]), own["seeds"]), [each for each in extra if not _within(each, _PLUGINS)]
-    )
+    plan = expand(spec, extra)
     find_axis(plan)  # what a run would refuse is refused here
     store = Store(plan.shared_config["runs_dir"])
     equal = check_equal_arms(plan, store)
@@ -128,13 +168,19 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
         print(*found.lines(), *impossible_lines(plan), *equal, sep="\n")
 
 
-def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1) -> StudyResult:
+def run_locally(
+    spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1, report: bool = True
+) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
 
-    `share`: how many studies run at a time, among which the slots for trials are shared out.
+    `share`: how many studies run at a time, among which the slots for trials are shared out. `report`: whether one is
+    built.
 
     Raises what `expand` and `run_study` do.
     """
+    from swapformer.study.override_check import check_overrides
+
+    check_overrides(spec, overrides)  # what needs no torch to be known is said without
     from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
     from swapformer.study.equal_arms import check_equal_arms
@@ -157,6 +203,7 @@ def run_locally(spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool
             lambda progress: LocalLauncher(store, provenance, tick=progress.tick, slots=slots),
             publish,
             quiet=quiet,
+            report=report,
         )
 
 
@@ -169,12 +216,13 @@ def _through_hydra(name: str, own: Mapping[str, str | None], extra: Sequence[str
     chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
     flags = {"publish": output.publish, "as_json": output.json}
     chosen += [f"hydra.sweeper.{key}=true" for key, given in flags.items() if given]
+    chosen += [] if output.report else ["hydra.sweeper.report=false"]
     sweep([f"hydra.sweeper.study={json.dumps(name, ensure_ascii=False)}", *chosen, *extra])
 
 
 def report(arguments: Sequence[str], output: Output) -> int | None:
     """Report a study from its store or its folder, every part of an exercise, or two studies side by side."""
-    from swapformer.report.build import build
+    from swapformer.results.kept_answers import read_kept_report
     from swapformer.study.spec import published_folder
     from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
 
@@ -195,7 +243,13 @@ def report(arguments: Sequence[str], output: Output) -> int | None:
         return _judge_again(names[0], overrides, output)
     store = store_of(overrides)
     folder = study_folder(store, names[0])
+    kept = None if output.publish or output.paper else read_kept_report(folder, store.runs_dir)
+    if kept is not None and (output.json or has_text(kept)):
+        show_kept(kept, kept.plain, output.json)
+        return None
     publish_to = published_folder(store.study_name(folder)) if output.publish else None
+    from swapformer.report.build import build  # late: what it needs takes as long to import as torch
+
     built = build(folder, store.runs_dir, publish_to, output.paper)
     show(built, built.as_dict(), output.json)
     return None
@@ -247,6 +301,8 @@ def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Outp
 
     Returns the worst exit status. The JSON of all is printed as one list. Ctrl-C ends them all.
     """
+    from swapformer.tools.side_by_side import side_by_side
+
     answers = {}
     for each in side_by_side(studies, run, count, output.debug) if count > 1 else _in_turn(studies, run, output):
         answers[each.name] = each
@@ -263,6 +319,8 @@ def _printed(answers: Mapping[str, Answer], name: str) -> bool:
 
 
 def _in_turn(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> Iterator[Answer]:
+    from swapformer.tools.side_by_side import Answer, attempt
+
     for name, path in studies.items():
         print(f"swapformer: {name}", file=sys.stderr, flush=True)
         text = io.StringIO()
@@ -273,9 +331,47 @@ def _in_turn(studies: Mapping[str, Path], run: Callable[[Path], None], output: O
             return
 
 
+def show_result(found: StudyResult, as_json: bool) -> None:
+    """Print what a study came to: its report, or without one how its trials ended."""
+    if found.built is None:
+        _show_statuses(found.to_json(), as_json)
+    else:
+        show(found.built, found.to_json(), as_json)
+
+
+def _show_statuses(plain: Mapping[str, Any], as_json: bool) -> None:
+    """Print how many trials of a study have which status."""
+    counts = ", ".join(f"{count} {status}" for status, count in plain["trials"].items())
+    print(json.dumps(plain, indent=1) if as_json else f"{plain['study']}: {counts}")
+
+
 def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
-    """Print a report, for people or for scripts."""
+    """Print a report, for people or for scripts; what people saw is kept with its answer."""
+    from swapformer.results.kept_answers import write_kept_report
+
     if as_json:
         print(json.dumps(plain, indent=1))
         return
-    report.render(terminal())
+    console = terminal()
+    console.record = True
+    report.render(console)
+    if report.kept is not None:
+        kept = report.kept.with_text(console.width, console.export_text(styles=True))
+        with suppress(OSError):  # without it the next command builds the report
+            write_kept_report(report.directory.parent, kept)
+
+
+def has_text(kept: KeptReport) -> bool:
+    """Whether what a report printed is kept for a terminal of this width."""
+    return str(terminal().width) in kept.texts
+
+
+def show_kept(kept: KeptReport, plain: Mapping[str, Any], as_json: bool) -> None:
+    """Print what a report said, as `show` does."""
+    if as_json:
+        print(json.dumps(plain, indent=1))
+        return
+    from rich.text import Text
+
+    console = terminal()
+    console.print(Text.from_ansi(kept.texts[str(console.width)]), soft_wrap=True, end="")

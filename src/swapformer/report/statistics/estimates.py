@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 FloatArray = NDArray[np.float64]
 Region = tuple[float, float]
@@ -106,9 +105,13 @@ class MeanEstimate(Estimate):
         return self.unpaired is None
 
     def p_above(self, x: float) -> float:
+        from scipy import special  # late: claims are read without
+
         return float(special.stdtr(self.freedom, (x - self.value) / self.standard_error))
 
     def lower(self, tail: float) -> float:
+        from scipy import special  # late: claims are read without
+
         return self.value + float(special.stdtrit(self.freedom, tail)) * self.standard_error
 
     def negate(self) -> MeanEstimate:

@@ -9,19 +9,51 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
+from swapformer.paths import conf_dir
 from swapformer.study.config.hydra_memory import hydra_config
+from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.resolvers import require_references
+from swapformer.targets import require_known_folder
 
 _MOST = 64
 """Sets of choices that are kept."""
+
+
+@contextmanager
+def composition(overrides: Sequence[str]) -> Iterator[DictConfig]:
+    """What `hydra.compose("train", overrides)` gives, not yet resolved; Hydra is initialised within. No torch.
+
+    Raises:
+        UsageError: for an override that is not understood.
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
+    """
+    require_references(overrides)
+    require_single_keys(overrides)
+    _require_known_folders(overrides)
+    ready = GlobalHydra.instance().is_initialized()
+    with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        yield composed(overrides)
+
+
+def _require_known_folders(overrides: Sequence[str]) -> None:
+    """Refuse overrides that have Hydra look for options in packages which are not allowed."""
+    if any("searchpath" in override for override in overrides):
+        for override in OverridesParser.create().parse_overrides(list(overrides)):
+            if override.get_key_element() == "hydra.searchpath":
+                given = override.value()
+                for path in given if isinstance(given, list) else [given]:
+                    require_known_folder(str(path))
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:

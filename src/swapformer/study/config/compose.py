@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.measure.base import Measurement
-from swapformer.paths import conf_dir
 from swapformer.ranges import LARGEST
 from swapformer.results.moments import END, moments_of
 from swapformer.results.record import FINISHED
@@ -22,7 +19,7 @@ from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.changes import resolve_changes
-from swapformer.study.config.choices import composed
+from swapformer.study.config.choices import composition
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import bytes_of_a_step as bytes_of_a_step
 from swapformer.study.config.cost import cost as cost
@@ -34,12 +31,11 @@ from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
 from swapformer.study.config.layers import expand_layers
-from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.study.config.rules.settings import of_types
 from swapformer.study.config.same_training import same_training as same_training
-from swapformer.targets import make, require_known_folder
+from swapformer.targets import make
 from swapformer.task.contract import is_own, require_attributes, require_data
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
@@ -54,23 +50,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         UsageError: for an override that is not understood.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
     """
-    require_references(overrides)
-    require_single_keys(overrides)
-    _require_known_folders(overrides)
-    if GlobalHydra.instance().is_initialized():
-        return finalise(composed(overrides))
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return finalise(composed(overrides))
-
-
-def _require_known_folders(overrides: Sequence[str]) -> None:
-    """Refuse overrides that have Hydra look for options in packages which are not allowed."""
-    if any("searchpath" in override for override in overrides):
-        for override in OverridesParser.create().parse_overrides(list(overrides)):
-            if override.get_key_element() == "hydra.searchpath":
-                given = override.value()
-                for path in given if isinstance(given, list) else [given]:
-                    require_known_folder(str(path))
+    with composition(overrides) as found:
+        return finalise(found)
 
 
 def finalise(found: DictConfig) -> Config:

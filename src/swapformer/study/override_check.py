@@ -1,0 +1,37 @@
+"""What is wrong with a study's overrides, as far as Hydra can say: before torch, which takes seconds to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from swapformer.errors import UsageError
+from swapformer.study.comparison import require_free
+from swapformer.study.config import overrides as texts
+from swapformer.study.config.choices import composition
+from swapformer.study.config.hydra_errors import explained
+from swapformer.study.spec import Spec
+
+
+def check_overrides(spec: Spec, extra: Sequence[str]) -> None:
+    """Refuse an unknown option or key, in the study file or in `extra`, overrides of all arms.
+
+    Every arm is composed in the first condition, and the baseline in each. What that gives is kept for `expand`, which
+    judges the rest: whether the parts take their values, and go together.
+
+    Raises:
+        UsageError: for the first, those of the baseline before those of other arms.
+    """
+    check_extra(spec, extra)
+    first, *others = (condition.overrides for condition in spec.conditions.values())
+    cells = [(spec.baseline, first), *((arm, first) for arm in spec.arms), *((spec.baseline, each) for each in others)]
+    for arm, condition in dict.fromkeys(cells):
+        overrides = texts.merge(spec.overrides, condition, spec.arms[arm], extra)
+        with explained(overrides, f"arm {arm!r}: "), composition(overrides):
+            pass
+
+
+def check_extra(spec: Spec, extra: Sequence[str]) -> None:
+    """Refuse overrides of all arms that set what the study itself sets. Raises UsageError."""
+    if texts.value(extra, "seed") is not None:
+        raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
+    require_free(spec.roles, extra, "the command line")
