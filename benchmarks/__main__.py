@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 GROUPS = ("kernels", "bias", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
+STARTS = ("trial", "help", "answers")
+"""What `start` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 """The tokenisers that `corpus` measures."""
 
@@ -109,7 +111,11 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         {"overrides": _overrides(text="task=NAME for one task alone, and any other override")},
         rounds=3,
     ),
-    "start": _Benchmark("the fixed cost of a trial, and of the command itself", "benchmarks.launcher:start_times", {}),
+    "start": _Benchmark(
+        "the fixed cost of a trial, and how long commands take to answer",
+        "benchmarks.launcher:start_times",
+        {"what": _words("start", STARTS)},
+    ),
     "mirror": _Benchmark(
         "a training step mirrored offline to W&B against one not",
         "benchmarks.step:mirror_overhead",

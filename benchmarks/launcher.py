@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks.answers import answer_times
 from benchmarks.measurement import Ratio, compare, in_turn
 from swapformer.errors import UsageError
 from swapformer.results.record import FINISHED
@@ -99,9 +100,15 @@ def throughput(trials: int, steps: int, rounds: int) -> list[Ratio]:
     return [compare(name, "1/s", pairs, f"≥ {goal}", lambda ratio: ratio >= goal)]
 
 
-def start_times(rounds: int) -> list[Ratio]:
-    """The fixed cost of a trial, and the time of the command's help."""
-    return [_fixed_cost(rounds), _help_time(rounds)]
+def start_times(what: Sequence[str], rounds: int) -> Iterator[Ratio]:
+    """The fixed cost of a trial, the time of the command's help, and the time that other commands take to answer."""
+    chosen = what or ("trial", "help", "answers")
+    if "trial" in chosen:
+        yield _fixed_cost(rounds)
+    if "help" in chosen:
+        yield _help_time(rounds)
+    if "answers" in chosen:
+        yield from answer_times(rounds)
 
 
 def _fixed_cost(rounds: int) -> Ratio:
