@@ -122,4 +122,4 @@ def test_the_store_is_that_of_the_command(tmp_path: Path) -> None:
     found = store_of(spec, [f"runs_dir={tmp_path}"])
     assert found is not None and found.runs_dir == tmp_path
     named = parse({"arms": {"a": []}, "baseline": "a", "overrides": ["runs_dir=elsewhere"]}, "asked")
-    assert store_of(named, []) is None
+    assert store_of(named, []) is None and store_of(spec, ["runs_dir=a\0b"]) is None

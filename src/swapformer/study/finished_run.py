@@ -42,7 +42,7 @@ def store_of(spec: Spec, overrides: Sequence[str]) -> Store | None:
     """The store of a study's trials, as far as it is known without composing; None where the study file names it."""
     if texts.value(spec.overrides, "runs_dir") is not None:
         return None
-    with suppress(UsageError):
+    with suppress(UsageError, ValueError):  # what is wrong with it is told when it is composed
         return Store(texts.value(overrides, "runs_dir") or default_runs_dir())
     return None
 
