@@ -22,7 +22,7 @@ from swapformer.ranges import complaint, fits, hints_of
 
 OURS = (
     *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.measure", "swapformer.mirror"),
-    *("swapformer.training.schedule", "swapformer.training.muon"),
+    *("swapformer.training.schedule", "swapformer.training.averaging", "swapformer.training.muon"),
 )
 """Where swapformer's own classes lie that a configuration may name, and rules that state facts."""
 LIBRARIES = ("torch.nn", "torch.optim", "lion_pytorch")

@@ -18,6 +18,7 @@ from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, fit
 from swapformer.training.module import TrialModule
 from swapformer.training.ranks import Ranks
+from swapformer.training.weights import read_weights
 from training.two_ranks import Job, train_on_two_ranks
 
 TINY = [
@@ -34,6 +35,7 @@ ARMS = {
     "fsdp computing layers again": ["trainer.strategy=fsdp", "trainer.gradient_checkpointing=true"],
     "spoiled": ["trainer.strategy=ddp"],
     "experts": ["trainer.strategy=ddp", "model/ffn=moe"],
+    "averaged": ["trainer.strategy=ddp", "eval/average=ema", "eval.average.decay=0.8"],
 }
 RARE = ("ddp in two parts", "fsdp computing layers again")
 """Those that are trained for evidence alone."""
@@ -158,6 +160,17 @@ def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(
     fit(compose([*TINY, "model/ffn=moe", "trainer.accumulate_grad_batches=2"]), cut)
     assert outcomes["experts"].status == "finished"
     assert apart(place / "experts", cut) < ROUNDING
+
+
+def test_ranks_evaluate_and_keep_the_average_that_one_device_has(outcomes: dict[str, Outcome], place: Path) -> None:
+    one = place / "averaged alone"
+    expected = fit(compose([*TINY, *ARMS["averaged"][1:]]), one)
+    assert outcomes["averaged"].metrics == pytest.approx(expected.metrics, rel=ROUNDING, abs=ROUNDING)
+    assert apart(place / "averaged", one) < ROUNDING
+    held, alone = (read_weights(folder / "checkpoints" / "last.ckpt") for folder in (place / "averaged", one))
+    torch.testing.assert_close(held, alone, rtol=0, atol=1e-10)
+    newest = {name.removeprefix("model."): weight for name, weight in state(place / "averaged").items()}
+    assert max(float((held[name] - weight).abs().max()) for name, weight in newest.items()) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,11 @@ def store_finding(directory: Path, probe: str, node: Mapping[str, Any], moment: 
 class MomentProbes(Callback):
     """Runs probes after some of a training's steps, without changing it.
 
-    They look at another model that has the training's weights and buffers, on the CPU and in evaluation mode: what a
-    replay of a checkpoint of that step would see. The training's own model is only read, and all random states are put
-    back. What is found is kept as an artifact, and its numbers are written into the history at their step. A moment
-    comes before the checkpoint of its step, so that a resumed trial measures what its checkpoint has not seen, and
-    nothing else. A probe that fails is noted, and the training goes on.
+    They look at another model that has the weights and buffers which an evaluation would use, on the CPU and in
+    evaluation mode: what a replay of a checkpoint of that step would see. The training's own model is only read, and
+    all random states are put back. What is found is kept as an artifact, and its numbers are written into the history
+    at their step. A moment comes before the checkpoint of its step, so that a resumed trial measures what its
+    checkpoint has not seen, and nothing else. A probe that fails is noted, and the training goes on.
 
     Args:
         config: the trial's resolved configuration.
@@ -88,7 +88,7 @@ class MomentProbes(Callback):
 
     def _look(self, name: str, step: int, trainer: Trainer, module: Any) -> None:
         try:
-            model = self._copy(module.model, module.task)
+            model = self._copy(module.evaluated_weights, module.task)
             found = measure(self.config["probes"][name], model, module.task, self.config, step)
         except Exception as error:
             log.exception("the probe %s failed %s", name, moment_text(step))
@@ -101,9 +101,9 @@ class MomentProbes(Callback):
             if isinstance(callback, TrainingMonitor):
                 callback.write(step, numbers)
 
-    def _copy(self, trained: Topology, task: Task) -> Topology:
-        """Another model with the weights of the one that is trained."""
+    def _copy(self, weights: Mapping[str, Any], task: Task) -> Topology:
+        """Another model, with these weights."""
         if self._model is None:
             self._model = build_model(self.config, task.interface)
-        self._model.load_state_dict(trained.state_dict())
+        self._model.load_state_dict(weights)
         return self._model.eval()

@@ -20,6 +20,7 @@ from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
+from swapformer.training.averaging import WeightAverage
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.fold import Seat
 from swapformer.training.module import TrialModule
@@ -145,7 +146,9 @@ def train(
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
-    module = TrialModule(model, task, config, ranks, seat)
+    average = config["eval"].get("average")
+    averages = make(average, WeightAverage, "eval.average") if average else None
+    module = TrialModule(model, task, config, ranks, seat, averages)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
         loaded = load_initial_weights(model, task, config).text
@@ -227,7 +230,8 @@ def _metric_of_error(name: str) -> str:
 def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor]) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
     held = read_checkpoint(checkpoint)
-    if lacking := sorted({"optimizer_states", "lr_schedulers", "loops", "global_step", "callbacks"} - held.keys()):
+    needed = {"optimizer_states", "lr_schedulers", "loops", "global_step", "callbacks"}
+    if lacking := sorted((needed | ({"average"} if config["eval"].get("average") else set())) - held.keys()):
         raise CorruptCheckpoint(f"it lacks {', '.join(lacking)}")
     alone = config["trainer"]["devices"] == 1 and not config["trainer"]["compile"]
     if alone and _shapes(held["state_dict"]) != _shapes(weights):

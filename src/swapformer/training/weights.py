@@ -154,8 +154,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The model's weights in a checkpoint, by our names. Raises CorruptCheckpoint unless all are finite."""
-    found = {name.removeprefix("model."): weight for name, weight in checkpoint["state_dict"].items()}
+    """The weights that a trial was evaluated with, by our names: the newest of its checkpoint, or their average.
+
+    Raises:
+        CorruptCheckpoint: unless all are finite.
+    """
+    held = checkpoint.get("evaluated", checkpoint["state_dict"])
+    found = {name.removeprefix("model."): weight for name, weight in held.items()}
     for name, weight in found.items():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             raise CorruptCheckpoint(f"the weights {name} hold numbers that are not finite")

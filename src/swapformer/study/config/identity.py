@@ -40,6 +40,7 @@ NEUTRAL: Mapping[str, Any] = {
     "optim.scaling": "none",
     "optim.base": None,
     "trainer.fold": None,
+    "eval.average": {},
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 

@@ -67,7 +67,7 @@ def _expected() -> Iterator[tuple[str, Any]]:
     for entry in primary_config["defaults"]:
         group = next(iter(entry)) if isinstance(entry, dict) else ""
         if group and " " not in group and group.partition("/")[0] not in ("model", "task"):
-            yield group, {}
+            yield group.replace("/", "."), {}
     yield from _below({key: value for key, value in primary_config.items() if key not in ("defaults", "hydra")}, "")
     yield from ((f"trainer.{key}", None) for key in _settings_of_trainer())
     yield from ((f"model.{size}", None) for size in ("d_model", "num_layers", "num_heads"))

@@ -66,7 +66,7 @@ KEYS = {
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
     "budget": ("steps", "tokens", "flops"),
-    "eval": ("every", "batches", "final_batches"),
+    "eval": ("every", "batches", "final_batches", "average"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
                 "threads", "heartbeat", "profiler", "detect_anomaly", "fold"),
