@@ -19,6 +19,7 @@ from swapformer.tools.command_line import add_common, columns, names_and_overrid
 
 PREFIX = "noise-"
 DEFAULT_SEEDS = 5
+AVERAGE = "eval/average"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         raise UsageError("`swapformer noise` needs a task or a study, such as `swapformer noise text budget.steps=300`")
     specs = [baseline_of(name, overrides) for name in names]  # what is wrong with any is said before one trains
+    specs = [with_averages(spec, overrides) for spec in specs] if options.weights else specs
     found = [_measured(name, spec, overrides, options.json) for name, spec in zip(names, specs, strict=True)]
     if options.json:
         print(json.dumps(found, indent=1))
@@ -67,6 +69,25 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
     )  # fmt: skip
 
 
+def with_averages(spec: Spec, overrides: Sequence[str]) -> Spec:
+    """The study of a baseline with an arm for each option of `eval/average`, which trains alike."""
+    own = spec.arms[spec.baseline]
+    for override in (*spec.overrides, *own, *overrides):
+        if texts.key(override).replace("/", ".").startswith("eval.average"):
+            raise UsageError(
+                f"--weights compares the newest weights with averages of them, so leave {quote(override)} out; other "
+                "settings of an average are arms of a study"
+            )
+    return replace(
+        spec, arms={spec.baseline: own} | {arm: (*own, f"{AVERAGE}={name}") for name, arm in _averages(spec)}
+    )
+
+
+def _averages(spec: Spec) -> list[tuple[str, str]]:
+    """Each option that averages weights, with the name of its arm."""
+    return [(name, f"{spec.baseline}_{name}") for name in sorted(catalogue()[AVERAGE]) if name != "none"]
+
+
 def _settings(overrides: Sequence[str]) -> list[str]:
     """The overrides that are a trial's."""
     return [each for each in overrides if texts.key(each) not in ("seeds", "scale")]
@@ -103,7 +124,8 @@ def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool) ->
     report: dict[str, Any] = {"name": name, "study": spec.name, "conditions": []}
     for number, condition in enumerate(spec.conditions):
         there = records.at(condition)
-        noises = [each for metric in spec.metrics if (each := metric_noise(there, metric)) is not None]
+        averages = {name: arm for name, arm in _averages(spec) if arm in spec.arms}
+        noises = [each for metric in spec.metrics if (each := metric_noise(there, metric, averages)) is not None]
         if not noises:
             raise UsageError(
                 f"no trial of {spec.name} finished with a number{f' with {condition}' if condition else ''}"
@@ -111,7 +133,11 @@ def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool) ->
         with svg.settings():
             figure = noise_plot(noises)
         stem = "noise" if len(spec.conditions) == 1 else f"noise_{number}"
-        text = noise_text(spec, condition, noises)
+        impossible = {name: there.manifest.impossible.get(arm) for name, arm in averages.items()}
+        text = "\n".join(
+            [noise_text(spec, condition, noises)]
+            + [f"{AVERAGE}={name} is impossible here: {reason}" for name, reason in impossible.items() if reason]
+        )
         drawn = {f"{stem}.svg": figure.svg, f"{stem}.csv": figure.csv} if figure is not None else {}
         files = write(folder / "report", {f"{stem}.txt": text + "\n", **drawn}, clean=False)
         plain = [noise_dict(each) for each in noises]
@@ -156,10 +182,14 @@ def noise_text(spec: Spec, condition: str, noises: Sequence[MetricNoise]) -> str
             if math.isnan(one.worth):
                 continue
             sure = "lowers" if one.lower > 1 else "raises" if one.upper < 1 else "does not surely change"
+            what, plain = f"the mean of the last {one.k} evaluations", "the last"
+            if one.option is not None:
+                what, plain = f"{AVERAGE}={one.option}", "that of the newest weights"
+            instead = _short(each.n * one.worth)
             lines.append(
-                f"the mean of the last {one.k} evaluations {sure} the noise of {each.metric}: worth "
-                f"{_short(one.worth)} times the seeds [{_short(one.lower)}, {_short(one.upper)}], and lies "
-                f"{_short(one.shift)} off the last"
+                f"{what} {sure} the noise of {each.metric}: worth {_short(one.worth)} times the seeds "
+                f"[{_short(one.lower)}, {_short(one.upper)}], so that {each.n} seeds see what {instead} do without; it "
+                f"lies {_short(one.shift)} off {plain}"
             )
     if any(each.over_items > 2 * each.deviation for each in noises):
         lines.append("Where the noise over items is the larger one, a larger evaluation set says more than seeds do.")
@@ -181,5 +211,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "overrides", nargs="*", metavar="TASK | STUDY | OVERRIDE",
         help=f"tasks or studies, then seeds=N ({DEFAULT_SEEDS}), scale=… of a study, and any override",
+    )  # fmt: skip
+    made.add_argument(
+        "--weights", action="store_true",
+        help="train the baseline with each option of eval/average too: what averaging its weights is worth",
     )  # fmt: skip
     return add_common(made)

@@ -22,7 +22,7 @@ def noise_plot(noises: Sequence[MetricNoise]) -> ReportFigure | None:
     drawn = [noise for noise in noises if noise.deviation > 0][:MOST_PANELS]
     if not drawn:
         return None
-    names = [FINAL, *(f"mean of the last {each.k}" for each in max((n.averaging for n in drawn), key=len))]
+    names = [FINAL, *(each.name for each in max((n.averaging for n in drawn), key=len))]
     styles = series_styles(names, ordered=True)
     columns = min(len(drawn), 2)
     rows = -(-len(drawn) // columns)
@@ -37,7 +37,7 @@ def noise_plot(noises: Sequence[MetricNoise]) -> ReportFigure | None:
         edges = (column * cell + 0.82, height - top - plot, svg.WIDTH - (column + 1) * cell + 0.1, top)
         axes = svg.add_panel(figure, *edges)
         svg.title(axes, svg.wrap(noise.metric, 28), svg.FONT - 1)
-        worths = {FINAL: 1.0} | {f"mean of the last {each.k}": each.worth for each in noise.averaging if each.worth > 0}
+        worths = {FINAL: 1.0} | {each.name: each.worth for each in noise.averaging if each.worth > 0}
         for name, worth in worths.items():
             draw_line(axes, list(XS), [noise.seen(n, worth) for n in XS], styles[name], 3.5, 1.4)
         if noise.over_items > 0:

@@ -7,17 +7,19 @@
     seen by n seeds     the difference of two arms that both have s, uncorrelated, which a test at 5 % finds in 80 %
 
 Arms that share data and start correlate by ρ, and then √(1 − ρ) of that difference is seen. Averaging the last k
-evaluations lowers the variance over seeds s₁² to s_k²: by as much as s₁² / s_k² times the seeds would. Its interval is
-that of Pitman and Morgan for the variances of correlated pairs (1939, doi 10.1093/biomet/31.1-2.9).
+evaluations, or the weights before the final one (`eval/average`), lowers the variance over seeds s₁² to s_k²: by as
+much as s₁² / s_k² times the seeds would. Its interval is that of Pitman and Morgan for the variances of correlated
+pairs (1939, doi 10.1093/biomet/31.1-2.9).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from swapformer.report.records import Records
@@ -35,18 +37,25 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Averaging:
-    """The mean of the last k evaluations against the last one alone, both of the history.
+    """The mean of the last k evaluations against the last one alone, both of the history; or the final evaluation of
+    weights that `option` averages against that of the newest weights, each with its own seeds' trials.
 
-    `worth`: s₁² / s_k², as good as so many times the seeds, with its 95 % interval; `shift`: by how much the mean lies
-    above the last one.
+    `worth`: s₁² / s_k², as good as so many times the seeds, with its 95 % interval; `shift`: by how much what is
+    averaged lies above what is not.
     """
 
-    k: int
+    k: int | None
+    option: str | None
     deviation: float
     worth: float
     lower: float
     upper: float
     shift: float
+
+    @property
+    def name(self) -> str:
+        """What is averaged, in a word or two."""
+        return f"mean of the last {self.k}" if self.option is None else f"weights: {self.option}"
 
 
 @dataclass(frozen=True)
@@ -79,10 +88,13 @@ class MetricNoise:
         return detectable(seeds, ALPHA, freedom=2.0) * math.sqrt(2 / worth) * self.deviation
 
 
-def metric_noise(records: Records, metric: str) -> MetricNoise | None:
-    """The noise of a metric of the baseline of records of one condition; None where no trial finished with it."""
+def metric_noise(records: Records, metric: str, averages: Mapping[str, str] | None = None) -> MetricNoise | None:
+    """The noise of a metric of the baseline of records of one condition; None where no trial finished with it.
+
+    `averages`: option of `eval/average` → the arm that is the baseline with it.
+    """
     baseline = records.manifest.baseline
-    rows = records.metrics[(records.metrics["arm"] == baseline) & (records.metrics["metric"] == metric)]
+    rows = _rows(records, baseline, metric)
     values = rows["value"].to_numpy(dtype=float)
     if not len(values):
         return None
@@ -95,8 +107,30 @@ def metric_noise(records: Records, metric: str) -> MetricNoise | None:
         float(np.sqrt((known**2).mean())) if len(known) else math.nan,
         over_evaluations(curves),
         abs(float(np.mean([y[-1] - y[0] for _, y in curves]))) if curves else math.nan,
-        averagings([y for _, y in curves]),
+        (*averagings([y for _, y in curves]), *_weight_averagings(records, metric, averages or {})),
     )  # fmt: skip
+
+
+def _rows(records: Records, arm: str, metric: str) -> pd.DataFrame:
+    return records.metrics[(records.metrics["arm"] == arm) & (records.metrics["metric"] == metric)]
+
+
+def _weight_averagings(records: Records, metric: str, averages: Mapping[str, str]) -> Iterator[Averaging]:
+    """What averaging weights does, over the seeds with which both arms have a final value: three or more."""
+    newest = _rows(records, records.manifest.baseline, metric).set_index("seed")["value"].astype(float)
+    for option, arm in averages.items():
+        averaged = _rows(records, arm, metric).set_index("seed")["value"].astype(float)
+        pairs = pd.concat([newest, averaged], axis=1, join="inner").to_numpy()
+        pairs = pairs[np.isfinite(pairs).all(axis=1)]
+        if len(pairs) >= 3:
+            yield _averaging(None, option, pairs[:, 0], pairs[:, 1])
+
+
+def _averaging(k: int | None, option: str | None, plain: FloatArray, averaged: FloatArray) -> Averaging:
+    """What averaging does to values of as many seeds, in their order."""
+    ratio, lower, upper = variance_ratio(plain, averaged)
+    shift = float((averaged - plain).mean())
+    return Averaging(k, option, float(averaged.std(ddof=1)), ratio, lower, upper, shift)
 
 
 def deviation_interval(values: FloatArray) -> tuple[float, float, float]:
@@ -128,9 +162,7 @@ def averagings(curves: Sequence[FloatArray]) -> tuple[Averaging, ...]:
     for k in AVERAGED:
         if len(curves) >= 3 and all(len(values) >= 2 * k for values in curves):
             last, mean = (np.array([values[-count:].mean() for values in curves]) for count in (1, k))
-            ratio, lower, upper = variance_ratio(last, mean)
-            shift = float((mean - last).mean())
-            found.append(Averaging(k, float(mean.std(ddof=1)), ratio, lower, upper, shift))
+            found.append(_averaging(k, None, last, mean))
     return tuple(found)
 
 
