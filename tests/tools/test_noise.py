@@ -45,9 +45,42 @@ def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.Ca
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
 
 
+def test_averages_of_weights_are_trained_and_told_beside_those_of_evaluations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six evaluations: the mean of the weights of four is possible. The baseline's own trials are the same without."""
+    words = ["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL]
+    assert main([*words, "--json"]) == 0
+    (plain,) = json.loads(capsys.readouterr().out)
+    before = {path.name for path in (tmp_path / "trials").iterdir()}
+    assert main([*words, "--weights", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    loss, alone = (each["conditions"][0]["metrics"][0] for each in (found, plain))
+    assert [each["option"] for each in loss["averaging"]] == [*[None] * len(alone["averaging"]), "ema", "last"]
+    assert {**loss, "averaging": alone["averaging"]} == alone
+    assert len({path.name for path in (tmp_path / "trials").iterdir()} - before) == 6
+    ema = loss["averaging"][-2]
+    assert ema["k"] is None and ema["worth"] > 0 and ema["shift"] != 0
+    assert main([*words, "--weights"]) == 0
+    text = capsys.readouterr().out
+    assert "eval/average=ema " in text and "off that of the newest weights" in text and "impossible" not in text
+
+
+def test_an_average_that_cannot_be_taken_is_told_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three evaluations are too few for the mean over four."""
+    assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL, "eval.every=4", "--weights"]) == 0
+    text = capsys.readouterr().out
+    assert "eval/average=last is impossible here: LastEvaluations averages the weights of 4 evaluations" in text
+    assert "eval/average=ema " in text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["copy", "--weights", "eval/average=ema"], "so leave 'eval/average=ema' out"),
+        (["copy", "--weights", "eval/average=last", "eval.average.count=2"], "so leave 'eval/average=last' out"),
         (["nosuch"], "'nosuch' must be a task or a study"),
         (["coppy"], "did you mean 'copy'"),
         ([], "needs a task or a study"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from report.store import Store
+from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.estimates import MeanEstimate, UnknownEstimate
-from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.evidence import Evidence, gather, join
 from swapformer.report.statistics.ladder import (
     ArmLadder,
     FactorEstimate,
@@ -153,8 +156,138 @@ def test_a_rung_that_diverged_everywhere_is_left_out_and_below_four_nothing_is_f
     found = evidence(ladder(np.full(RUNGS, 1.3), 0.002, 1), lost=("b", "rung=s0"))
     (verdict,) = judge(claims({"speed_up": {**ABOUT, "above": 1.2}}), found)
     assert verdict.outcome == "undecided"
-    assert "no trial of b or of a has a value with rung=s0: the rung is left out" in verdict.notes
+    assert "rung=s0 is left out, because b diverged with every seed" in verdict.notes
     assert any("needs at least 4 sizes, but has 3" in note for note in verdict.notes)
+
+
+REASON = "`num_heads` must divide `d_model`, but 7 does not divide 96"
+
+
+def taller(absent: str | None, at: int, rungs: int = RUNGS + 1) -> tuple[Evidence, list[str]]:
+    """A ladder of one size more, on which the arm needs 1.5^(rung) times less; at one rung it has no result.
+
+    `absent`: impossible, failed or diverged; None: nothing is lost.
+    """
+    generator = np.random.default_rng(5)
+    computation = 1e12 * 4.0 ** np.arange(rungs)
+    names = [f"rung=s{number}" for number in range(rungs)]
+    speed_ups = 1.1 * 1.25 ** np.arange(rungs)
+    values, kept, finished, diverged, sizes = {}, [], {}, {}, {}
+    for arm, factor in (("a", np.ones(rungs)), ("b", speed_ups)):
+        for number, name in enumerate(names):
+            own = f"{arm} with {name}"
+            lost = absent is not None and (arm, number) == ("b", at)
+            loss = law(computation[number] * factor[number]) + generator.normal(0, 0.001, 5)
+            if not (lost and absent == "impossible"):
+                kept.append(own)
+                values[own, "val/loss"] = np.full(5, math.nan) if lost else loss
+                finished[own], diverged[own] = np.full(5, not lost), np.full(5, lost and absent == "diverged")
+                sizes[own] = (computation[number] ** 0.5, computation[number] ** 0.5, computation[number])
+    why = {"impossible": f"is impossible: {REASON}", "failed": "has no trial that came to an end (failed: no memory)"}
+    gone = {f"b with {names[at]}": why[absent]} if absent in why else {}
+    return Evidence(
+        tuple(kept), tuple(range(5)), values, finished, diverged, {"val/loss": "lower"}, sizes=sizes, absent=gone
+    ), names
+
+
+def taller_claims(names: list[str], *bodies: dict[str, object]) -> list:  # type: ignore[type-arg]
+    raw = [{"text": str(number), **body} for number, body in enumerate(bodies)]
+    return parse(raw, ["a", "b"], ["val/loss"], {name: {"rung": name.removeprefix("rung=")} for name in names})
+
+
+WHY = {
+    "impossible": f"b is impossible: {REASON}",
+    "failed": "b has no trial that came to an end (failed: no memory)",
+    "diverged": "b diverged with every seed",
+}
+
+
+@pytest.mark.parametrize("absent", WHY)
+def test_a_size_that_an_arm_does_not_have_leaves_the_others_to_judge(absent: str) -> None:
+    """Of five sizes four are left, with speed-ups of 1.1 · 1.25^rung, as if the fifth had never been asked for."""
+    found, names = taller(absent, 1)
+    bodies: list[dict[str, object]] = [
+        {"speed_up": {**ABOUT, "above": 1.5}},
+        {"grows": {**ABOUT, "above": 0}},
+        {"speed_up": {**ABOUT, "where": "next", "above": 1.5}},
+        {"speed_up": {**ABOUT, "where": "s1", "above": 1}},
+    ]
+    verdicts = judge(taller_claims(names, *bodies), found)
+    assert [each.outcome for each in verdicts] == ["supported", "supported", "supported", "undecided"]
+    for verdict in verdicts:
+        assert f"rung=s1 is left out, because {WHY[absent]}" in verdict.notes
+        assert "judged on the 4 sizes of 5 that both arms have" in verdict.notes
+        assert not any(
+            "with rung=s1 diverged" in note or "with rung=s1 is impossible" in note for note in verdict.notes
+        )
+    assert "nothing is known of rung=s1, which the claim is about; name another size in `where`" in verdicts[3].notes
+    whole, _ = taller(None, 0)
+    without = [name for name in names if name != "rung=s1"]
+    same = judge(taller_claims(without, *bodies[:3]), whole)
+    for one, other in zip(verdicts, same, strict=False):
+        assert one.contrasts[0].estimate.value == pytest.approx(other.contrasts[0].estimate.value)
+    assert verdicts[0].contrasts[0].estimate.value == pytest.approx(1.1 * 1.25**4, rel=0.1)
+    assert not judge(taller_claims(names, *bodies), whole)[0].notes
+
+
+@pytest.mark.parametrize("absent", WHY)
+def test_of_the_next_size_nothing_is_said_where_the_largest_is_missing(absent: str) -> None:
+    """What lies one step behind the sizes that are left is the missing one, not the next."""
+    found, names = taller(absent, RUNGS)
+    grows, beyond, largest = judge(
+        taller_claims(
+            names, {"grows": {**ABOUT, "above": 0}}, {"speed_up": {**ABOUT, "where": "next", "above": 1.1}},
+            {"speed_up": {**ABOUT, "above": 1.1}},
+        ),
+        found,
+    )  # fmt: skip
+    assert (grows.outcome, beyond.outcome, largest.outcome) == ("supported", "undecided", "undecided")
+    assert "nothing is said of the next size, since the largest is left out" in beyond.notes
+    assert any("nothing is known of rung=s4" in note for note in largest.notes)
+
+
+@pytest.mark.parametrize("absent", WHY)
+def test_below_four_sizes_that_are_left_the_claim_says_so(absent: str) -> None:
+    found, names = taller(absent, 0, rungs=RUNGS)
+    (verdict,) = judge(taller_claims(names, {"grows": {**ABOUT, "above": 0}}), found)
+    assert verdict.outcome == "undecided"
+    assert f"rung=s0 is left out, because {WHY[absent]}" in verdict.notes
+    assert "a law of loss over size needs at least 4 sizes, but has 3" in verdict.notes
+
+
+def test_why_an_arm_has_no_result_is_that_of_the_records(tmp_path: Path) -> None:
+    """Impossible arms by the manifest, those without a trial that ended by the first record."""
+    arms = {"a": [], "odd": [], "large": [], "mixed": [], "wild": []}
+    store = Store(tmp_path, arms, "a", ["val/loss"], seeds=range(2))
+    store.manifest["impossible"] = [{"arm": "odd", "reason": f"{REASON}; try 8."}]
+    for seed in range(2):
+        store.write_trial("a", seed, {"val/loss": 2.0})
+        store.write_trial("large", seed, {}, status="failed", reason=f"OutOfMemoryError: {'x' * 300}")
+        store.write_trial("mixed", seed, {"val/loss": 2.0}, status=("finished", "failed")[seed])
+        store.write_trial("wild", seed, {}, status="diverged")
+    store.write_manifest()
+    found = gather(read(store.study, store.runs)).absent
+    assert found.keys() == {"odd", "large"}
+    assert found["odd"] == f"is impossible: {REASON}; try 8"
+    assert found["large"].startswith("has no trial that came to an end (failed: OutOfMemoryError: xxx")
+    assert len(found["large"]) < 200
+    joined = join({"rung=s0": gather(read(store.study, store.runs))})
+    assert joined.absent["odd with rung=s0"] == found["odd"]
+
+
+def test_seeds_that_diverged_at_a_size_that_is_judged_still_open_the_limits() -> None:
+    """One seed of five lost at a rung that stays: what is left of the arm there are its survivors."""
+    found, names = taller("impossible", 1)
+    row = found.values["b with rung=s2", "val/loss"].copy()
+    row[0] = math.nan
+    found = replace(
+        found, values={**found.values, ("b with rung=s2", "val/loss"): row},
+        finished={**found.finished, "b with rung=s2": np.isfinite(row)},
+        diverged={**found.diverged, "b with rung=s2": ~np.isfinite(row)},
+    )  # fmt: skip
+    (verdict,) = judge(taller_claims(names, {"speed_up": {**ABOUT, "above": 1.5}}), found)
+    assert verdict.outcome == "undecided"
+    assert "b with rung=s2 diverged with 1 of 5 seeds: not favoured" in verdict.notes
 
 
 def test_a_loss_that_the_baseline_never_reaches_has_no_speed_up() -> None:

@@ -45,6 +45,37 @@ def test_the_noise_of_a_store_is_that_of_its_numbers(tmp_path: Path) -> None:
     assert figure is not None and "val/loss,5," in figure.csv and "mean of the last 4" in figure.svg
 
 
+def test_averaged_weights_are_compared_over_the_seeds_that_both_have(tmp_path: Path) -> None:
+    """Variances of 1 … 5 and of half of it differ by four; the sixth seed of the average diverged."""
+    store = Store(tmp_path, {"base": [], "base_ema": [], "base_last": []}, "base", ["val/loss"], seeds=range(6))
+    values = [1.0, 4.0, 2.0, 5.0, 3.0, 90.0]
+    for seed, value in enumerate(values):
+        store.write_trial("base", seed, {"val/loss": value})
+        lost = seed == 5
+        store.write_trial(
+            "base_ema", seed, {} if lost else {"val/loss": value / 2 - 1}, "diverged" if lost else "finished"
+        )
+        store.write_trial(
+            "base_last", seed, {"val/loss": value} if seed < 2 else {}, "finished" if seed < 2 else "diverged"
+        )
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    found = metric_noise(records, "val/loss", {"ema": "base_ema", "last": "base_last"})
+    assert found is not None and [(each.k, each.option) for each in found.averaging] == [(None, "ema")]
+    (ema,) = found.averaging
+    assert (
+        ema.worth == pytest.approx(4.0)
+        and ema.lower == pytest.approx(4.0)
+        and ema.deviation == pytest.approx(np.std([0.5, 2, 1, 2.5, 1.5], ddof=1))
+    )
+    assert ema.shift == pytest.approx(-3 / 2 - 1) and ema.name == "weights: ema"
+    without = metric_noise(records, "val/loss")
+    assert without is not None and without.averaging == ()
+    with svg.settings():
+        figure = noise_plot([found])
+    assert figure is not None and "weights: ema" in figure.svg
+
+
 @pytest.mark.parametrize("seeds", [3, 5, 8, 20])
 def test_so_many_seeds_find_the_difference_in_80_per_cent_of_studies(seeds: int) -> None:
     """Oracle: one-sided Student's t of simulated pairs of arms, at 5 %."""

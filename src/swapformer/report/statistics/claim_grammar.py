@@ -11,7 +11,7 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.ranges import NonNegative, complaint, fits
 from swapformer.report.derive import LR_KEY, exact_of, ways_of
 from swapformer.report.statistics.claim_fields import RANGES, Fields
-from swapformer.report.statistics.claims import BEST, KINDS, NEXT, OVER_TRIALS, Claim, Kind, Term
+from swapformer.report.statistics.claims import BEST, KINDS, NEXT, OVER_LADDER, OVER_TRIALS, Claim, Kind, Term
 from swapformer.report.statistics.estimates import UNBOUNDED
 from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER, Values
 from swapformer.results.manifest import Manifest
@@ -101,7 +101,7 @@ class _Parser(Fields):
         for key in _NEEDED.get(kind, ("arm", "than", "metric")):
             if key not in raw:
                 raise self.fail(f"`{kind}` needs `{key}`")
-        if kind in ("speed_up", "grows"):
+        if kind in OVER_LADDER:
             return self.ladder(text, kind, raw)
         if kind in ("contrast", "slope", "trend", *OVER_TRIALS):
             return self.contrast(text, kind, raw)

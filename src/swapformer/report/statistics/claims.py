@@ -40,6 +40,8 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OVER_TRIALS: tuple[Kind, ...] = ("lr_sensitivity", "optimum")
 """Kinds with one number for each seed, out of all its trials on an axis; one that diverged has the loss of guessing."""
+OVER_LADDER: tuple[Kind, ...] = ("speed_up", "grows")
+"""Kinds over the sizes of a ladder; one that an arm does not have is left out."""
 BEST = "best"
 NEXT = "next"
 """In place of a rung of a ladder: the size behind the largest."""

@@ -18,7 +18,7 @@ from scipy import special, stats
 from swapformer.errors import UsageError
 from swapformer.report.derive import lr_sensitivity, optimum
 from swapformer.report.statistics.bounded import censored_estimate, trend_estimate
-from swapformer.report.statistics.claims import OVER_TRIALS, Claim
+from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     Estimate,
@@ -31,7 +31,7 @@ from swapformer.report.statistics.estimates import (
     mean_estimate,
 )
 from swapformer.report.statistics.evidence import BoolArray, Evidence
-from swapformer.report.statistics.ladder import claim_estimate
+from swapformer.report.statistics.ladder import claim_estimate, judged_terms
 from swapformer.report.statistics.rates import RateEstimate
 
 
@@ -85,7 +85,7 @@ def estimate(claim: Claim, evidence: Evidence) -> Estimate:
     """The estimate for a claim that is not about the difference of two means."""
     if claim.exact:
         return _exact(claim, evidence)
-    if claim.kind in ("speed_up", "grows"):
+    if claim.kind in OVER_LADDER:
         found = claim_estimate(claim, evidence)
     elif claim.kind == "trend":
         found = _trend(claim, evidence)
@@ -252,7 +252,8 @@ def _trend(claim: Claim, evidence: Evidence) -> Estimate:
 def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
     """Whether the limits of a contrast below and above would flatter an arm, being of its survivors alone."""
     below = above = False
-    for term in claim.terms:
+    terms = judged_terms(claim, evidence) if claim.kind in OVER_LADDER else claim.terms
+    for term in terms:
         if not evidence.lost(term.name, term.metric).any():
             continue
         direction = evidence.directions.get(term.metric)
@@ -275,7 +276,7 @@ def label(claim: Claim) -> str:
         return f"{claim.arm} first − not first"
     if claim.kind == "trend":
         return "Kendall's τ"
-    if claim.kind in ("speed_up", "grows"):
+    if claim.kind in OVER_LADDER:
         arm, than = claim.arms
         of = f"speed-up of {arm} over {than}"
         return f"slope of the log {of}" if claim.kind == "grows" else f"{of} at {claim.where}"

@@ -195,6 +195,12 @@ class OpenEstimate(Estimate):
     def lower(self, tail: float) -> float:
         return -math.inf if self.below else self.inner.lower(tail)
 
+    def p_below(self, x: float) -> float:
+        return 1.0 if self.above else self.inner.p_below(x)
+
+    def upper(self, tail: float) -> float:
+        return math.inf if self.above else self.inner.upper(tail)
+
     def negate(self) -> OpenEstimate:
         return OpenEstimate(self.inner.negate(), self.above, self.below)
 

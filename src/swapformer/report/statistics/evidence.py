@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from swapformer.errors import cut
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
@@ -19,6 +20,7 @@ from swapformer.report.statistics.pairing import Pairing, choose
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.moments import split_moment
+from swapformer.results.record import DIVERGED, FINISHED
 
 BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class Evidence:
     `censored`: the metrics that are times to a target, cut off at the budget; `unreached[arm, metric]`: the seeds that
     did not reach it, where any did not.
     `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
+    `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
     """
 
     arms: tuple[str, ...]
@@ -68,6 +71,7 @@ class Evidence:
     censored: frozenset[str] = frozenset()
     unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
     sizes: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -276,8 +280,19 @@ def gather(records: Records) -> Evidence:
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
-        _sizes(records),
+        _sizes(records), _absent(records),
     )  # fmt: skip
+
+
+def _absent(records: Records) -> dict[str, str]:
+    """Arm → why it has no result with any seed, of those that are impossible and those that never got to an end."""
+    found = {arm: f"is impossible: {cut(reason).rstrip('.')}" for arm, reason in records.manifest.impossible.items()}
+    for arm, rows in records.cells.groupby("arm", sort=False):
+        if not rows["status"].isin((FINISHED, DIVERGED)).any():
+            first = rows.iloc[0]
+            why = ": ".join(filter(None, (str(first["status"]), cut(first["reason"] or "").rstrip("."))))
+            found[str(arm)] = f"has no trial that came to an end ({why})"
+    return found
 
 
 def _sizes(records: Records) -> dict[str, tuple[float, float, float]]:
@@ -311,4 +326,5 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
             (arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.unreached.items()
         },
         sizes=named(lambda each: each.sizes),
+        absent=named(lambda each: each.absent),
     )

@@ -23,7 +23,7 @@ from itertools import combinations
 
 import numpy as np
 
-from swapformer.report.statistics.claims import NEXT, Claim
+from swapformer.report.statistics.claims import NEXT, Claim, Term
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.scaling_law import REFUSED, ScalingLaw, Unfit, computation_at, fit, misfit
@@ -223,11 +223,13 @@ def _exp(x: float) -> float:
 def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions: Sequence[str]) -> ArmLadder:
     """An arm against another over some conditions of evidence that was joined, from the cheapest rung on.
 
-    A rung on which either has no value at all is left out. Raises `Unfit` where nothing can be compared.
+    A rung on which either has no value at all is left out (`missing_rungs`). Raises `Unfit` where nothing can be
+    compared.
     """
     if evidence.directions.get(metric) != "lower":
         raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is none")
-    names = [each for each in conditions if not empty_rungs(evidence, (arm, than), metric, [each])]
+    left_out = missing_rungs(evidence, (arm, than), metric, conditions)
+    names = [each for each in conditions if each not in left_out]
     nothing: tuple[float, float, float] = (math.nan,) * 3
     costs = [np.array([evidence.sizes.get(arm_name(who, at), nothing) for at in names]) for who in (arm, than)]
     if not names or not np.isfinite(np.stack(costs)[:, :, 2]).all():
@@ -243,9 +245,21 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
     return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], own, points)
 
 
-def empty_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> list[str]:
-    """Of some conditions those in which an arm has no value at all."""
-    return [at for at in conditions if not all(len(evidence.finite_values(arm_name(who, at), metric)) for who in arms)]
+def missing_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> dict[str, str]:
+    """Of some conditions those in which an arm has no value at all, each with the arms and why."""
+    found = {}
+    for at in conditions:
+        names = {who: arm_name(who, at) for who in arms}
+        if empty := {who: name for who, name in names.items() if not len(evidence.finite_values(name, metric))}:
+            found[at] = " and ".join(f"{who} {_why_empty(evidence, name)}" for who, name in empty.items())
+    return found
+
+
+def _why_empty(evidence: Evidence, name: str) -> str:
+    if name in evidence.absent:
+        return evidence.absent[name]
+    diverged = evidence.diverged.get(name, np.zeros(1, dtype=bool))
+    return "diverged with every seed" if diverged.all() else "has no value with any seed"
 
 
 def claim_ladder(claim: Claim, evidence: Evidence) -> ArmLadder:
@@ -259,16 +273,23 @@ def rungs_of(claim: Claim) -> list[str]:
     return list(dict.fromkeys(term.condition for term in claim.terms))
 
 
+def judged_terms(claim: Claim, evidence: Evidence) -> list[Term]:
+    """The terms of a claim about a ladder at the rungs that are not left out."""
+    missing = missing_rungs(evidence, claim.arms, claim.metrics[0], rungs_of(claim))
+    return [term for term in claim.terms if term.condition not in missing]
+
+
 def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
     """The estimate of a claim about a ladder: the slope of log S over log C, or S at a rung or at the next size.
 
-    Where no law is fitted nothing is known, and `claim_notes` say why.
+    Where no law is fitted nothing is known, nor of a rung that is left out, nor of the next size where the largest is:
+    `claim_notes` say why.
     """
     try:
         ladder = claim_ladder(claim, evidence)
         if claim.kind == "grows":
             return ladder.trend()
-        if claim.where == NEXT:
+        if claim.where == NEXT and rungs_of(claim)[-1] in ladder.rungs:
             found = ladder.next_size()
         elif claim.where in ladder.rungs:
             found = ladder.at_rung(ladder.rungs.index(claim.where))
@@ -281,8 +302,15 @@ def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
 
 def claim_notes(claim: Claim, evidence: Evidence) -> list[str]:
     """What limits a claim about a ladder: rungs without a value, and why no law is fitted."""
-    empty = empty_rungs(evidence, claim.arms, claim.metrics[0], rungs_of(claim))
-    found = [f"no trial of {' or of '.join(claim.arms)} has a value with {at}: the rung is left out" for at in empty]
+    rungs = rungs_of(claim)
+    missing = missing_rungs(evidence, claim.arms, claim.metrics[0], rungs)
+    found = [f"{at} is left out, because {why}" for at, why in missing.items()]
+    if missing and len(missing) < len(rungs):
+        found.append(f"judged on the {len(rungs) - len(missing)} sizes of {len(rungs)} that both arms have")
+    if claim.where in missing:
+        found.append(f"nothing is known of {claim.where}, which the claim is about; name another size in `where`")
+    if claim.where == NEXT and rungs[-1] in missing:
+        found.append("nothing is said of the next size, since the largest is left out")
     try:
         ladder = claim_ladder(claim, evidence)
         _ = ladder.law

@@ -12,7 +12,7 @@ import numpy as np
 from swapformer.report import number_format
 from swapformer.report.statistics.estimates import Estimate, FloatArray
 from swapformer.report.statistics.evidence import Evidence, join
-from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, course, decision_accuracy, empty_rungs
+from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, course, decision_accuracy, missing_rungs
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
 from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER, Values, arm_name
 from swapformer.results.manifest import Manifest
@@ -120,8 +120,8 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
     order = sorted(names, key=lambda at: (math.isnan(costs[baseline, at]), costs[baseline, at]))
     law, arms, notes, after = None, list[ArmCourse](), list[str](), math.nan
     for arm in (other for other in manifest.arms if other != baseline):
-        empty = empty_rungs(whole, (arm, baseline), metric, names)
-        notes += [f"no trial of {arm} or of {baseline} has a value with {at}, which is left out" for at in empty]
+        missing = missing_rungs(whole, (arm, baseline), metric, names)
+        notes += [f"{at} is left out for {arm}, because {why}" for at, why in missing.items()]
         try:
             ladder = arm_ladder(whole, arm, baseline, metric, names)
             law, after = ladder.law, ladder.next_computation

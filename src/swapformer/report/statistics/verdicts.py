@@ -26,11 +26,11 @@ import numpy as np
 
 from swapformer.report.statistics import contrasts as estimators
 from swapformer.report.statistics import failing_seeds
-from swapformer.report.statistics.claims import OVER_TRIALS, Claim
+from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
 from swapformer.report.statistics.contrasts import flattering_limits, label
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
-from swapformer.report.statistics.ladder import claim_notes
+from swapformer.report.statistics.ladder import claim_notes, judged_terms
 from swapformer.report.statistics.power import SeedRange, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels
 
@@ -194,7 +194,7 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     undirected = claim.needs_direction and direction is None
     alone = bool(claim.terms) or claim.kind == "first" or (claim.kind in ("reaches", "diverges") and not than)
     nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
-    if nobody or undirected or (missing and not claim.of_best):
+    if nobody or undirected or (missing and not claim.of_best and claim.kind not in OVER_LADDER):
         if undirected:
             notes.append(f"no finished trial says which direction of {claim.metric} is good")
         return _UnjudgedClaim(claim, (), (), (), tuple(notes))
@@ -229,7 +229,10 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     notes = []
-    for arm in _names(claim):
+    judged = _names(claim)
+    if claim.kind in OVER_LADDER:
+        judged = tuple(dict.fromkeys(term.name for term in judged_terms(claim, evidence)))
+    for arm in judged:
         if arm not in evidence.arms:
             notes.append(f"{arm} is impossible")
             continue
@@ -262,7 +265,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     ]
     if claim.metric in evidence.censored:
         notes += _target_notes(claim, evidence)
-    if claim.kind in ("speed_up", "grows") and set(_names(claim)) <= set(evidence.arms):
+    if claim.kind in OVER_LADDER:
         notes += claim_notes(claim, evidence)
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
