@@ -150,6 +150,11 @@ class Costs:
         """Whether some were measured beside other work."""
         return any(each.forced for each in self.measured[hardware].values())
 
+    @property
+    def machine(self) -> str:
+        """The hardware that knows most of the arms; empty where nothing was timed."""
+        return next(iter(self.measured), "")
+
     def timed(self, condition: str) -> Mapping[str, Measured]:
         """The arms of a condition as the hardware that knows most of them timed them."""
         first = next(iter(self.measured.values()), {})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from report.store import Store
+from swapformer.report.page.caveats import ladder_sentences
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.estimates import MeanEstimate, UnknownEstimate
@@ -25,6 +28,7 @@ from swapformer.report.statistics.ladder import (
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.power import seeds_for
 from swapformer.report.statistics.verdicts import judge
+from swapformer.results.costs import Measured
 from swapformer.results.manifest import Manifest
 
 RUNGS = 4
@@ -325,6 +329,48 @@ def test_a_summary_says_law_course_and_accuracy() -> None:
     )  # fmt: skip
     (summary,) = ladder_summaries(manifest, by_condition)
     assert summary.arms[0].course == "undecided" and all(low == 0 for _, low, _ in summary.arms[0].rungs.values())
+
+
+def test_a_speed_up_by_seconds_has_the_ratio_of_seconds_for_that_of_operations() -> None:
+    """The arm needs twice the baseline's operations for its tokens, but only 1.6 times its seconds at the largest size:
+    the speed-up there is 2 / 1.6 of that by operations. At a size where one of them was not timed there is none."""
+    true = np.array([1.1, 1.2, 1.35, 1.5])
+    found = ladder(true, 0.002, 1, cost=2.0)
+    parts = evidence(found)
+    by_condition = {}
+    for index, at in enumerate(CONDITIONS):
+        own = {arm: f"{arm} with {at}" for arm in ("a", "b")}
+        by_condition[at] = replace(
+            parts, arms=("a", "b"),
+            values={(arm, "val/loss"): parts.values[name, "val/loss"] for arm, name in own.items()},
+            finished={arm: parts.finished[name] for arm, name in own.items()},
+            diverged={arm: parts.diverged[name] for arm, name in own.items()},
+            sizes={"a": (C[index] ** 0.5, 1e6, C[index]), "b": (C[index] ** 0.5, 1e6, 2 * C[index])},
+        )  # fmt: skip
+    manifest = Manifest("x", "a", {"a": (), "b": ()}, tuple(range(5)), ("val/loss",), (), conditions=CONDITIONS)
+    speeds = {f"a with {at}": 800.0 for at in CONDITIONS} | {
+        f"b with rung=s{index}": speed for index, speed in ((0, 400.0), (3, 500.0))
+    }
+    (summary,) = ladder_summaries(manifest, by_condition, speeds, "a machine")
+    (course_of_b,) = summary.arms
+    assert list(course_of_b.seconds) == ["rung=s0", "rung=s3"]
+    assert course_of_b.seconds["rung=s0"] == pytest.approx(course_of_b.rungs["rung=s0"])
+    assert course_of_b.seconds["rung=s3"] == pytest.approx([each * 2 / 1.6 for each in course_of_b.rungs["rung=s3"]])
+    assert course_of_b.seconds["rung=s3"][0] == pytest.approx(1.5 * 2 / 1.6, rel=0.1)
+    said = " ".join(summary.lines())
+    assert "b: effective speed-up by seconds in val/loss" in said
+    assert "with steps timed on a machine; another machine has other ratios." in said
+    records = SimpleNamespace(manifest=manifest)
+    views: list[Any] = [
+        SimpleNamespace(
+            condition=at, machine="a machine", data=SimpleNamespace(evidence=each, records=records),
+            timed={arm: Measured((1.0,), int(speeds[f"{arm} with {at}"]), 1, 1, None, 1, "", False)
+                   for arm in ("a", "b") if f"{arm} with {at}" in speeds},
+        )
+        for at, each in by_condition.items()
+    ]  # fmt: skip
+    assert ladder_sentences(views, timed=True) == summary.lines()
+    assert not any("by seconds" in line for line in ladder_sentences(views))
 
 
 def test_a_factor_has_the_limits_and_p_values_of_its_logarithm() -> None:

@@ -21,13 +21,16 @@ from swapformer.report.statistics.arm_summary import ArmRow, Summary, plain_summ
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import Tuned
-from swapformer.results.costs import Costs
+from swapformer.results.costs import Costs, Measured
 from swapformer.results.moments import BY_LAYER, family_of, split_moment
 
 
 @dataclass(frozen=True)
 class View:
-    """One condition of a study as the report shows it; `probed`: what probes measured beside the study's metrics."""
+    """One condition of a study as the report shows it.
+
+    `probed`: what probes measured beside the study's metrics. `timed`: the steps of its arms as `machine` timed them.
+    """
 
     condition: str
     data: FigureData
@@ -35,6 +38,8 @@ class View:
     figures: tuple[ReportFigure, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     probed: Mapping[str, Mapping[str, Summary]] = field(default_factory=dict)
+    timed: Mapping[str, Measured] = field(default_factory=dict)
+    machine: str = ""
 
     @property
     def rows(self) -> Sequence[ArmRow]:
@@ -57,7 +62,9 @@ def condition_views(
         with svg.settings():
             figures = _unique([figure for figure in _figures(condition, data, here, costs) if figure is not None])
         named = tuple(replace(figure, name=prefix + figure.name) for figure in figures)
-        found.append(View(condition, data, tuple(verdicts[condition]), named, here, _summaries(data)))
+        timed = costs.timed(condition)
+        judged = tuple(verdicts[condition])
+        found.append(View(condition, data, judged, named, here, _summaries(data), timed, costs.machine))
     return found
 
 

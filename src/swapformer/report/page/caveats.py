@@ -52,7 +52,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         for metric in manifest.metrics:
             found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
     found += exchange(views)
-    found += ladder_sentences(views)
+    found += ladder_sentences(views, timed=True)
     path = look_path([verdict.claim for verdict in verdicts], records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
@@ -77,10 +77,22 @@ def exchange(views: Sequence[View]) -> list[str]:
     return found
 
 
-def ladder_sentences(views: Sequence[View]) -> list[str]:
-    """What a ladder shows: laws, speed-ups, how they go with size, and how its rungs would have decided."""
+def ladder_sentences(views: Sequence[View], timed: bool = False) -> list[str]:
+    """What a ladder shows: laws, speed-ups, how they go with size, and how its rungs would have decided.
+
+    `timed`: speed-ups by seconds too, where steps were timed with the machine to themselves; they are of one machine,
+    so that no file of results that is published has them.
+    """
     evidence = {view.condition: view.data.evidence for view in views}
-    found = ladder_summaries(views[0].data.records.manifest, evidence) if views else []
+    speeds = {
+        arm_name(arm, view.condition): each.speed
+        for view in views
+        for arm, each in view.timed.items()
+        if not each.forced
+    }
+    machine = views[0].machine if views else ""
+    known = (speeds, machine) if timed else ({}, "")
+    found = ladder_summaries(views[0].data.records.manifest, evidence, *known) if views else []
     return [line for summary in found for line in summary.lines()]
 
 

@@ -30,13 +30,17 @@ COURSES = {
 
 @dataclass(frozen=True)
 class ArmCourse:
-    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size."""
+    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size.
+
+    `seconds`: its speed-up by seconds at the rungs where both arms were timed.
+    """
 
     arm: str
     rungs: Mapping[str, Interval]
     next_size: Interval
     slope: Interval
     course: str
+    seconds: Mapping[str, Interval]
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class LadderSummary:
 
     `law`: the baseline's, None where it is refused, which `notes` say. `computation`: of the baseline's trainings, by
     rung. `means`: arm → mean at each rung. `accuracy`: rung → the share of pairs of arms that it orders as the largest.
+    `machine`: on which steps were timed.
     """
 
     metric: str
@@ -58,6 +63,7 @@ class LadderSummary:
     accuracy: Mapping[str, float]
     next_computation: float
     notes: tuple[str, ...]
+    machine: str
 
     def lines(self) -> list[str]:
         """The summary in sentences."""
@@ -74,6 +80,14 @@ class LadderSummary:
                 f"{_text(each.next_size)} is expected at the next size, of "
                 f"{number_format.scaled(self.next_computation)} operations."
             )
+        for each in self.arms:
+            if each.seconds:
+                timed = [f"{_text(speed_up)} with {at}" for at, speed_up in each.seconds.items()]
+                shown = ", ".join([timed[0], timed[-1]][: len(timed)])
+                found.append(
+                    f"{each.arm}: effective speed-up by seconds in {self.metric} {shown}, with steps timed "
+                    f"on {self.machine}; another machine has other ratios."
+                )
         known = {at: share for at, share in self.accuracy.items() if not math.isnan(share)}
         if len(known) > 1:
             shares = [(at, number_format.percent(round(share, 2))) for at, share in known.items()]
@@ -85,8 +99,16 @@ class LadderSummary:
         return [*found, *(f"Ladder in {self.metric}: {note}." for note in self.notes)]
 
 
-def ladder_summaries(manifest: Manifest, evidence: Mapping[str, Evidence]) -> list[LadderSummary]:
-    """The ladders of a study: one for each of its losses and each combination of the other factors."""
+def ladder_summaries(
+    manifest: Manifest,
+    evidence: Mapping[str, Evidence],
+    speeds: Mapping[str, float] | None = None,
+    machine: str = "",
+) -> list[LadderSummary]:
+    """The ladders of a study: one for each of its losses and each combination of the other factors.
+
+    `speeds`: arm with its condition → tokens per second of a training step, timed on `machine`.
+    """
     if not is_ladder(manifest.conditions):
         return []
     whole = join(evidence)
@@ -96,7 +118,7 @@ def ladder_summaries(manifest: Manifest, evidence: Mapping[str, Evidence]) -> li
             if whole.directions.get(metric) == "lower" and any(
                 len(whole.finite_values(arm_name(manifest.baseline, at), metric)) for at in names
             ):
-                found.append(_summary(metric, manifest, names, whole))
+                found.append(_summary(metric, manifest, names, whole, speeds or {}, machine))
     return [each for each in found if each is not None]
 
 
@@ -114,7 +136,9 @@ def _parallel(conditions: Mapping[str, Values]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evidence) -> LadderSummary | None:
+def _summary(
+    metric: str, manifest: Manifest, names: Sequence[str], whole: Evidence, speeds: Mapping[str, float], machine: str
+) -> LadderSummary | None:
     baseline = manifest.baseline
     costs = {(arm, at): whole.sizes.get(arm_name(arm, at), (math.nan,) * 3)[2] for arm in manifest.arms for at in names}
     order = sorted(names, key=lambda at: (math.isnan(costs[baseline, at]), costs[baseline, at]))
@@ -125,7 +149,7 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
         try:
             ladder = arm_ladder(whole, arm, baseline, metric, names)
             law, after = ladder.law, ladder.next_computation
-            found = _course(arm, baseline, metric, ladder, whole)
+            found = _course(arm, baseline, metric, ladder, whole, speeds)
         except Unfit as error:
             notes.append(f"no speed-up of {arm}: {error}")
             continue
@@ -135,11 +159,17 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
     return LadderSummary(
         metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
         dict(zip(order, decision_accuracy(table), strict=True)), after, tuple(dict.fromkeys(notes)),
+        machine,
     )  # fmt: skip
 
 
-def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence) -> ArmCourse:
-    """How an arm goes with size; limits that would flatter an arm that lost trials are open."""
+def _course(
+    arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence, speeds: Mapping[str, float]
+) -> ArmCourse:
+    """How an arm goes with size; limits that would flatter an arm that lost trials are open.
+
+    By seconds the ratio of operations, arm to baseline, gives way to that of seconds: tokens over tokens per second.
+    """
     lost = [any(whole.lost(arm_name(who, at), metric).any() for at in ladder.rungs) for who in (arm, baseline)]
 
     def opened(estimate: Estimate, both: bool = False) -> Interval:
@@ -151,7 +181,16 @@ def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evid
     slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size())
     ends = list(rungs.values())
     said = course(ends[0][1:], ends[-1][1:], slope[1:])
-    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope, said)
+    factors, seconds = {at: _factor(each) for at, each in rungs.items()}, dict[str, Interval]()
+    for index, at in enumerate(ladder.rungs):
+        here, there = (speeds.get(arm_name(who, at), math.nan) for who in (arm, baseline))
+        own, points = ladder.own, ladder.points
+        took = (own.tokens[index] / here) / (points.tokens[index] / there)
+        ratio = float(own.computation[index] / points.computation[index] / took)
+        if math.isfinite(ratio):
+            value, low, high = factors[at]
+            seconds[at] = value * ratio, low * ratio, high * ratio
+    return ArmCourse(arm, factors, _factor(beyond), slope, said, seconds)
 
 
 def _factor(logs: Interval) -> Interval:
