@@ -28,7 +28,10 @@ _ABOUT_COST = ("model", "task", "data", "optim", "trainer", "log_every", "foreig
 
 def cost_key(config: Config) -> str:
     """16 hexadecimal digits of all that determines the cost of a step but the hardware; swapformer's version too."""
-    found = {key: value for key, value in identity(config).items() if key in _ABOUT_COST}
+    known = identity(config)
+    found = {key: value for key, value in known.items() if key in _ABOUT_COST}
+    if average := known["eval"].get("average"):
+        found["average"] = average  # a step may take its weights into an average
     text = json.dumps([__version__, found], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
