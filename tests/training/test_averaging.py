@@ -18,12 +18,12 @@ from swapformer.results.artifacts import read_artifacts
 from swapformer.study.config.compose import compose
 from swapformer.study.config.identity import trial_id
 from swapformer.training.averaging import ExponentialAverage, LastEvaluations, WeightAverage
-from swapformer.training.callbacks import Checkpoints
 from swapformer.training.final_evaluation import evaluate
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
 from swapformer.training.fold import Fold, Seat
 from swapformer.training.module import TrialModule
 from swapformer.training.weights import fingerprint, read_checkpoint, read_weights, restore
+from training.test_fit import Killed, kill_at
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=8", "model.d_model=16"),
@@ -138,7 +138,7 @@ class TestDefinitions:
             assert all(torch.equal(found["w"], still[0]["w"]) for found in follow(average, still, every=4))
 
 
-class Path23(Callback):
+class WeightPath(Callback):
     """Copies of all weights after each step."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Path23(Callback):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, list[Weights]]:
     """The trial without an average."""
-    folder, watched = tmp_path_factory.mktemp("plain"), Path23()
+    folder, watched = tmp_path_factory.mktemp("plain"), WeightPath()
     return folder, fit(tiny(*BATCH_NORM), folder, callbacks=[watched]), watched.path
 
 
@@ -277,7 +277,7 @@ class TestTrials:
         config = tiny(*KINDS[kind], "+probes.weights={_target_: test_averaging.TotalWeight, at: [13]}")
         outcome = fit_watched(config, tmp_path / "watched")
         assert not outcome.notes
-        watched = Path23()
+        watched = WeightPath()
         fit(tiny(), tmp_path / "plain", callbacks=[watched])
         expected = exponential(watched.path[:13]) if kind == "ema" else mean(watched.path, [6, 12, 13])
         found = read_artifacts(tmp_path / "watched", [])["weights:13"].metrics["probe/weights:13"]
@@ -294,21 +294,6 @@ class TotalWeight(Probe):
 
     def measure(self, model: Any, task: Any) -> Finding:
         return Finding({"probe/weights": total(model.state_dict())})
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of ours may run after it."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, hook: str) -> None:
-    original: Callable[..., None] = getattr(Checkpoints, hook)
-
-    def dying(self: Checkpoints, trainer: Any, *args: Any, **kwargs: Any) -> None:
-        if trainer.global_step == step:
-            raise Killed
-        original(self, trainer, *args, **kwargs)
-
-    monkeypatch.setattr(Checkpoints, hook, dying)
 
 
 @pytest.mark.parametrize("kind", KINDS)
