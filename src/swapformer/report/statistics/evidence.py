@@ -24,6 +24,8 @@ from swapformer.results.record import DIVERGED, FINISHED
 
 BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
+LONGEST = 240
+"""Characters of a reason why an arm has no result."""
 
 
 @dataclass(frozen=True)
@@ -286,11 +288,13 @@ def gather(records: Records) -> Evidence:
 
 def _absent(records: Records) -> dict[str, str]:
     """Arm → why it has no result with any seed, of those that are impossible and those that never got to an end."""
-    found = {arm: f"is impossible: {cut(reason).rstrip('.')}" for arm, reason in records.manifest.impossible.items()}
+    found = {
+        arm: f"is impossible: {cut(reason, LONGEST).rstrip('.')}" for arm, reason in records.manifest.impossible.items()
+    }
     for arm, rows in records.cells.groupby("arm", sort=False):
         if not rows["status"].isin((FINISHED, DIVERGED)).any():
             first = rows.iloc[0]
-            why = ": ".join(filter(None, (str(first["status"]), cut(first["reason"] or "").rstrip("."))))
+            why = ": ".join(filter(None, (str(first["status"]), cut(first["reason"] or "", LONGEST).rstrip("."))))
             found[str(arm)] = f"has no trial that came to an end ({why})"
     return found
 
