@@ -897,3 +897,15 @@ class CannotFold(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.relu() if float(x.detach().abs().sum()) >= 0 else x
+
+
+class CountsInPython(Activation):
+    """GELU whose slope grows with its calls, which it counts in a number of Python: a replay does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += self.training
+        return torch.nn.functional.gelu(x) * (1.0 + 0.1 * max(0, self.calls - 12))

@@ -66,6 +66,7 @@ FAULTS = [
     ("attention", "HidesItsSign", {}, "facts_hold"),
     ("activation", "SharesAStatistic", {}, "folding_changes_nothing"),
     ("activation", "CannotFold", {}, "folding_changes_nothing"),
+    ("activation", "CountsInPython", {}, "replaying_changes_nothing"),
     ("extension", "FutureGate", {}, "causality"),
     ("extension", "SilentConvolution", {}, "permutation_equivariance"),
     ("extension", "KeepsValues", {}, "calls_are_independent"),

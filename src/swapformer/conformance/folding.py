@@ -34,11 +34,11 @@ def folding_changes_nothing(subject: Subject, steps: int = STEPS) -> str | None:
     if reasons := list(unfoldable(subject.config["model"])):
         return reasons[0]
     small = subject.with_model(num_layers=min(2, subject.config["model"]["num_layers"]), dropout=0.0)
-    alone, together = (list(map(_model, [small] * _TRIALS, range(_TRIALS))) for _ in range(2))
+    alone, together = (list(map(noisy_model, [small] * _TRIALS, range(_TRIALS))) for _ in range(2))
     for step in range(steps):
         for number, model in enumerate(alone):
-            _train_alone(_module(model), _share(model, number, step), step)
-        _train_together([_module(model) for model in together], step)
+            _train_alone(module_of(model), share_of(model, number, step), step)
+        _train_together([module_of(model) for model in together], step)
         gap = max(map(_distance, alone, together))
         require(
             gap < CLOSE,
@@ -48,7 +48,7 @@ def folding_changes_nothing(subject: Subject, steps: int = STEPS) -> str | None:
     return None
 
 
-def _model(subject: Subject, number: int) -> Topology:
+def noisy_model(subject: Subject, number: int) -> Topology:
     """The model of a trial with a seed of its own, and noise of its own on the weights."""
     model = Subject({**subject.config, "seed": number}, subject.slot).build().train()
     with torch.no_grad():
@@ -58,12 +58,13 @@ def _model(subject: Subject, number: int) -> Topology:
     return model
 
 
-def _module(model: Topology) -> TrialModule:
+def module_of(model: Topology) -> TrialModule:
+    """What trains a model, without a trial around it."""
     task: Any = SimpleNamespace(interface=model.interface)
     return TrialModule(model, task, {"trainer": {"compile": False, "accumulate_grad_batches": 1}, "seed": 0})
 
 
-def _share(model: Topology, number: int, step: int) -> BatchShare:
+def share_of(model: Topology, number: int, step: int) -> BatchShare:
     """What a trial trains on at a step: tokens, with every channel that is read, and a source for who reads one."""
     inputs = ids(2, SHORT + 1, seed=100 * number + step)
     names = {*model.stack.tags, *(["segment"] if model.reads_segments else [])}
@@ -79,18 +80,18 @@ def _train_alone(module: TrialModule, share: BatchShare, step: int) -> None:
     _, loss = module.objective(share, model_inputs(share.batch))
     module.model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    _update(module.model)
+    update(module.model)
 
 
 def _train_together(modules: Sequence[TrialModule], step: int) -> None:
-    shares = [_share(module.model, number, step) for number, module in enumerate(modules)]
+    shares = [share_of(module.model, number, step) for number, module in enumerate(modules)]
     for module, found in zip(modules, folded_step(modules, shares, [step] * len(modules)), strict=True):
         for parameter, gradient in zip(module.model.parameters(), found.gradients, strict=True):
             parameter.grad = gradient
-        _update(module.model)
+        update(module.model)
 
 
-def _update(model: nn.Module) -> None:
+def update(model: nn.Module) -> None:
     """A step of gradient descent on the clipped gradient of one trial."""
     nn.utils.clip_grad_norm_(model.parameters(), _NORM)
     with torch.no_grad():

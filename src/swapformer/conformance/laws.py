@@ -17,6 +17,7 @@ from swapformer.conformance import (
     kernels,
     numerics,
     places,
+    replaying,
     settings,
     signature,
 )
@@ -55,6 +56,7 @@ LAWS: Mapping[str, Law] = {
         effects.used_parts_matter,
         facts.facts_hold,
         folding.folding_changes_nothing,
+        replaying.replaying_changes_nothing,
         places.places_hold,
         settings.no_dead_knob,
         settings.choices_are_declared,

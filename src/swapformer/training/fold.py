@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from swapformer.training.data import BatchShare
-from swapformer.training.folded_step import Step, folded_step, signature
+from swapformer.training.folded_step import Step, folded_step
 from swapformer.training.signals import StopRequest
+from swapformer.training.step_inputs import signature
 from swapformer.training.trainer import suppress_advice
 
 log = logging.getLogger(__name__)

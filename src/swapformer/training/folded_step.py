@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,11 +22,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.targets import find
-from swapformer.task.base import Batch, Sequences
 from swapformer.training.data import BatchShare
+from swapformer.training.step_inputs import flatten, inputs_of, restore
 
 
 class Streams:
@@ -170,25 +169,8 @@ class _Objective(nn.Module):
         self._module = (module,)  # no module of its own
 
     def forward(self, share: BatchShare, extents: Mapping[str, int]) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self._module[0].objective(share, _inputs(share.batch, extents))
+        found: tuple[Tensor, Tensor] = self._module[0].objective(share, inputs_of(share.batch, extents))
         return found
-
-
-def _inputs(batch: Batch, extents: Mapping[str, int]) -> Any:
-    """The arguments of a model's forward, in which nothing has to be read from a tensor."""
-    source = batch.source
-    here = batch.inputs, _tokens(batch, extents.get("batch"))
-    return (*here, None, None) if source is None else (*here, source.inputs, _tokens(source, extents.get("source")))
-
-
-def _tokens(sequences: Sequences, extent: int | None) -> Tokens:
-    length, device = sequences.inputs.shape[1], sequences.inputs.device
-    given = {name: getattr(sequences, name) for name in ("document", "padding", "tags")}
-    tokens = Tokens.of(length, device=device, **given)
-    if sequences.position is None:
-        return tokens
-    assert extent is not None, "the extent of positions is read before the step"
-    return replace(tokens, position=sequences.position, extent=extent, bounds=(0, extent - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +197,7 @@ def folded_step(modules: Sequence[Any], shares: Sequence[BatchShare], seeds: Seq
     require_equal_shapes([{name: held.shape for name, held in own.items()} for own in weights])
     state = [{**own, **dict(module.model.named_buffers())} for own, module in zip(weights, modules, strict=True)]
     stacked = {f"model.{name}": torch.stack([own[name] for own in state]) for name in state[0]}
-    held, extents = zip(*map(_flat, shares), strict=True)
+    held, extents = zip(*map(flatten, shares), strict=True)
     batched = [torch.stack(parts) for parts in zip(*(flat for flat, _ in held), strict=True)]
     shape = held[0][1]
     common = {name: max(own[name] for own in extents) for name in extents[0]}
@@ -225,7 +207,7 @@ def folded_step(modules: Sequence[Any], shares: Sequence[BatchShare], seeds: Seq
 
     def one(weights: dict[str, Tensor], flat: list[Tensor], marker: Tensor) -> tuple[Tensor, Tensor]:
         with _Folding(streams, marker):
-            found: tuple[Tensor, Tensor] = functional_call(objective, weights, (_share(flat, shape), common))
+            found: tuple[Tensor, Tensor] = functional_call(objective, weights, (restore(flat, shape), common))
         return found
 
     streams = Streams(seeds, device)
@@ -263,43 +245,3 @@ def require_equal_shapes(shapes: Sequence[Mapping[str, torch.Size]]) -> None:
                     f"folded trials must have weights of equal shapes, but {name} is {one} in one and {two} in "
                     "another; fold trials that differ in seed, optimiser and schedule alone."
                 )
-
-
-def signature(module: Any, share: BatchShare) -> object:
-    """What the batches of trials must have in common to be one batch: their shapes, and what is read of positions.
-
-    An encoding that depends on how many tokens there are reads the largest position of its own batch.
-    """
-    (flat, shape), extents = _flat(share)
-    own = any(getattr(part, "depends_on_length", False) for part in module.model.modules())
-    return (tuple((t.shape, t.dtype) for t in flat), str(shape), tuple(sorted(extents.items())) if own else None)
-
-
-def _flat(share: BatchShare) -> tuple[tuple[list[Tensor], Any], dict[str, int]]:
-    """The tensors of a share and what they are, and how far its positions reach."""
-    batch = share.batch
-    extents = {
-        name: int(held.position.max()) + 1
-        for name, held in (("batch", batch), ("source", batch.source))
-        if held is not None and held.position is not None
-    }
-    targets = {name: torch.tensor(count, device=batch.inputs.device) for name, count in share.targets.items()}
-    flat, spec = tree_flatten({"batch": _plain(batch), "targets": targets})
-    where = [isinstance(value, Tensor) for value in flat]
-    return ([value for value in flat if isinstance(value, Tensor)], (spec, tuple(where))), extents
-
-
-def _plain(sequences: Sequences) -> dict[str, Any]:
-    """All that sequences hold, by name."""
-    held = {field.name: getattr(sequences, field.name) for field in fields(sequences)}
-    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in held.items()}
-    return {name: _plain(value) if isinstance(value, Sequences) else value for name, value in plain.items()}
-
-
-def _share(flat: Sequence[Tensor], spec: Any) -> BatchShare:
-    form, where = spec
-    tensors = iter(flat)
-    held = tree_unflatten([next(tensors) if there else None for there in where], form)
-    batch = held["batch"]
-    source = None if batch["source"] is None else Sequences(**batch["source"])
-    return BatchShare(Batch(**{**batch, "source": source}), held["targets"], 0)

@@ -42,6 +42,8 @@ from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
+from swapformer.training.step_graph import step_graphs
+from swapformer.training.step_inputs import count_tensor
 from swapformer.training.trainer import shard
 from swapformer.training.weights import vocabulary_of
 
@@ -94,6 +96,7 @@ class TrialModule(lightning.LightningModule):
         self.tokens_seen = 0
         self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
+        self.graphs = step_graphs(self)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         if self._evaluated is None:
@@ -115,13 +118,18 @@ class TrialModule(lightning.LightningModule):
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         seed = stream_seed("step", self.config["seed"], batch_idx, *own)
         self.tokens_seen += share.num_positions
-        folded = None if self.seat is None else self.seat.step(self, share, seed)
-        if folded is None:
+        together = self.seat or self.graphs
+        found = None if together is None else together.step(self, share, seed)
+        if found is None:
             torch.manual_seed(seed)
-            folded = self.objective(share, model_inputs(share.batch))
-        part, loss = folded
+            found = self.objective(share, model_inputs(share.batch))
+        part, loss = found
         self.loss_share = self.ranks.sum(part)
         return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        if self.graphs is None or not self.graphs.hand_over():
+            super().backward(loss, *args, **kwargs)
 
     def objective(self, share: BatchShare, inputs: ModelInputs) -> tuple[Tensor, Tensor]:
         """The share of this part in the mean loss over the step's targets, and what its gradient is taken of."""
@@ -138,7 +146,8 @@ class TrialModule(lightning.LightningModule):
     def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""
         losses = [
-            total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]
+            total_loss(readout, answers[name], share.batch.answers[name])
+            / count_tensor(share.targets[name], answers[name].device)
             for name, readout in self.task.interface.readouts.items()
         ]
         return reduce(add, losses)

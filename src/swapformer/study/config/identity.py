@@ -44,8 +44,8 @@ NEUTRAL: Mapping[str, Any] = {
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 
-WATCHING = ("heartbeat", "profiler", "detect_anomaly")
-"""Settings of the trainer that watch a training and cannot change it."""
+WATCHING = ("heartbeat", "profiler", "detect_anomaly", "graph")
+"""Settings of the trainer that watch a training, or launch its kernels, and cannot change what it computes."""
 
 RENAMED: Mapping[str, str] = {}
 """New name → the first one, by which it is hashed: a key (`optim.decay` → `optim.weight_decay`), a class that moved

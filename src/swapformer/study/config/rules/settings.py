@@ -33,7 +33,11 @@ TYPES: dict[str, Any] = {
     "trainer.gradient_clip_val": NonNegative,
     "trainer.heartbeat": Annotated[float, Within("[2, 86400]")],
     **dict.fromkeys(
-        ("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.compile", "trainer.detect_anomaly"), bool
+        (
+            f"trainer.{name}"
+            for name in ("deterministic", "gradient_checkpointing", "compile", "detect_anomaly", "graph")
+        ),
+        bool,
     ),
     "optim.lr": Positive,
     "optim.betas": tuple[Momentum, Momentum],
@@ -69,7 +73,7 @@ KEYS = {
     "eval": ("every", "batches", "final_batches", "average"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "heartbeat", "profiler", "detect_anomaly", "fold"),
+                "threads", "heartbeat", "profiler", "detect_anomaly", "fold", "graph"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
