@@ -274,9 +274,16 @@ def rungs_of(claim: Claim) -> list[str]:
 
 
 def judged_terms(claim: Claim, evidence: Evidence) -> list[Term]:
-    """The terms of a claim about a ladder at the rungs that are not left out."""
+    """The terms of a claim about a ladder that limit its verdict: at rungs with values, and where an arm diverged.
+
+    Of a rung that no trial could show nothing is known. A divergence is known, and must not flatter its arm.
+    """
     missing = missing_rungs(evidence, claim.arms, claim.metrics[0], rungs_of(claim))
-    return [term for term in claim.terms if term.condition not in missing]
+    return [term for term in claim.terms if term.condition not in missing or _diverged(evidence, term.name)]
+
+
+def _diverged(evidence: Evidence, name: str) -> bool:
+    return bool(evidence.diverged.get(name, np.zeros(1, dtype=bool)).any())
 
 
 def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
