@@ -12,7 +12,10 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from swapformer.conformance.folding import module_of, noisy_model, share_of, update
 from swapformer.conformance.subject import Subject, require
+from swapformer.training.averaging import Weights
+from swapformer.training.data import BatchShare
 from swapformer.training.inputs import model_inputs
+from swapformer.training.module import TrialModule
 from swapformer.training.step_graph import CHECKED, COMPUTED_FIRST, StepGraphs
 
 STEPS = COMPUTED_FIRST + CHECKED + 2
@@ -60,31 +63,49 @@ def replaying_changes_nothing(subject: Subject) -> str | None:
         return "weights are drawn before anything is recorded"
     small = subject.with_model(num_layers=min(2, subject.config["model"]["num_layers"]), dropout=0.1)
     small = small.with_model(dropout=0.0) if small.refused else small
-    computed, replayed = module_of(noisy_model(small, 0)), module_of(noisy_model(small, 0))
+    start = noisy_model(small, 0).state_dict()
+    computed, replayed = _module(small, start), _module(small, start)
     graphs = StepGraphs(OperationRecording)
     for step in range(STEPS):
         share = share_of(computed.model, 0, step)
-        torch.manual_seed(step)
-        _, loss = computed.objective(share, model_inputs(share.batch))
-        computed.model.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        update(computed.model)
-        found = graphs.step(replayed, share, step)
-        if found is None:
-            torch.manual_seed(step)
-            _, loss = replayed.objective(share, model_inputs(share.batch))
-            replayed.model.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+        _compute(computed, share, step)
+        if graphs.step(replayed, share, step) is None:
+            _compute(replayed, share, step)
         else:
             graphs.hand_over()
-        update(replayed.model)
+            update(replayed.model)
         gap = _gap(computed.model, replayed.model)
+        if gap and not _repeats(small, start, computed.model, step + 1):
+            return "its steps do not repeat themselves, replayed or not: see training_steps_are_repeatable"
         require(
             gap == 0,
             f"a replayed step must change the weights as one that Python computes, but after step {step + 1} they "
             f"differ by {gap:.2g}: keep what changes from step to step in tensors, not in numbers of Python.",
         )
     return replayed.notes[0] if graphs.gave_up else None
+
+
+def _module(subject: Subject, start: Weights) -> TrialModule:
+    model = noisy_model(subject, 0)
+    model.load_state_dict(start)
+    return module_of(model)
+
+
+def _compute(module: TrialModule, share: BatchShare, step: int) -> None:
+    """A step as Python computes it."""
+    torch.manual_seed(step)
+    _, loss = module.objective(share, model_inputs(share.batch))
+    module.model.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    update(module.model)
+
+
+def _repeats(subject: Subject, start: Weights, model: nn.Module, steps: int) -> bool:
+    """Whether another training of as many steps, all of which Python computes, comes to the weights of `model`."""
+    again = _module(subject, start)
+    for step in range(steps):
+        _compute(again, share_of(again.model, 0, step), step)
+    return _gap(model, again.model) == 0
 
 
 def _gap(one: nn.Module, other: nn.Module) -> float:
