@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 
 import pytest
 
@@ -18,10 +19,15 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One thread: the tests' tensors are so small that waiting for a second one costs more than it does."""
+    """One thread: the tests' tensors are so small that waiting for a second one costs more than it does.
+
+    And Ctrl-C, which a shell has its background jobs ignore: tests of it would wait for what never comes.
+    """
     import torch
 
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
