@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.launcher import trial_of_each_seed
 from benchmarks.measurement import Figure
 from swapformer.results.files import TEMPORARY
+from swapformer.results.history import SECONDS
 from swapformer.results.store import Store
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import launch_missing
@@ -33,7 +34,7 @@ class TrialResult:
     status: str
     steps: int
     metrics: Mapping[str, float]
-    history: str
+    history: str  # without its seconds
 
 
 def trials(count: int, *overrides: str) -> list[Trial]:
@@ -51,7 +52,9 @@ def result(store: Store, trial: str) -> TrialResult | None:
     record, history = store.read(trial), store.directory(trial) / "metrics.csv"
     if record is None or not record.final or not history.is_file():
         return None
-    return TrialResult(record.status, record.steps, dict(record.metrics), history.read_text(encoding="utf-8"))
+    rows = history.read_text(encoding="utf-8").splitlines(keepends=True)
+    measured = "".join(row for row in rows if f",{SECONDS}," not in row)  # no two trainings take the same time
+    return TrialResult(record.status, record.steps, dict(record.metrics), measured)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ Curves = dict[tuple[int, str], float]
 
 @dataclass
 class Held:
-    """One run: what it began with, its curves without wandb's own columns, its summary and exit status."""
+    """One run: what it began with, what it says of its metrics, its curves without wandb's own columns, its end."""
 
     began: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
     curves: Curves = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     exit: int | None = None
@@ -40,6 +41,8 @@ def held(entries: Iterable[dict[str, Any]]) -> Held:
         match entry["type"]:
             case "run":
                 found.began = entry["run"]
+            case "metric":
+                found.metrics.append(entry["metric"])
             case "history":
                 step = entry["history"]["item"]["_step"]
                 found.curves |= {

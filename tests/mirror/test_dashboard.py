@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,10 @@ def test_it_shows_every_metric_of_the_study_each_claim_and_what_it_cost(store: S
     sections = {section.name: section.panels for section in shown.sections}
     assert [panel.shows for panel in sections["Results"]] == [("val/loss",)]
     assert [panel.shows for panel in sections["Length"]] == [("val/accuracy@64", "val/accuracy@128")]
-    assert [panel.shows for panel in sections["Training"]] == [("val/loss",), ("train/loss",), ("train/lr",)]
+    by_step = [panel.shows[0] for panel in sections["Training"] if panel.over == "Step"]
+    assert by_step == ["val/loss", "train/loss", "train/lr", "train/grad_norm"]
+    elsewhere = [(panel.shows[0], panel.over) for panel in sections["Training"] if panel.over != "Step"]
+    assert elsewhere == list(product(("val/loss", "train/loss"), ("train/tokens", "train/seconds")))
     assert [panel.shows for panel in sections["Probes"]] == [("probe/x",), ("probe/x",)]
     assert "**b is worse**" in sections["Verdicts"][0].shows[0]
     assert ("cost/seconds", "val/loss") in [panel.shows for panel in sections["Cost"]]
@@ -56,6 +60,8 @@ def test_the_workspace_holds_every_panel_of_the_studys_runs_by_arm(store: Store)
     made = spec["panelBankConfig"]["sections"]
     assert [section["name"] for section in made] == [section.name for section in shown.sections]
     assert [len(section["panels"]) for section in made] == [len(section.panels) for section in shown.sections]
+    (training,) = (section["panels"] for section in made if section["name"] == "Training")
+    assert [panel["config"].get("xAxis") for panel in training] == ["_step"] * 4 + ["train/tokens", "train/seconds"] * 2
     (runs,) = spec["runSets"]
     assert runs["filters"]["filters"][0]["key"] == {"section": "run", "name": "group"}
     assert "99_fake" in json.dumps(runs["filters"])

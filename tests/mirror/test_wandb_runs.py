@@ -56,8 +56,8 @@ def manifest(store: Store, *trials: str) -> None:
     (folder / "manifest.json").write_text(json.dumps(plain))
 
 
-def place(mode: str = "offline", patience: float = 30.0) -> WandB:
-    return WandB(mode=mode, project="p", entity=None, tags=["mine"], patience=patience)
+def place(mode: str = "offline", patience: float = 30.0, x_axis: str = "step") -> WandB:
+    return WandB(mode=mode, project="p", entity=None, tags=["mine"], x_axis=x_axis, patience=patience)
 
 
 def mirror(store: Store, where: WandB, *trials: str) -> list[str]:
@@ -96,6 +96,22 @@ def test_an_offline_run_holds_what_the_files_say_and_its_exit_status_how_it_ende
     config = began["config"]["update"]
     assert config["model"] == {"d_model": 16} and config["swapformer"]["arm"] == "h8"
     assert "logger" not in config
+
+
+@pytest.mark.parametrize("x_axis", ["step", "tokens", "seconds"])
+def test_curves_are_drawn_over_steps_tokens_or_seconds(x_axis: str, store: Store) -> None:
+    """Asked for another axis, a trial that is shown already is shown again."""
+    axes = "10,train/tokens,640\n10,train/seconds,1.5\n"
+    write(store, "finished", ROWS.replace("20,", axes + "20,", 1) + axes.replace("10,", "20,"))
+    mirror(store, place())
+    assert mirror(store, place(x_axis=x_axis)) == []
+    found = offline(store)
+    assert found.curves == curves_of(store.directory(ID) / "metrics.csv")
+    metrics = {(given.get("name") or given["glob_name"]): given for given in found.metrics}
+    for name in ("train/tokens", "train/seconds"):
+        assert metrics.pop(name)["options"]["hidden"] and "step_metric" not in metrics
+    drawn = {name: given["step_metric"] for name, given in metrics.items()}
+    assert drawn == ({} if x_axis == "step" else {"*": f"train/{x_axis}"})
 
 
 def test_a_resumed_trial_continues_its_run_and_a_finished_one_is_shown_once(store: Store) -> None:
@@ -202,7 +218,7 @@ def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
 ) -> None:
     folder = tmp_path / "mirror"
     node = {"_target_": "swapformer.mirror.WandB", "project": "p", "entity": None, "tags": [], "patience": 5.0}
-    config = {"logger": {**node, "mode": "offline"}}
+    config = {"logger": {**node, "mode": "offline", "x_axis": "step"}}
     assert place("offline").upload_hint(folder) is None, "nothing was run, so there is nothing to send"
     (folder / "wandb" / "offline-run-1").mkdir(parents=True)
     with mirror_trials([(Target(ID), config)], Store(tmp_path)):
@@ -215,11 +231,13 @@ def test_offline_runs_are_named_at_the_end_with_the_command_that_sends_them(
     ("changes", "complaint"),
     [
         ({"mode": "onlin"}, "did you mean 'online'"),
+        ({"x_axis": "token"}, "`logger.wandb.x_axis` must be step, tokens or seconds.*did you mean 'tokens'"),
         ({"patience": 0}, "`logger.patience` must be a number above 0, but it is 0"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(changes: dict[str, Any], complaint: str) -> None:
     node = {"_target_": "swapformer.mirror.WandB", "mode": "offline", "project": "p", "entity": None, "tags": []}
+    node |= {"x_axis": "step"}
     with pytest.raises(UsageError, match=complaint):
         make_destination({**node, "patience": 1.0, **changes})
 

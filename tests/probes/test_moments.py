@@ -16,6 +16,7 @@ from swapformer.probes import fit_watched, moments, replay
 from swapformer.probes.base import Finding, Probe
 from swapformer.probes.moments import MomentProbes
 from swapformer.results.artifacts import read_artifacts
+from swapformer.results.history import SECONDS, TOKENS
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
 from swapformer.study.launch.provenance import Provenance
@@ -69,8 +70,9 @@ def state(directory: Path) -> dict[str, Any]:
 
 
 def rows(directory: Path) -> list[list[str]]:
+    """All rows but the axes: a step at which a probe looks has them too, and no two trainings share seconds."""
     with (directory / "metrics.csv").open(newline="") as file:
-        return list(csv.reader(file))
+        return [row for row in csv.reader(file) if row[1] not in (TOKENS, SECONDS)]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from swapformer.probes import fit_watched
 from swapformer.probes.base import Finding, Probe
 from swapformer.results.artifacts import read_artifacts
+from swapformer.results.history import SECONDS
 from swapformer.study.config.compose import compose
 from swapformer.study.config.identity import trial_id
 from swapformer.training.averaging import ExponentialAverage, LastEvaluations, WeightAverage
@@ -49,8 +50,9 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def history(folder: Path) -> list[list[str]]:
+    """All rows but the seconds, which no two trainings share."""
     with (folder / "metrics.csv").open(newline="") as file:
-        return list(csv.reader(file))
+        return [row for row in csv.reader(file) if row[1] != SECONDS]
 
 
 def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
+from swapformer.results.history import SECONDS
 from swapformer.study.config.compose import compose
 from swapformer.training import fit as fit_module
 from swapformer.training.assemble import build_task
@@ -46,7 +47,8 @@ ROUNDING = 1e-12
 
 def curve(directory: Path) -> dict[tuple[str, str], float]:
     with (directory / "metrics.csv").open(newline="") as file:
-        return {(row["step"], row["name"]): float(row["value"]) for row in csv.DictReader(file)}
+        rows = [row for row in csv.DictReader(file) if row["name"] != SECONDS]
+    return {(row["step"], row["name"]): float(row["value"]) for row in rows}
 
 
 def apart(one: Path, other: Path) -> float:
@@ -87,6 +89,7 @@ def outcomes(place: Path) -> dict[str, Outcome]:
     jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items() if name not in RARE}
     jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
     jobs["shared out"] = Job(jobs["ddp"].config, place / "shared out", shared_out=True)
+    jobs["own norm"] = Job({**jobs["fsdp"].config, "checkpoint_every": 1000}, place / "own norm", own_norm=True)
     jobs |= resumed("fsdp", place)
     jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
     return trained(jobs)
@@ -141,6 +144,18 @@ def test_a_mean_of_each_ranks_mean_is_found_out(
     """The planted fault: sequences of a rank with fewer targets would weigh more."""
     assert outcomes["spoiled"].status == "finished"
     assert apart(place / "spoiled", alone[0]) > 1e-3
+
+
+def test_a_norm_of_the_gradient_that_lies_on_one_rank_is_found_out(
+    outcomes: dict[str, Outcome], alone: tuple[Path, Outcome], place: Path
+) -> None:
+    """The planted fault: under fsdp a rank would write the norm of its own part."""
+    assert outcomes["own norm"].status == "finished"
+    whole, own = (
+        [value for (_, name), value in curve(folder).items() if name == "train/grad_norm"]
+        for folder in (alone[0], place / "own norm")
+    )
+    assert whole and all(part < 0.95 * norm for part, norm in zip(own, whole, strict=True))
 
 
 def test_an_evaluation_that_ranks_share_out_is_found_out(

@@ -12,13 +12,14 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from lightning import Callback, Trainer
+from torch import Tensor, nn
 
 from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.task.base import Batch, target_mask
@@ -38,6 +39,7 @@ class Job:
         stop_at: the step at which rank 1 alone is asked to stop; None for never.
         spoiled: whether each part's loss is the mean over its own targets, averaged over the parts.
         shared_out: whether the batches of evaluation are shared out among the ranks.
+        own_norm: whether the norm of a gradient is that of the weights which lie on the rank.
     """
 
     config: dict[str, Any]
@@ -45,6 +47,7 @@ class Job:
     stop_at: int | None = None
     spoiled: bool = False
     shared_out: bool = False
+    own_norm: bool = False
 
 
 def train_on_two_ranks(jobs: Sequence[Job]) -> list[Outcome]:
@@ -98,6 +101,17 @@ def _its_own(stream: EvaluationStream) -> Iterator[Batch]:
 _EVALUATED = EvaluationStream.__iter__
 
 
+def _clip_and_return_own_norm(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
+    held = list(parameters)
+    gradients: list[Any] = [each.grad for each in held if each.grad is not None]
+    norm = nn.utils.get_total_norm([gradient.to_local() for gradient in gradients])
+    _CLIP(held, limit)
+    return norm
+
+
+_CLIP = nn.utils.clip_grad_norm_
+
+
 def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
     unblock_sigterm()  # the fork server may be a launcher's, which is deaf
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -121,5 +135,6 @@ def _outcome(job: Job) -> Outcome:
     with (
         mock.patch.object(TrainingStream, "_parts", _mean_of_means if job.spoiled else _PARTS),
         mock.patch.object(EvaluationStream, "__iter__", _its_own if job.shared_out else _EVALUATED),
+        mock.patch.object(nn.utils, "clip_grad_norm_", _clip_and_return_own_norm if job.own_norm else _CLIP),
     ):
         return train(job.config, job.directory, watchers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from swapformer.report.figures.figure_data import length_families, reported_metr
 from swapformer.report.page.wording import claim_text
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS
 from swapformer.results.manifest import Manifest
 
 Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
@@ -20,12 +21,14 @@ Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
 class Panel:
     """One panel; arms are averaged over seeds, with their standard error, in curves and bars.
 
-    `shows`: metrics; of a text the text itself, of a scatter what lies along x and along y.
+    `shows`: metrics; of a text the text itself, of a scatter what lies along x and along y. `over`: what a
+    curve is drawn over.
     """
 
     kind: Kind
     title: str
     shows: tuple[str, ...]
+    over: str = "Step"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
         Section("Verdicts", (Panel("text", "Question and claims", (_claims(manifest),)), *_tables("verdicts", "arms"))),
         Section("Results", tuple(Panel("bar", name, (name,)) for name in measured if "@" not in name)),
         Section("Length", tuple(Panel("bar", base, tuple(names.values())) for base, names in lengths.items())),
-        Section("Training", tuple(Panel("curve", name, (name,)) for name in (*curves, "train/loss", "train/lr"))),
+        Section("Training", tuple(_curves((*curves, TRAINING_LOSS, "train/lr", "train/grad_norm"), curves[:1]))),
         Section("Probes", (*(Panel("bar", name, (name,)) for name in probes), *pictures)),
         Section("Cost", (*_tables("cost"), *costs)),
         Section("Report", _tables("report")),
@@ -79,6 +82,15 @@ def _claims(manifest: Manifest) -> str:
     claims = claims_of(manifest)
     lines = [f"- **{claim.text}**: {claim_text(claim)}" for claim in claims]
     return "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
+
+
+def _curves(names: Sequence[str], first: Sequence[str]) -> Iterator[Panel]:
+    """Metrics over the steps; what matters most over tokens and seconds too."""
+    for name in names:
+        yield Panel("curve", name, (name,))
+    for name in dict.fromkeys((*first, TRAINING_LOSS)):
+        for axis in (TOKENS, SECONDS):
+            yield Panel("curve", f"{name} over {axis.removeprefix('train/')}", (name,), axis)
 
 
 def _tables(*names: str) -> tuple[Panel, ...]:

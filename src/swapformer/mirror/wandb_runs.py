@@ -15,11 +15,14 @@ from swapformer.errors import UsageError, suggest
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults, summary_of
 from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
+from swapformer.results.history import SECONDS, TOKENS
 from swapformer.results.record import RUNNING, Record
 
 EXIT = {"finished": 0, "diverged": 1, "failed": 1, "interrupted": 130, "killed": 137}
 """The exit status of a trial's run: not 0 is shown as failed; 130 and 137 are a shell's, of SIGINT and SIGKILL."""
 
+AXES: Mapping[str, str | None] = {"step": None, "tokens": TOKENS, "seconds": SECONDS}
+"""What curves may be drawn over; the steps are W&B's own."""
 _MODES = ("offline", "online")
 _OF_ONE_RUN = ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_TAGS")
 """Variables that would give all runs what only one should have."""
@@ -34,27 +37,31 @@ class WandB(Destination):
 
     An offline run holds the whole history each time it is opened, and replaces one of an earlier attempt; an online one
     goes on where the server says that it ends. Where a server cannot be reached, the runs are kept offline instead.
-    Raises ValueError for another mode.
+    Raises ValueError for another mode or axis.
 
     Args:
         mode: offline or online.
         project, entity: where the runs belong; without an entity the user's default.
         tags: beside the study and the arm.
+        x_axis: what curves are drawn over unless a panel says otherwise: step, tokens or seconds.
         patience: seconds to wait for a server.
     """
 
-    def __init__(self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], patience: Positive) -> None:
-        if mode not in _MODES:
-            raise ValueError(
-                f"`logger.wandb.mode` must be offline or online, but it is {mode!r}{suggest(mode, _MODES)}"
-            )
-        self.mode, self.project, self.entity = mode, project, entity
+    def __init__(
+        self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], x_axis: str, patience: Positive
+    ) -> None:
+        for key, given, known in (("mode", mode, _MODES), ("x_axis", x_axis, tuple(AXES))):
+            if given not in known:
+                words = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise ValueError(f"`logger.wandb.{key}` must be {words}, but it is {given!r}{suggest(given, known)}")
+        self.mode, self.project, self.entity, self.x_axis = mode, project, entity, x_axis
         self.tags, self.patience = tuple(tags), patience
         self._reachable = mode == "online"
 
     @property
     def name(self) -> str:
-        return f"wandb/{self.mode}/{self.entity or ''}/{self.project}"
+        axis = "" if self.x_axis == "step" else f"/over {self.x_axis}"
+        return f"wandb/{self.mode}/{self.entity or ''}/{self.project}{axis}"
 
     def require(self) -> None:
         if find_spec("wandb") is None:
@@ -76,6 +83,10 @@ class WandB(Destination):
             group=info.study or None, job_type=info.arm or None, config=config,
             tags=_tags(info.study, info.arm, info.condition, *self.tags),
         )  # fmt: skip
+        for name in (TOKENS, SECONDS):
+            run.define_metric(name, hidden=True)  # an axis, which gets no panel of its own
+        if (axis := AXES[self.x_axis]) is not None:
+            run.define_metric("*", step_metric=axis)
         return _WandBRun(run, again, self)
 
     def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:

@@ -73,7 +73,7 @@ def _panel(panel: Panel) -> Any:
         case "table":
             return reports.WeavePanelSummaryTable(table_name=panel.shows[0])
         case "curve":
-            return reports.LinePlot(title=panel.title, x="Step", y=list(panel.shows), **by_arm)
+            return reports.LinePlot(title=panel.title, x=panel.over, y=list(panel.shows), **by_arm)
         case "bar":
             return reports.BarPlot(title=panel.title, metrics=list(panel.shows), **by_arm)
         case "scatter":

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HEADER = "step,name,value\n"
 TRAINING_LOSS = "train/loss"
 """The mean training loss since the row before."""
+TOKENS, SECONDS = "train/tokens", "train/seconds"
+"""Axes for curves, at every step that has rows: tokens trained on until then, and seconds of training."""
 COLUMNS = ["step", "metric", "value"]
 _DIGITS = 18
 """The most digits of a step: more do not fit into 64 bits."""

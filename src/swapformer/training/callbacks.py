@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from swapformer.results.files import move
-from swapformer.results.history import TRAINING_LOSS, HistoryWriter
+from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, HistoryWriter
 from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
@@ -25,13 +29,36 @@ class Interrupted(Exception):
     """Raised when the trial was asked to stop; it can be resumed."""
 
 
+class Stopwatch:
+    """Seconds that went by while it ran, from `seconds` on; nan where it is not known what went before."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._before, self._start = seconds, math.nan
+
+    @property
+    def seconds(self) -> float:
+        """The seconds so far."""
+        return self._before if math.isnan(self._start) else self._before + time.monotonic() - self._start
+
+    def start(self) -> None:
+        """Run from now on; it must stand."""
+        self._start = time.monotonic()
+
+    def stop(self) -> None:
+        """Stand still from now on."""
+        self._before, self._start = self.seconds, math.nan
+
+
 class TrainingMonitor(Callback):
     """Writes the history and ends a trial that diverges.
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
-    them. It is judged then, and after the first and the last step: it must be finite and at most `divergence` times
-    the loss of `guessing`. A training may start above that, and stay below as many times its first loss until it has
-    come down once; at the last step it must have.
+    them and the norm of its gradient before clipping. Each step with rows, those of evaluations too, has the tokens and
+    the seconds of training until then: without evaluations, and over the attempts that led there.
+
+    The loss is judged every `log_every` steps, and after the first and the last: it must be finite and at most
+    `divergence` times the loss of `guessing`. A training may start above that, and stay below as many times its first
+    loss until it has come down once; at the last step it must have.
 
     Args:
         folder: of the trial; None where another rank writes its history.
@@ -50,10 +77,15 @@ class TrainingMonitor(Callback):
         self.total: Any = 0.0
         self.last_loss = self.rate = math.nan
         self.history: HistoryWriter | None = None
+        self.watch = Stopwatch()
+        self.tokens = 0
+        self.placed = -1  # the newest step whose tokens and seconds are written
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.folder is not None:
             self.history = HistoryWriter(self.folder, trainer.global_step)
+        self.tokens = pl_module.tokens_seen  # type: ignore[assignment]
+        self.watch.start()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)
@@ -62,6 +94,7 @@ class TrainingMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self.total = self.total + pl_module.loss_share
+        self.tokens = pl_module.tokens_seen  # type: ignore[assignment]
         step = trainer.global_step
         due = step % self.log_every == 0 or step == trainer.max_steps or self.first is None
         if (batch_idx + 1) % self.accumulate or not due:
@@ -74,7 +107,9 @@ class TrainingMonitor(Callback):
         self._require_sane(loss, step, step == trainer.max_steps)
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate})
+            norm: Tensor = pl_module.gradient_norm  # type: ignore[assignment]
+            whole = norm.full_tensor() if isinstance(norm, DTensor) else norm  # all ranks ask for it
+            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate, "train/grad_norm": float(whole)})
 
     def _require_sane(self, loss: float, step: int, last: bool) -> None:
         """Raise Diverged for a loss that is far above that of guessing."""
@@ -88,25 +123,36 @@ class TrainingMonitor(Callback):
                 f"the training loss {loss:.4g} at step {step} exceeds {self.divergence} × {usual:.4g}, {what}"
             )
 
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit":
+            if pl_module.device.type == "cuda":
+                torch.cuda.synchronize(pl_module.device)  # what training has still to compute is not the evaluation's
+            self.watch.stop()
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
             self.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+            self.watch.start()
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add values that were measured after `step` steps to the history, where this process writes it."""
-        if self.history is not None:
-            self.history.write(step, values)
+        if self.history is None:
+            return
+        seconds = {} if math.isnan(self.watch.seconds) else {SECONDS: round(self.watch.seconds, 6)}
+        self.history.write(step, values if step == self.placed else {**values, TOKENS: self.tokens, **seconds})
+        self.placed = step
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self.history is not None:
             self.history.sync()  # a trial that resumes from the checkpoint does not measure these rows again
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first": self.first, "total": float(self.total), "settled": self.settled}
+        return {"first": self.first, "total": float(self.total), "settled": self.settled, "seconds": self.watch.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first, self.total = state_dict["first"], state_dict["total"]
         self.settled = state_dict.get("settled", False)
+        self.watch = Stopwatch(state_dict.get("seconds", math.nan))  # an older version kept none
 
 
 def write_checkpoint(trainer: Trainer, path: Path, ranks: Ranks) -> None:

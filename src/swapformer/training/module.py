@@ -93,7 +93,8 @@ class TrialModule(lightning.LightningModule):
         self.final = False
         self.results: dict[str, float] = {}
         self.digests: dict[str, ItemDigest] = {}
-        self.tokens_seen = 0
+        self.tokens_seen = self.step = 0
+        self.gradient_norm = torch.zeros(())
         self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
         self.graphs = step_graphs(self)
@@ -117,6 +118,7 @@ class TrialModule(lightning.LightningModule):
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
         seed = stream_seed("step", self.config["seed"], batch_idx, *own)
+        self.step = batch_idx // self.accumulate + 1
         self.tokens_seen += share.num_positions
         together = self.seat or self.graphs
         found = None if together is None else together.step(self, share, seed)
@@ -234,11 +236,18 @@ class TrialModule(lightning.LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Scale the gradient so that its norm over all parameters is at most `gradient_clip_val`, or cut each entry."""
-        if gradient_clip_val and gradient_clip_algorithm == "value":
+        """Scale the gradient so that its norm over all parameters is at most `gradient_clip_val`, or cut each entry.
+
+        `gradient_norm` is the norm before: the one that scaling needs, or else, at steps that the history has, its own.
+        """
+        if gradient_clip_val and gradient_clip_algorithm != "value":
+            self.gradient_norm = nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+            return
+        if self.step % self.config["log_every"] == 0:
+            gradients = [held.grad for held in self.model.parameters() if held.grad is not None]
+            self.gradient_norm = nn.utils.get_total_norm(gradients)
+        if gradient_clip_val:
             nn.utils.clip_grad_value_(self.model.parameters(), gradient_clip_val)
-        elif gradient_clip_val:
-            nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["tokens_seen"] = self.tokens_seen
