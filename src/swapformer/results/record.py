@@ -36,6 +36,18 @@ _ATTEMPT = "attempt "
 
 
 @dataclass(frozen=True)
+class TakenOver:
+    """The steps that a training did not compute itself, but began with: those of a shorter `trial`, before its decay.
+
+    `seconds`: what they took.
+    """
+
+    trial: str
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Record:
     """The state of one trial; `record.json` holds exactly these fields.
 
@@ -53,7 +65,8 @@ class Record:
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
             gradient checkpointing, compilation.
         machine: where the newest attempt ran, and with which versions besides.
-        seconds: time spent in all attempts together.
+        seconds: time spent in all attempts together, and by another trial on the steps that were taken over from it.
+        taken_over: what a training began with that had not to begin at its first step; None for all others.
         attempts: how many times a process has started or resumed the trial.
         notes: what had to be worked around (a corrupt checkpoint set aside, a probe that failed), what else a reader of
             the result must know, and how earlier attempts ended.
@@ -81,6 +94,7 @@ class Record:
     started: str = ""
     ended: str | None = None
     seconds: float = 0.0
+    taken_over: TakenOver | None = None
     attempts: int = 0
     results_epoch: int = 0
     notes: tuple[str, ...] = ()
@@ -144,6 +158,9 @@ def parse(text: bytes, trial: str) -> Record:
     _require(record.status != FINISHED or "metrics" in values, "a finished trial must hold `metrics`")
     for name in _COUNTS:
         _require(0 <= (count := getattr(record, name)) < math.inf, f"`{name}` must be a count, but is {count}")
+    if (taken := record.taken_over) is not None:
+        whole = taken.steps >= 0 and 0 <= taken.seconds < math.inf
+        _require(whole, f"`taken_over` must be of counts, but is of {taken.steps} steps and {taken.seconds} seconds")
     return record
 
 

@@ -81,6 +81,19 @@ def identity(config: Mapping[str, Any]) -> Config:
     }
 
 
+def trajectory_id(config: Mapping[str, Any]) -> str:
+    """What trainings share whose states are the same, bit by bit, as long as the rate does not depend on their length.
+
+    That is a trial's identity without its budget, what its schedule does behind the warm-up, and how much is evaluated
+    after the training.
+    """
+    whole = identity(config)
+    del whole["budget"]
+    whole["schedule"] = {"warmup_steps": config["schedule"]["warmup_steps"]}
+    whole["eval"] = {key: value for key, value in whole["eval"].items() if key != "final_batches"}
+    return hashlib.sha256(_text(whole).encode()).hexdigest()[:16]
+
+
 def _watched(config: Mapping[str, Any]) -> Config:
     """The probes that look at a trial within its training, which cannot be asked of it later, with those moments."""
     steps = {name: steps_of(settings) for name, settings in config["probes"].items()}

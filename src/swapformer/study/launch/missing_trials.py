@@ -17,6 +17,7 @@ from swapformer.ranges import Natural, check
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.launch.branches import shorter_first
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.trial import Trial, is_complete
 
@@ -33,6 +34,7 @@ def launch_missing(
 ) -> None:
     """Launch what is missing among `trials` until each has its result or has had its chances.
 
+    Of trainings that differ in length, the shorter ones come first where the longer can begin with their state.
     A killed trial is started `retries` times more; one that failed, was interrupted, ran into its time limit, or whose
     probe failed is not. A trial that another process is running is waited for. KeyboardInterrupt passes through.
 
@@ -53,7 +55,7 @@ def launch_missing(
         for trial in free:
             _repair(trial, store)
         try:
-            launch(free)
+            launch(shorter_first(free))
         except UsageError:
             raise
         except Exception as error:

@@ -21,6 +21,7 @@ from swapformer.results.history import history_path
 from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.launch.branches import announce_branch, find_branch, last_path, without_branch
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import deferred_signals, sigterm_raises
@@ -143,9 +144,13 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             if path.exists():
                 quarantine(path)
         before = None
-    running = _running(trial, provenance, before)
+    running, branch = _running(trial, provenance, before), None
+    if not last_path(folder).exists():  # nothing to resume from
+        branch = find_branch(trial, store)
+        running = without_branch(running) if branch is None else branch.noted(without_branch(running))
     write_config(folder, trial.config)
     store.write(running)
+    announce_branch(trial, store)
     start = time.monotonic()
 
     def end(status: str, reason: str | None, **values: Any) -> Record:
@@ -156,11 +161,14 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         return ended
 
     try:
+        if branch is not None:
+            branch.place(folder)
         try:
             _require_hardware(trial)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
-            running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
+            note = _discard_checkpoints(folder, error)
+            running = without_branch(running).but(notes=(*running.notes, note))
             result = work.fit(trial.config, folder)
     except (KeyboardInterrupt, SystemExit, SigtermReceived) as stop:
         if not _was_stopped(stop):
@@ -245,6 +253,7 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         results_epoch=trial.results_epoch,
         started=before.started if before else records.now(),
         seconds=before.seconds if before else 0.0,
+        taken_over=before.taken_over if before else None,
         attempts=before.attempts + 1 if before else 1,
         notes=notes,
     )
