@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 
 from study import fakes
 from swapformer.results.branch_points import BranchPoint, announce, stable_path
+from swapformer.results.history import SECONDS
 from swapformer.results.record import Record, TakenOver
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose, trial_id
@@ -54,11 +56,11 @@ def taken(record: Record) -> TakenOver:
 
 @dataclass(frozen=True)
 class Run:
-    """What a trial left: its record, its last checkpoint, its history."""
+    """What a trial left but for seconds: its record, its last checkpoint, its history."""
 
     record: Record
     state: dict[str, Any]
-    history: bytes
+    history: list[list[str]]
 
 
 def left(store: Store, trial: Trial) -> Run:
@@ -66,8 +68,10 @@ def left(store: Store, trial: Trial) -> Run:
     record = store.read(trial.id)
     assert record is not None
     state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-    del state["callbacks"]["Checkpoints"]  # the seconds so far
-    return Run(record, state, (folder / "metrics.csv").read_bytes())
+    for held in state["callbacks"].values():
+        held.pop("seconds", None)
+    with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return Run(record, state, [row for row in csv.reader(file) if row[1] != SECONDS])
 
 
 def same(one: Any, other: Any) -> bool:
