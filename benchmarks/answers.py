@@ -15,19 +15,23 @@ from benchmarks.measurement import Ratio, compare, in_turn
 
 STUDY = ("07_position_encodings/copy", "scale=smoke")
 """A study of seven arms and two seeds that takes a minute to train."""
-_ARMS = "baseline: a\narms: {a: [], b: [model/position=rope]}\nseeds: 1\n"
+_ARMS = "baseline: a\narms: {a: [], b: [model/position=alibi]}\nseeds: 1\n"
 _ONE_STEP = ["task=copy", "budget.steps=1", "schedule.warmup_steps=0", "eval.batches=1", "eval.final_batches=1"]
 
 
 @dataclass(frozen=True)
 class _Command:
-    """A command, what the project asks of it as a multiple of `import torch`, and the exit status that it must have."""
+    """A command, what the project asks of it as a multiple of `import torch`, and how it must end.
+
+    `status`: of its exit. `says`: what it must say among its errors.
+    """
 
     name: str
     words: Sequence[str]
     most: float
     status: int = 0
     fresh: bool = False
+    says: str = ""
 
 
 def answer_times(rounds: int) -> Iterator[Ratio]:
@@ -49,17 +53,17 @@ def answer_times(rounds: int) -> Iterator[Ratio]:
 def _commands(place: Path) -> Iterator[_Command]:
     (place / "typo.yaml").write_text(f"{_ARMS}overrides: [task=copy]\nmetrics: [val/los]\n")
     (place / "key.yaml").write_text(f"{_ARMS}metric: [val/loss]\n")
-    (place / "one_step.yaml").write_text(f"{_ARMS.replace(', b: [model/position=rope]', '')}overrides: {_ONE_STEP}\n")
+    (place / "one_step.yaml").write_text(f"{_ARMS.replace(', b: [model/position=alibi]', '')}overrides: {_ONE_STEP}\n")
     yield _Command("a finished study with its report", ["study", *STUDY], 1.5)
     yield _Command("a finished study with --no-report", ["study", *STUDY, "--no-report"], 1.0)
     yield _Command("report --json", ["report", ".".join((STUDY[0], "smoke")), "--json"], 0.5)
     yield _Command("status", ["status", ".".join((STUDY[0], "smoke"))], 0.5)
     yield _Command("trials", ["trials"], 0.5)
-    yield _Command("a wrong scale", ["study", STUDY[0], "scale=none"], 0.5, 2)
-    yield _Command("a wrong override", ["study", *STUDY, "optim.lrr=1"], 0.5, 2)
-    yield _Command("a wrong override of a trial", ["train", "optim.lrr=1"], 0.5, 2)
-    yield _Command("a wrong key of a study file", ["study", "key.yaml"], 0.5, 2)
-    yield _Command("a metric's typo", ["study", "typo.yaml"], 0.5, 2)
+    yield _Command("a wrong scale", ["study", STUDY[0], "scale=none"], 0.5, 2, says="none")
+    yield _Command("a wrong override", ["study", *STUDY, "optim.lrr=1"], 0.5, 2, says="optim.lrr")
+    yield _Command("a wrong override of a trial", ["train", "optim.lrr=1"], 0.5, 2, says="optim.lrr")
+    yield _Command("a wrong key of a study file", ["study", "key.yaml"], 0.5, 2, says="metric")
+    yield _Command("a metric's typo", ["study", "typo.yaml"], 0.5, 2, says="no metric 'val/los'")
     name = "a study of one trial of one step, from the command to its end, which is beyond its first step"
     yield _Command(name, ["study", "one_step.yaml", "--no-report"], 2.5, fresh=True)
 
@@ -73,7 +77,7 @@ def _seconds(command: _Command, place: str) -> float:
             [sys.executable, "-m", "swapformer", *command.words, runs], cwd=place, capture_output=True, text=True
         )
         seconds = time.perf_counter() - since
-    if done.returncode != command.status:
+    if done.returncode != command.status or command.says not in done.stderr:
         raise RuntimeError(f"swapformer {' '.join(command.words)} ended with {done.returncode}: {done.stderr[-500:]}")
     return seconds
 

@@ -532,6 +532,10 @@ def test_looking_imports_no_torch_and_composing_no_lightning(tmp_path: Path) -> 
     assert imported(f"torch,{HEAVY}", "train", "optim.lrr=1", runs) == "2"
     assert imported(f"torch,{HEAVY}", *wrong[:3], "model/position=ropee", "--dry-run", runs) == "2"
     assert imported("lightning,torchmetrics", *wrong[:3], "model.num_heads=7", "--dry-run", runs) == "2"
+    (typo := tmp_path / "typo.yaml").write_text(
+        "baseline: a\narms: {a: [], b: [model/position=alibi]}\noverrides: [task=copy]\nmetrics: [val/los]\n"
+    )
+    assert imported(f"scipy,statsmodels,{HEAVY}", "study", str(typo), runs) == "2"
     assert imported("lightning", "train", "task=copy", "budget.steps=0", runs) == "0 lightning"  # it is seen
 
 

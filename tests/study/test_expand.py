@@ -105,6 +105,17 @@ def test_a_metric_that_no_trial_could_have_is_refused(composer: fakes.Composer) 
         assert complaint in str(error.value)
 
 
+def test_a_metrics_typo_is_told_before_anything_is_built(
+    composer: fakes.Composer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a metric of the baseline's task, so that the baseline stands first here."""
+    checked: list[str] = []
+    monkeypatch.setattr(composer, "check", lambda config: checked.append("built"))
+    with pytest.raises(UsageError, match="no metric 'val/los'"):
+        plan(composer, metrics=["val/los"], baseline="h1")
+    assert checked == []
+
+
 def test_what_follows_from_all_lengths_is_a_metric_like_others(composer: fakes.Composer) -> None:
     assert plan(composer, metrics=["val/loss", "val/longest_90"]).spec.metrics[1] == "val/longest_90"
 

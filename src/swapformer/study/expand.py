@@ -68,6 +68,7 @@ class _Expansion:
         self.impossible: dict[ArmCondition, str] = {}
         self.refused: dict[tuple[ArmCondition, Setting], str] = {}
         self.matched: dict[ArmCondition, MatchedSize] = {}
+        self._names_checked = False
 
     def compose(self, condition: str) -> None:
         """All arms in a condition."""
@@ -165,12 +166,24 @@ class _Expansion:
         for setting in combinations(self.spec.tune.values if self.spec.tune else None):
             overrides = texts.merge(own, setting)
             template = Template(arm, condition, setting, tuple(overrides), self._config(arm, overrides))
+            self._check_names(template)
             try:
                 self.composer.check(template.config)
             except UsageError as error:
                 yield template, str(error)
             else:
                 yield template, None
+
+    def _check_names(self, template: Template) -> None:
+        """Refuse a wrong name of a metric before the first check, whose optimiser takes a second to import."""
+        if self._names_checked or template.arm != self.spec.baseline or template.config.get("measure"):
+            return
+        self._names_checked = True
+        try:
+            task = self.composer.task_of(template.config)
+        except UsageError:  # the check says it, and what it is about
+            return
+        _check_evaluations(self.spec, task)
 
     def _require_level(self, template: Template, level: CostTarget) -> None:
         """Arms may choose different settings, so that what is matched must hold with each of them."""
@@ -235,12 +248,14 @@ def _require_different(templates: Sequence[Template], composer: Composer) -> Non
 
 def _check_metrics(plan: Plan) -> None:
     """Refuse a metric that no trial of the study could have, before hours are spent."""
-    task = plan.composer.task_of(plan.shared_config)
+    measured = plan.composer.measured_metrics(plan.shared_config)
+    if not measured:
+        _check_evaluations(plan.spec, plan.composer.task_of(plan.shared_config))
     for metric in plan.spec.metrics:
         if metric in plan.spec.derive:
             continue
-        split, _, name = metric.partition("/")
-        if measured := plan.composer.measured_metrics(plan.shared_config):
+        split = metric.partition("/")[0]
+        if measured:
             if metric not in measured:
                 raise UsageError(f"this measurement gives no metric {metric!r}{suggest(metric, measured)}")
         elif split == "probe":
@@ -253,16 +268,23 @@ def _check_metrics(plan: Plan) -> None:
                     f"the metric {metric} is measured {moment_text(moment)}, when no probe of the study looks; put "
                     f"probes.NAME.at=[{moment}, …] into its `overrides`"
                 )
-        elif split in ("val", "test"):
-            known = {f"{base}{part.name}" for part in task.evaluation(split) for base in task.directions}
-            known |= set(task.summaries)
-            if name not in known:
-                raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
-        else:
+        elif split not in ("val", "test"):
             raise UsageError(
                 f"a metric begins with val/, test/ or probe/, but {metric!r} does not; other metrics are measured: put "
                 "measure=… into the study's `overrides`"
             )
+
+
+def _check_evaluations(spec: Spec, task: Any) -> None:
+    """Refuse a metric of an evaluation that a task does not have."""
+    for metric in spec.metrics:
+        split, _, name = metric.partition("/")
+        if metric in spec.derive or split not in ("val", "test"):
+            continue
+        known = {f"{base}{part.name}" for part in task.evaluation(split) for base in task.directions}
+        known |= set(task.summaries)
+        if name not in known:
+            raise UsageError(f"no metric {metric!r} in this task{suggest(metric, {f'{split}/{k}' for k in known})}")
 
 
 def _require_one_unit(plan: Plan) -> None:

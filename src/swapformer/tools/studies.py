@@ -142,10 +142,12 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     spec = with_seeds(load(name, own["scale"]), own["seeds"])
     extra = [each for each in extra if not _within(each, _PLUGINS)]
     check_overrides(spec, extra)  # what needs no torch to be known is said without
+    from swapformer.study.expand import expand
+
+    plan = expand(spec, extra)
     from swapformer.results.store import Store
     from swapformer.study.arm_differences import find_differences
     from swapformer.study.equal_arms import check_equal_arms
-    from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
     from swapformer.study.manifest import find_axis
@@ -153,7 +155,6 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     from swapformer.study.preview import preview
     from swapformer.yaml_reader import parse_yaml
 
-    plan = expand(spec, extra)
     find_axis(plan)  # what a run would refuse is refused here
     store = Store(plan.shared_config["runs_dir"])
     equal = check_equal_arms(plan, store)
@@ -181,15 +182,16 @@ def run_locally(
     from swapformer.study.override_check import check_overrides
 
     check_overrides(spec, overrides)  # what needs no torch to be known is said without
+    from swapformer.study.expand import expand
+
+    plan = expand(spec, overrides)  # what is wrong with a study is said before what runs and judges it is imported
     from swapformer.mirror.process import mirror_trials, study_targets
     from swapformer.results.store import Store
     from swapformer.study.equal_arms import check_equal_arms
-    from swapformer.study.expand import expand
     from swapformer.study.launch.local import LocalLauncher
     from swapformer.study.launch.provenance import current_provenance
     from swapformer.study.run_study import run_study
 
-    plan = expand(spec, overrides)
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     check_equal_arms(plan, store)  # before a mirror leaves anything in the store
     slots = None
