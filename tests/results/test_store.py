@@ -84,6 +84,9 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "reason": {}}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "attempts": true}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "seconds": NaN}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "taken_over": {"steps": 3}}',
+        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "taken_over": '
+        b'{"trial": "a", "steps": 3, "seconds": Infinity}}',
     ],
 )
 def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -20,11 +22,12 @@ from swapformer.results.record import Record, TakenOver
 from swapformer.results.store import Store
 from swapformer.study.config.compose import compose, trial_id
 from swapformer.study.config.identity import identity, trajectory_id
+from swapformer.study.expand import expand
 from swapformer.study.launch import branches
 from swapformer.study.launch.branches import Branch, shorter_first, taken_over_line
-from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import make_trial
+from swapformer.study.run_study import plain_sweep, run_study
 from swapformer.training.callbacks import Checkpoints
 from swapformer.training.schedule import StableDecaySchedule
 
@@ -327,6 +330,22 @@ def test_a_trial_that_was_killed_goes_on_and_counts_the_seconds_once(
     assert ours.record.metrics == theirs.record.metrics and ours.record.tokens == theirs.record.tokens
 
 
+def test_a_disk_without_room_for_the_state_fails_the_trial_and_says_so(
+    store: Store, alone: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, make(SHORT))
+
+    def full(self: Branch, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Branch, "place", full)
+        failed = run(store, make(LONG))
+    assert failed.status == "failed" and "No space left" in (failed.reason or "")
+    assert taken(run(store, make(LONG))).steps == STABLE[SHORT]
+    assert equal(left(store, make(LONG)), alone())
+
+
 def test_seconds_are_those_of_the_whole_training(store: Store) -> None:
     run(store, make(SHORT))
     trial = make(LONG)
@@ -364,12 +383,22 @@ def test_shorter_trials_come_first_and_all_else_stays_in_its_order() -> None:
     assert [each.id for each in shorter_first([make(LONG)])] == [make(LONG).id]
 
 
-def test_a_study_of_budgets_computes_each_step_of_a_trajectory_once_before_its_decays(store: Store) -> None:
-    trials = [make(steps, f"seed={seed}") for seed in (0, 1) for steps in (LONG, SHORT)]
+def test_a_study_of_budgets_starts_the_shortest_first_and_says_what_that_saved(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The longer budget is its first arm; with two seeds 2 · 17 of 2 · 60 steps are not computed again."""
+    shared = [*TINY, f"runs_dir={store.runs_dir}"]
+    jobs = [[*shared, f"budget.steps={steps}", f"seed={seed}"] for steps in (LONG, SHORT) for seed in (0, 1)]
+    plan = expand(plain_sweep(jobs))
 
-    def launch(given: Sequence[Trial]) -> None:
-        for trial in given:
+    def launch(trials: Sequence[Trial]) -> None:
+        for trial in trials:
             run(store, trial)
 
-    launch_missing(trials, store, launch)
-    assert taken_over_line(trials, store) == "34 of 120 steps were taken over from shorter trials"
+    run_study(plan, store, fakes.PROVENANCE, lambda progress: launch, report=False)
+    assert "swapformer: 34 of 120 steps were taken over from shorter trials" in capsys.readouterr().err
+    records = [store.read(trial.id) for trial in plan.trials]
+    assert sorted((found.steps, found.taken_over is not None) for found in records if found is not None) == [
+        *[(SHORT, False)] * 2,
+        *[(LONG, True)] * 2,
+    ]
