@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from swapformer.results.branch_points import BranchPoint, announce, branch_points, stable_path
@@ -22,10 +22,19 @@ from swapformer.results.history import history_path
 from swapformer.results.record import Record, TakenOver
 from swapformer.results.store import Store
 
-if TYPE_CHECKING:
-    from swapformer.study.launch.trial import Trial
-
 log = logging.getLogger(__name__)
+
+
+class Configured(Protocol):
+    """A trial, as far as it matters here: its id and its resolved configuration."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+
+TrialType = TypeVar("TrialType", bound=Configured)
 
 
 def last_path(folder: Path) -> Path:
@@ -71,7 +80,7 @@ def without_branch(record: Record) -> Record:
     return record.but(taken_over=None, seconds=max(0.0, record.seconds - record.taken_over.seconds))
 
 
-def announce_branch(trial: Trial, store: Store) -> None:
+def announce_branch(trial: Configured, store: Store) -> None:
     """Say that a trial keeps the state before its decay, if it does."""
     if step := _branch_step(trial):
         try:
@@ -80,7 +89,7 @@ def announce_branch(trial: Trial, store: Store) -> None:
             log.warning("longer trials cannot begin from trial %s: %s", trial.id, error)
 
 
-def find_branch(trial: Trial, store: Store) -> Branch | None:
+def find_branch(trial: Configured, store: Store) -> Branch | None:
     """The state of the trial's trajectory that is nearest to its own decay; None where there is none that can be read.
 
     One that cannot be read is told, and left as it is: it is another trial's.
@@ -115,7 +124,7 @@ def _read(point: BranchPoint, path: Path) -> Branch:
     return Branch(point, content, str(branch["history"]), float(branch["seconds"]))
 
 
-def shorter_first(trials: Sequence[Trial]) -> list[Trial]:
+def shorter_first(trials: Sequence[TrialType]) -> list[TrialType]:
     """The trials, those of one trajectory by their length: first the shortest of each and all that have none."""
     lengths: dict[str, set[int]] = {}
     place: dict[str, tuple[str, int]] = {}
@@ -125,14 +134,14 @@ def shorter_first(trials: Sequence[Trial]) -> list[Trial]:
             lengths.setdefault(place[trial.id][0], set()).add(step)
     ranks = {name: sorted(steps) for name, steps in lengths.items()}
 
-    def rank(trial: Trial) -> int:
+    def rank(trial: TrialType) -> int:
         name, step = place.get(trial.id, ("", 0))
         return ranks[name].index(step) if name else 0
 
     return sorted(trials, key=rank)
 
 
-def taken_over_line(trials: Iterable[Trial], store: Store) -> str | None:
+def taken_over_line(trials: Iterable[Configured], store: Store) -> str | None:
     """How many of the steps of trials were not computed again; None where all were."""
     records = [record for record in map(store.peek, {trial.id for trial in trials}) if record is not None]
     ended = [record for record in records if record.final]
@@ -141,7 +150,7 @@ def taken_over_line(trials: Iterable[Trial], store: Store) -> str | None:
     return f"{saved:,} of {whole:,} steps were taken over from shorter trials" if saved else None
 
 
-def _branch_step(trial: Trial) -> int:
+def _branch_step(trial: Configured) -> int:
     if not trial.config.get("budget", {}).get("branch"):
         return 0
     from swapformer.training.schedule import branch_step
@@ -149,7 +158,7 @@ def _branch_step(trial: Trial) -> int:
     return branch_step(trial.config)
 
 
-def _trajectory(trial: Trial) -> str:
+def _trajectory(trial: Configured) -> str:
     from swapformer.study.config.identity import trajectory_id  # late: it brings torch
 
     return trajectory_id(trial.config)
