@@ -31,6 +31,7 @@ demo: install
 docs: install-dev
 	$(BIN)/python -m docs.site
 
+# `make test ROOM=report` runs only the tests that a change in that room of swapformer can reach, by imports.
 test: install-dev lint types pytest
 
 lint: install-dev
@@ -41,18 +42,17 @@ types: install-dev
 	$(BIN)/mypy
 
 pytest: install-dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(if $(ROOM),--room $(ROOM))
 
-# Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs the same.
+# Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs one of each exercise.
 exercises-smoke: install
 	$(BIN)/swapformer study experiments scale=smoke --studies 2 runs_dir=$$(mktemp -d)
 
-# What is slow and rarely wrong: the tests with the mark `evidence`, every pair of options trained, and a store that is
-# killed, cut, filled and misled about the time. An hour and more on two cores; run before a release, and what it says
-# is written into docs/measurements.md.
+# What is slow and rarely wrong: the tests with the mark `evidence` (every study at its smallest scale, every pair of
+# options trained, simulated error rates), and a store that is killed, cut, filled and misled about the time. An hour and
+# more on two cores; run it before a release, and write what it says into docs/measurements.md.
 evidence: install-dev
-	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-	$(BIN)/swapformer check pairs --train
+	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 	$(BIN)/python -m benchmarks reliability
 	$(MAKE) fresh
 

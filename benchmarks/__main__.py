@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 GROUPS = ("kernels", "bias", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
-STARTS = ("trial", "help", "answers")
-"""What `start` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
 """The tokenisers that `corpus` measures."""
 
@@ -71,16 +69,6 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         "benchmarks.step:step_overhead",
         {"overrides": _overrides("+preset=nanogpt_cpu", "task/source=python")},
     ),
-    "checkout": _Benchmark(
-        "a training step of this checkout against that of another one",
-        "benchmarks.checkout:step_against",
-        {
-            "checkout": {"help": "the other's folder, made by git worktree add FOLDER COMMIT"},
-            "overrides": _overrides("model/size=nano", "task=text"),
-            "--steps": _count(20, "optimiser steps of a turn"),
-        },
-        timed=False,
-    ),
     "parts": _Benchmark(
         "kernels, biases, linear attention, the decoder, generation, norms, bfloat16",
         "benchmarks.parts:measure",
@@ -89,32 +77,11 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "--device": {"choices": ("cpu", "cuda"), "help": "default: the CPU, and a CUDA device where there is one"},
         },
     ),
-    "launcher": _Benchmark(
-        "the local launcher against one cold start a trial",
-        "benchmarks.launcher:throughput",
-        {"--trials": _count(20, "trials"), "--steps": _count(600, "optimiser steps of a trial, which set its length")},
-        rounds=1,
-    ),
-    "fold": _Benchmark(
-        "trials folded into one batch for each core against one trial for each core",
-        "benchmarks.launcher:fold_throughput",
-        {
-            "overrides": _overrides("model/size=nano", "task=text"),
-            "--trials": _count(8, "trials, which differ in seed", least=2),
-            "--steps": _count(200, "optimiser steps of a trial"),
-        },
-        rounds=3,
-    ),
     "data": _Benchmark(
         "the wait of a training step for its batch, for every task",
         "benchmarks.step:data_time",
         {"overrides": _overrides(text="task=NAME for one task alone, and any other override")},
         rounds=3,
-    ),
-    "start": _Benchmark(
-        "the fixed cost of a trial, and how long commands take to answer",
-        "benchmarks.launcher:start_times",
-        {"what": _words("start", STARTS)},
     ),
     "mirror": _Benchmark(
         "a training step mirrored offline to W&B against one not",
@@ -123,23 +90,6 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "overrides": _overrides("model/size=nano", "task=text"),
             "--steps": _count(600, "optimiser steps of each measurement"),
         },
-    ),
-    "records": _Benchmark(
-        "a recorded trial against a training that stores nothing",
-        "benchmarks.launcher:record_overhead",
-        {
-            "overrides": _overrides("model/size=nano", "task=text", "probes=head_similarity"),
-            "--steps": _count(1000, "optimiser steps of each measurement"),
-        },
-    ),
-    "probes": _Benchmark(
-        "a trial with three probes at five moments against one without",
-        "benchmarks.launcher:probe_overhead",
-        {
-            "overrides": _overrides("model/size=nano", "task=text"),
-            "--steps": _count(1000, "optimiser steps of each measurement", least=30),
-        },
-        rounds=3,
     ),
     "corpus": _Benchmark(
         "speed and memory of tokenising a generated text",
@@ -173,13 +123,6 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "--seed": _count(0, "seed of random choices", least=0),
         },
         rounds=3,
-        timed=False,
-    ),
-    "fuzz": _Benchmark(
-        "random wrong settings, study files, store files and command lines",
-        "benchmarks.fuzz:measure",
-        {"--minutes": _count(10, "minutes to try"), "--seed": _count(0, "seed of random choices", least=0)},
-        rounds=None,
         timed=False,
     ),
 }

@@ -15,7 +15,7 @@ from torch import nn
 from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
 from swapformer.study.config import compose as study_compose
-from swapformer.study.config.hydra_memory import hydra_config
+from swapformer.study.config.choices import hydra_config
 from swapformer.training.assemble import build_model, count_parameters
 
 SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]

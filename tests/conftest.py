@@ -9,8 +9,27 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--refresh-golden` writes the golden files anew; what then differs is for the diff to show."""
-    parser.addoption("--refresh-golden", action="store_true", help="write tests/golden anew (see CONTRIBUTING.md)")
+    """`--refresh-golden` writes the golden files again; what then differs is for the diff to show."""
+    parser.addoption("--refresh-golden", action="store_true", help="write tests/golden again (see CONTRIBUTING.md)")
+    parser.addoption("--room", help="only tests that a change in this room of swapformer can reach, by imports")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a file run in one process, unless they say which tests they belong to; `--room` leaves out the rest."""
+    room = config.getoption("--room")
+    if room:
+        from import_graph import RoomFilter
+
+        reached, kept = RoomFilter(room), {}
+        for item in items:
+            if item.path not in kept:
+                kept[item.path] = reached.reaches(item.path)
+        config.hook.pytest_deselected(items=[item for item in items if not kept[item.path]])
+        items[:] = [item for item in items if kept[item.path]]
+    for item in items:
+        if not any(item.iter_markers("xdist_group")):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

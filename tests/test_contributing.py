@@ -57,7 +57,7 @@ def test_the_set_up_names_the_target_that_installs_what_the_page_runs() -> None:
     tools = {name for pair in re.findall(r"python -m ([\w-]+)|`\.venv/bin/([\w-]+)", guide) for name in pair if name}
     extra = {name for name in tools if name not in installed}
     developing = {re.split(r"[^\w-]", each)[0] for each in project["optional-dependencies"]["dev"]}
-    assert {"pytest", "pre-commit"} <= extra - {"benchmarks"} <= developing  # a folder of this repository
+    assert {"pytest", "pre-commit"} <= extra - {"benchmarks", "docs"} <= developing  # folders of this repository
     assert "make install-dev" in guide.split("## Set-up")[1].split("\n## ")[0] and "`make install-dev`" in walk()
     assert "\ninstall-dev:" in (GUIDE.parent / "Makefile").read_text(encoding="utf-8")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from swapformer import exercises
-from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.exercises import find, shipped, studies_of, study_name
-from swapformer.paths import experiments_dir
 
 
 def place(root: Path, *files: str) -> Path:
@@ -83,19 +80,3 @@ def test_a_shipped_study_is_found_by_a_beginning_that_fits_it_alone(
         find("04_head_count/")
     with pytest.raises(UsageError, match="no study '04_head_count/widht'; did you mean '04_head_count/width'"):
         find("04_head_count/widht")
-
-
-@pytest.mark.timeout(3600)
-def test_every_study_of_every_exercise_runs_at_the_smoke_scale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `make exercises-smoke` runs, two at a time: from the study file to the report, with every arm trained."""
-    monkeypatch.chdir(tmp_path)
-    asked = [str(experiments_dir()), "scale=smoke", f"runs_dir={tmp_path}", "--studies", "2"]
-    assert main(["study", *asked, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [each["study"] for each in found] == [f"{name}.smoke" for name in shipped()]
-    for each in found:
-        assert each["complete"] and each["trials"].keys() <= {"finished", "diverged"}, each["study"]
-        assert each["impossible"] == {} and each["failed"] == {}, each["study"]
-        assert (tmp_path / "studies" / each["study"] / "report" / "report.html").is_file()

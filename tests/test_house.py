@@ -8,9 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
-from functools import cache
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -20,16 +18,12 @@ import yaml
 
 import swapformer
 from configs import every_part
-from swapformer.exercises import exercises, shipped
+from import_graph import BESIDE, PACKAGE, ROOT, import_graph, imports, modules, room_of, tree
 from swapformer.model.taps import Tapped
 from swapformer.paths import conf_dir
 from swapformer.ranges import hints_of
-from swapformer.study.expand import expand
-from swapformer.study.spec import load
 from swapformer.training.assemble import SLOTS
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = Path(swapformer.__file__).parent
 STANDARD = frozenset(sys.stdlib_module_names)
 
 ROOMS = {
@@ -81,7 +75,7 @@ ROOMS = {
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},
     "api": {"tools", "study", "training", "model", "task", "report", "results", "catalogue", "errors"},
     "__main__": {"cli"},
-    "hydra_plugins": {"tools", "train", "study", "results", "mirror", "ranges"},
+    "hydra_plugins": {"errors", "tools", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
         *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),
         *("catalogue", "console", "errors", "exercises", "paths", "targets", "yaml_reader"),
@@ -91,9 +85,6 @@ ROOMS = {
 
 A room is a folder or a module of swapformer, or one of the packages beside it: Hydra's plugins and the benchmarks.
 """
-
-BESIDE = {"hydra_plugins": ROOT / "src" / "hydra_plugins", "benchmarks": ROOT / "benchmarks"}
-"""The rooms outside the package."""
 
 OUTSIDE = {
     "model": {"torch", "entmax"},
@@ -112,58 +103,11 @@ REPORT = (
 """The modules and wings of `report`: each may import itself and what stands left of it."""
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
 def sources(room: str) -> list[Path]:
     module = PACKAGE / f"{room}.py"
     found = [module] if module.is_file() else sorted(BESIDE.get(room, PACKAGE / room).rglob("*.py"))
     assert found, f"the room {room} is empty"
     return found
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Full names of the modules that a file imports anywhere in it; relative imports are not used in this house."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module is not None and node.level == 0, f"{path}: imports name their module in full"
-            if node.module == "swapformer":
-                yield from (f"swapformer.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
-
-
-def room_of(module: str) -> str | None:
-    """The room that a module lies in; None for modules of others, and for the package itself."""
-    first, *rest = module.split(".")
-    return first if first in BESIDE else rest[0] if first == "swapformer" and rest else None
-
-
-def modules() -> dict[str, Path]:
-    """Every module of every room by its full name."""
-    bases = (PACKAGE.parent, *(folder.parent for folder in BESIDE.values()))
-    tops = (PACKAGE, *BESIDE.values())
-    return {
-        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): path
-        for base, top in zip(bases, tops, strict=True)
-        for path in sorted(top.rglob("*.py"))
-    }
-
-
-def imported_modules(path: Path, known: Collection[str]) -> set[str]:
-    """Those of the known modules that a file imports anywhere in it, also for types alone."""
-    found = set(imports(path))
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom):
-            below = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= below
-            if below <= set(known):
-                found.discard(str(node.module))
-    return found & set(known)
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[str]:
@@ -200,8 +144,7 @@ class TestImports:
         assert set(modules().values()) - ruled == {PACKAGE / "__init__.py"}
 
     def test_make_no_circle_of_modules(self) -> None:
-        known = modules()
-        graph = {name: imported_modules(path, known) for name, path in known.items()}
+        graph = import_graph()
         assert sum(map(len, graph.values())) > 1000, "imports are found"
         assert circles(graph) == []
 
@@ -251,7 +194,7 @@ class TestImports:
 
 STORED = {
     *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
-    *("tokeniser.json", "answer.json", "finished.json"),
+    "tokeniser.json",
 }
 """The files and folders of trials and studies whose names only the room results/ holds."""
 
@@ -565,6 +508,7 @@ def test_public_names_have_docstrings(room: str) -> None:
 
 ACROSS_MODULES = {
     "conformance": "every part against every law, and every law against planted faults",
+    "evidence": "every two options, and random damage: what is slow and rarely wrong",
     "hostile": "damaged stores, settings, study files and command lines, against every command",
     "oracles": "other people's code computes the same",
     "measure/test_decode_and_step.py": "what is timed of a whole model",
@@ -608,31 +552,6 @@ def test_a_file_of_tests_bears_the_name_of_the_module_that_it_tests() -> None:
             strange.append(file)
     across = {file.parts[0] if file.parts[0] in ACROSS_MODULES else str(file) for file in strange}
     assert across == ACROSS_MODULES.keys()
-
-
-class TestStudies:
-    @pytest.mark.parametrize("name", sorted(shipped()))
-    def test_have_a_readme_and_three_scales(self, name: str) -> None:
-        content = yaml.safe_load(shipped()[name].read_text(encoding="utf-8"))
-        assert {"smoke", "cpu", "gpu"} <= set(content["scales"])
-        assert content["question"] and content["claims"]
-        exercise = name.split("/")[0]
-        text = (ROOT / "experiments" / exercise / "README.md").read_text(encoding="utf-8")
-        assert text.startswith("# ") and f"swapformer study {exercise}" in text
-
-    @pytest.mark.parametrize("scale", ["cpu", "gpu"])
-    @pytest.mark.parametrize("name", sorted(shipped()))
-    def test_every_arm_is_possible_at_every_scale(self, name: str, scale: str) -> None:
-        """Composed, checked and numbered; the gpu scale needs no GPU for that. `smoke` is trained (test_exercises)."""
-        spec = load(name, scale)
-        plan = expand(replace(spec, seeds=spec.seeds[:1]))
-        assert plan.impossible == {}
-        tuned = {template.arm for template, _ in plan.tuning}  # their cells follow from trainings that choose a rate
-        assert {cell.arm for cell in plan.cells} | tuned == set(plan.spec.arms)
-
-    def test_every_folder_of_experiments_is_one(self) -> None:
-        folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
-        assert folders == set(exercises()) == {name.split("/")[0] for name in shipped()}
 
 
 PLACES = re.compile(r"(conf|src|tests|experiments|docs|\.ci)/|[\w.-]+/$|(Makefile|[A-Z]+\.md|[\w-]+\.(toml|txt))$")

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.launcher import trial_of_each_seed
 from benchmarks.measurement import Figure
 from swapformer.results.files import TEMPORARY
 from swapformer.results.history import SECONDS
 from swapformer.results.store import Store
+from swapformer.study.config.compose import check, compose
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance
 from swapformer.study.launch.trial import Trial
+from swapformer.study.plan import make_trial
 
 SMALL = (
     *("task=copy", "task.lengths=[2,6]", "task.eval_lengths=[]", "task.batch_size=8", "model.num_layers=1"),
@@ -35,6 +36,16 @@ class TrialResult:
     steps: int
     metrics: Mapping[str, float]
     history: str  # without its seconds
+
+
+def trial_of_each_seed(overrides: Sequence[str], count: int) -> list[Trial]:
+    """A trial for each of the first `count` seeds."""
+    made = []
+    for seed in range(count):
+        config = compose([*overrides, f"seed={seed}"])
+        check(config)
+        made.append(make_trial(config))
+    return made
 
 
 def trials(count: int, *overrides: str) -> list[Trial]:

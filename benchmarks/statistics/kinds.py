@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,18 +88,12 @@ def cases() -> Iterator[Case]:
         margin = here - there
         body = {**one, "than": "b", "margin": margin}
         yield case(f"`reaches` in {here} against {there}", margin, partial(_rates, here, there), reaches=body)
-    for share in (0.5, 0.6):
-        margin = 2 * share - 1
-        body = {"arm": "a", "than": ["b", "c"], "metric": SCORE, "margin": margin}
-        yield case(f"`first` of three in {share}", margin, partial(_race, share), first=body)
     body = {"over": dict(zip("abcd", DEPTHS, strict=True)), "metric": LOSS, "above": -0.5}
     yield case("`slope` over four arms", -0.5, partial(_falling, "abcd"), slope=body)
     body = {"arm": "a", "over": "k", "metric": LOSS, "above": -0.5}
     yield case(
         "`slope` over four conditions", -0.5, partial(_falling, [f"a with {at}" for at in DEEP]), DEEP, slope=body
     )
-    body = {"over": dict(zip("abcd", DEPTHS, strict=True)), "metric": LOSS, "above": _mean_sensitivity()}
-    yield case("`lr_sensitivity` of four rates", _mean_sensitivity(), _bowl, lr_sensitivity=body)
     body = {"over": {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}, "metric": LOSS, "above": 1.2}
     yield case("`optimum` of four rates", 1.2, _bowls, optimum=body)
     for share in (0.2, 0.5):
@@ -187,13 +181,6 @@ def _falling(names: Sequence[str], g: np.random.Generator, n: int) -> Values:
     return {(name, f"log({LOSS})"): values for name, values in logs.items()}
 
 
-def _bowl(g: np.random.Generator, n: int) -> Values:
-    """Losses of four learning rates, of which the last one ends at the loss of guessing, 4."""
-    noise = g.normal(0, NOISE_OF_RATES, (4, n))
-    losses = np.minimum(np.array(RATES)[:, None] + noise, 4.0)
-    return {(arm, f"capped({LOSS})"): row for arm, row in zip("abcd", losses, strict=True)}
-
-
 def _bowls(g: np.random.Generator, n: int) -> Values:
     """Losses at 1, 2, 4 and 8, parabolas in the logarithm whose lowest place has the mean 1.2 over seeds."""
     lowest = g.normal(1.2, 0.2, n)
@@ -202,28 +189,12 @@ def _bowls(g: np.random.Generator, n: int) -> Values:
     }
 
 
-RATES, NOISE_OF_RATES = (2.5, 2.0, 2.1, 4.5), 0.1
-
-
-@lru_cache
-def _mean_sensitivity() -> float:
-    """The true mean sensitivity of such losses, from a million seeds."""
-    rows = np.array(list(_bowl(np.random.default_rng(0), 1_000_000).values()))
-    return float((rows.mean(axis=0) - rows.min(axis=0)).mean())
-
-
 def _steps_up(step: float, g: np.random.Generator, n: int) -> Values:
     return {(arm, LOSS): g.normal(step * rank, 1, n) for rank, arm in enumerate("abcd")}
 
 
 def _rates(here: float, there: float, g: np.random.Generator, n: int) -> Values:
     return {(arm, SCORE): (g.random(n) < rate).astype(float) for arm, rate in (("a", here), ("b", there))}
-
-
-def _race(share: float, g: np.random.Generator, n: int) -> Values:
-    """Gumbel noise: the first of three, ahead by d, wins a share e^d / (e^d + 2) of the seeds."""
-    ahead = math.log(2 * share / (1 - share))
-    return {(arm, SCORE): g.gumbel(size=n) + (ahead if arm == "a" else 0.0) for arm in "abc"}
 
 
 BUDGET = 10

@@ -128,9 +128,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, text in PAPER.items():
         report.add_argument(f"--{name}", action="store_true", help=f"for a paper: {text}, in a folder paper/")
-    report.add_argument(
-        "--scorecard", action="store_true", help="of the folder of all exercises: what is answered, as Markdown"
-    )
     report.set_defaults(run=_report)
 
     listing = verbs.add_parser("list", parents=[common], help="parts, tasks, presets, exercises and their studies")
@@ -198,10 +195,8 @@ def _study(options: argparse.Namespace) -> int | None:
 
 
 def _report(options: argparse.Namespace) -> int | None:
-    from swapformer.tools.studies import Output, report, score
+    from swapformer.tools.studies import Output, report
 
-    if options.scorecard:
-        return score(options.names, options.publish)
     paper = tuple(name for name in PAPER if getattr(options, name))
     return report(options.names, Output(options.publish, options.json, options.debug, paper=paper))
 

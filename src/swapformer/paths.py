@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-LOADED = time.time_ns()
-"""When this process began to load swapformer, in nanoseconds since 1970: what was edited since is not what runs."""
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parents[1]
 
@@ -18,11 +15,6 @@ _CHECKOUT = _PACKAGE.parents[1]
 def _find(name: str) -> Path:
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _CHECKOUT / name
-
-
-def package_dirs() -> tuple[Path, Path]:
-    """The folders of swapformer's own source: the package, and its shells for Hydra."""
-    return _PACKAGE, _PACKAGE.parent / "hydra_plugins" / "swapformer"
 
 
 def conf_dir() -> Path:

@@ -25,8 +25,9 @@ OURS = (
     *("swapformer.training.schedule", "swapformer.training.averaging", "swapformer.training.muon"),
 )
 """Where swapformer's own classes lie that a configuration may name, and rules that state facts."""
-LIBRARIES = ("torch.nn", "torch.optim", "lion_pytorch")
-"""Packages of others whose modules, optimisers and schedules every configuration may name."""
+LOGGERS = "lightning.pytorch.loggers"
+LIBRARIES = ("torch.nn", "torch.optim", "lion_pytorch", LOGGERS)
+"""Packages of others whose modules, optimisers, schedules and loggers every configuration may name."""
 _HOMES = frozenset(name.split(".")[0] for name in (*OURS, *LIBRARIES))
 VARIABLE = "SWAPFORMER_PACKAGES"
 """The environment variable that names further ones, with commas between. No file can: it must be the user's word."""
@@ -173,10 +174,10 @@ def find(name: str) -> Any:
 
 
 def _is_ours_to_make(found: Any, home: str) -> bool:
-    """Whether it is a class of swapformer's, a rule of it that states facts, or a class of torch that only computes."""
+    """Whether it is a class or rule of swapformer, a Lightning logger, or a class of torch that only computes."""
     if not inspect.isclass(found):
         return _within(home, OURS) and hasattr(found, "causal")
-    if _within(home, OURS):
+    if _within(home, (*OURS, LOGGERS)):
         return True
     from torch.nn import Module
     from torch.optim import Optimizer

@@ -21,12 +21,10 @@ from swapformer.results import record as records
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
-from swapformer.study.config.hydra_memory import remembering_main
-from swapformer.study.launch.folded_trials import execute_here
 from swapformer.study.launch.loss_curve import loss_curve
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
-from swapformer.study.launch.trial import Trial
+from swapformer.study.launch.trial import Trial, execute
 
 FLAGS = (
     *("-m", "--multirun", "-r", "--run", "-c", "--cfg", "--resolve", "-p", "--package", "-cd", "--config-dir"),
@@ -66,14 +64,13 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study.config import budget, compose, folding
+    from swapformer.study.config import budget, compose
     from swapformer.study.plan import make_trial
 
     with explained():
         resolved = compose.finalise(composed)
     compose.check(resolved)
-    reasons = folding.resolve([resolved], 1)
-    for line in [*folding.lines(reasons), *budget.lines(resolved)]:
+    for line in budget.lines(resolved):
         print(f"swapformer: {line}", file=sys.stderr)
     trial = make_trial(resolved)
     store = Store(resolved["runs_dir"])
@@ -81,7 +78,7 @@ def _train(composed: DictConfig) -> float:
 
     def launch(trials: Sequence[Trial]) -> None:
         for missing in trials:
-            execute_here(missing, store, current_provenance())
+            execute(missing, store, current_provenance())
 
     hydra_config = HydraConfig.get()  # our sweeper mirrors all jobs that it starts itself
     by_study = hydra_config.mode is RunMode.MULTIRUN and "swapformer" in str(hydra_config.sweeper._target_)
@@ -137,7 +134,6 @@ def _hydra(arguments: Sequence[str]) -> None:
     with (
         environment({"HYDRA_FULL_ERROR": "1"}),
         explained(overrides),
-        remembering_main(),
     ):  # else Hydra prints errors and exits with 1
         train()
         if _raised:

@@ -10,9 +10,7 @@ import torch
 from configs import every_part, small
 from swapformer.conformance import examine
 from swapformer.conformance.differences import differ
-from swapformer.conformance.folding import folding_changes_nothing
 from swapformer.conformance.subject import Subject, run
-from swapformer.training.folded_step import unfoldable
 
 PARTS = every_part()
 
@@ -28,21 +26,6 @@ def test_every_law_holds_for(slot: str, option: str) -> None:
     config = small([f"model/{slot}={option}"])
     broken = [f"{verdict.law}: {verdict.message}" for verdict in examine(config, slot) if verdict.holds is False]
     assert not broken, "\n".join(broken)
-
-
-MUST_FOLD = [part for part in PARTS if part[0] in ("position", "norm", "activation", "score", "placement")]
-MUST_FOLD += [("attention", "mha"), ("attention", "gqa"), ("attention", "mqa"), ("ffn", "mlp"), ("ffn", "glu")]
-
-
-@pytest.mark.parametrize(("slot", "option"), [part for part in MUST_FOLD if part != ("norm", "batchnorm")])
-def test_parts_of_the_usual_studies_fold(slot: str, option: str) -> None:
-    assert not list(unfoldable(small([f"model/{slot}={option}"])["model"]))
-
-
-@pytest.mark.evidence
-@pytest.mark.parametrize(("slot", "option"), PARTS, ids=[f"{slot}-{option}" for slot, option in PARTS])
-def test_folded_trials_train_for_twenty_steps_as_they_do_alone(slot: str, option: str) -> None:
-    folding_changes_nothing(Subject.of(small([f"model/{slot}={option}"]), slot), steps=20)
 
 
 @pytest.mark.parametrize(("slot", "option"), [part for part in PARTS if part[0] not in ("init", "topology")])

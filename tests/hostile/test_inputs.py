@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import command_lines, settings
-from benchmarks.fuzz.judge import CLEAR, FAULTS, dry, run
-from benchmarks.fuzz.settings import LARGE, NEVER, NUMBERS, Number
+from evidence.fuzz import command_lines, settings
+from evidence.fuzz.judge import CLEAR, FAULTS, dry, run
+from evidence.fuzz.settings import LARGE, NEVER, NUMBERS, Number
 
 
 @pytest.fixture(scope="module", autouse=True)

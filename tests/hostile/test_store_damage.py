@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import template
-from benchmarks.fuzz.damages import CHECKPOINTS, DAMAGES, STUDY_FILES, TRIAL_FILES, wrong_types
-from benchmarks.fuzz.damages import place as find
-from benchmarks.fuzz.judge import CHANGED, CLEAR, FAULTS, TRACEBACK, UNCLEAR, WORKED, judge, run
+from evidence.fuzz import template
+from evidence.fuzz.damages import CHECKPOINTS, DAMAGES, STUDY_FILES, TRIAL_FILES, wrong_types
+from evidence.fuzz.damages import place as find
+from evidence.fuzz.judge import CHANGED, CLEAR, FAULTS, TRACEBACK, UNCLEAR, WORKED, judge, run
 from study import fakes
 from swapformer.report.records import read
 from swapformer.results import schema

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.judge import CLEAR, FAULTS, TRACEBACK, WORKED, Ending, dry, run
-from benchmarks.fuzz.study_files import BYTES, NAMES, TEXTS, mutations
-from benchmarks.fuzz.template import STUDY
+from evidence.fuzz.judge import CLEAR, FAULTS, TRACEBACK, WORKED, Ending, dry, run
+from evidence.fuzz.study_files import BYTES, NAMES, TEXTS, mutations
+from evidence.fuzz.template import STUDY
 from swapformer.study import spec
 
 

@@ -19,8 +19,6 @@ from swapformer.report.derive import (
     TrialNumbers,
     derive,
     exact_of,
-    losses_of_diverged,
-    lr_sensitivity,
     optimum,
     parse_derive,
     ways_of,
@@ -109,15 +107,6 @@ def test_the_time_to_a_target_is_censored_at_the_budget_and_never_dropped() -> N
     assert of({"time_to": "val/loss", "value": 1.5}, {}, loss) == 20
 
 
-def test_the_mean_of_the_last_evaluations_is_that_of_the_end_of_the_history() -> None:
-    curve = pd.DataFrame({"metric": "val/loss", "step": [30, 10, 20], "value": [1.0, 9.0, 2.0]})
-    assert of({"mean_of_last": "val/loss", "evaluations": 2}, {}, curve) == 1.5
-    problems: list[str] = []
-    way = {"derived/x": {"mean_of_last": "val/loss", "evaluations": 4}}
-    assert derive(way, numbers({}, curve), problems) == {}
-    assert problems == ["derived/x needs 4 evaluations of val/loss, but trials have 3"]
-
-
 def test_a_target_may_be_counted_in_tokens_operations_or_seconds() -> None:
     """Reached at step 20 of 100, so after a fifth of everything; never reached, after all of it."""
     curve = pd.DataFrame({"metric": "val/accuracy", "step": [10, 20], "value": [0.2, 0.8]})
@@ -168,16 +157,6 @@ def test_a_trial_is_stuck_at_the_loss_of_counting_that_its_record_holds() -> Non
     assert len(problems) == 1 and "needs the loss of counting, which records of trials lack" in problems[0]
 
 
-def test_sensitivity_is_the_mean_of_losses_less_the_best_one_and_a_loss_is_cut_off_at_guessing() -> None:
-    """Wortsman et al. 2023: E[min(loss, loss of the start)] - min loss, by hand."""
-    assert lr_sensitivity([2.0, 2.5, 4.0]) == pytest.approx((2 + 2.5 + 4) / 3 - 2)
-    ways = ways_of(SimpleNamespace(derive={}, claims=[{"lr_sensitivity": {"arm": "a", "metric": "val/loss"}}]))
-    known = {"val/loss": {"guessing": 4.0}}
-    assert derive(ways, numbers({"val/loss": 9.0}, baselines=known), []) == {"capped(val/loss)": 4.0}
-    assert derive(ways, numbers({"val/loss": 2.0}, baselines=known), []) == {"capped(val/loss)": 2.0}
-    assert losses_of_diverged(ways, known) == {"capped(val/loss)": 4.0}
-
-
 def test_what_is_derived_from_exact_numbers_alone_is_exact() -> None:
     study = SimpleNamespace(
         derive={
@@ -223,7 +202,6 @@ def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:
         ({"derived/x": {"log": "derived/y"}, "derived/y": {"log": "val/loss"}}, "does not measure 'derived/y'"),
         ({"derived/x": {"stuck": "val/loss", "valu": 1}}, "has no key 'valu'; did you mean 'value'"),
         ({"derived/x": {"time_to": "val/loss"}}, "needs a finite `value`, but has None"),
-        ({"derived/x": {"mean_of_last": "val/loss"}}, "needs `evaluations`, a whole number from 2, but has None"),
         ({"derived/x": {"log": "val/loss", "direction": "up"}}, "must be lower or higher, not 'up'"),
         ([], "must map names"),
     ],
@@ -267,35 +245,6 @@ def test_an_optimum_is_the_vertex_of_the_parabola_through_the_lowest_three() -> 
     assert optimum(places, losses) == pytest.approx(-linear / 2 / square)
     for unknown in ((1.0, 2.0, 3.0), (3.0, 2.0, 1.0), (2.0, math.nan, 3.0), (2.0, 2.0, 2.0)):
         assert math.isnan(optimum((1, 2, 3), unknown))
-
-
-def test_a_diverged_trial_counts_in_the_sensitivity_with_the_loss_of_guessing(tmp_path: Path) -> None:
-    """Losses 1 and 3 at learning rates 1 and 2, of which the second of the arm `wild` diverges: 4 = guessing."""
-    arms = {f"{arm}{lr}": [f"optim.lr={lr}"] for arm in ("calm", "wild") for lr in (1, 2)}
-    store = Store(tmp_path, arms, "calm1", ["val/loss"], seeds=range(4))
-    store.claims = [
-        {
-            "text": arm,
-            "lr_sensitivity": {"arms": [f"{arm}1", f"{arm}2"], "over": "optim.lr", "metric": "val/loss", **held},
-        }
-        for arm, held in (("calm", {"between": [0.8, 1.2]}), ("wild", {"above": 1.3}))
-    ]
-    known = {"val/loss": {"guessing": 4.0, "counting": 3.5}}
-    for arm in arms:
-        for seed in store.seeds:
-            loss = 1.0 if arm.endswith("1") else 3.0
-            wild = arm == "wild2"
-            values = {} if wild else {"val/loss": loss + 0.01 * ((seed * 7 + len(arm) + int(loss)) % 3)}
-            store.write_trial(arm, seed, values, status="diverged" if wild else "finished", baselines=known)
-    store.write_manifest()
-    report = build(store.study, store.runs)
-    assert [verdict.outcome for verdict in report.verdicts] == ["supported"] * 2
-    values = [verdict.contrasts[0].estimate.value for verdict in report.verdicts]
-    assert values == pytest.approx([1.0, 1.5], abs=0.02)
-    assert "wild2 diverged with 4 of 4 seeds: counted with the loss of guessing" in report.verdicts[1].notes
-    again = read_results(store.study / "report" / "results.csv", replace(report.records.manifest, cells=()))
-    found = judge_all(claims_of(again.manifest), again)[""]
-    assert [verdict.contrasts[0].estimate.value for verdict in found] == pytest.approx(values)
 
 
 def test_claims_about_derived_numbers_are_judged_and_stand_in_the_results(tmp_path: Path) -> None:

@@ -117,14 +117,6 @@ def test_a_target_that_no_arm_reaches_is_no_comparison_of_budgets(tmp_path: Path
     assert [each.outcome for each in judge_all(claims_of(again.manifest), again)[""]] == ["undecided"] * 2
 
 
-def test_times_are_compared_by_rank_where_trials_are_cut_off(tmp_path: Path) -> None:
-    """`first` takes a trial that got there for the winner of one that did not."""
-    claim = {"text": "first", "first": {"arm": "a", "than": "b", "metric": "derived/t", "margin": 0}}
-    way = {"derived/t": {"time_to": "val/loss", "value": 1.5}}
-    report = study(tmp_path, {"a": 1.2, "b": 2.0}, way, [claim])
-    assert report.verdicts[0].outcome == "supported" and report.verdicts[0].contrasts[0].estimate.value == 1
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [

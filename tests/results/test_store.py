@@ -65,6 +65,14 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
     assert not path.exists()
 
 
+def test_a_record_of_a_version_that_took_over_steps_of_other_trials_is_read(store: Store) -> None:
+    taken = b'"taken_over": {"trial": "a", "steps": 3, "seconds": 1.0}'
+    text = b'{"schema_version": 2, "id": "0123456789abcdef", "status": "finished", "steps": 9, ' + taken + b"}"
+    (store.directory(ID) / "record.json").write_bytes(text)
+    found = store.read(ID)
+    assert found is not None and (found.status, found.steps) == ("finished", 9)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -84,9 +92,6 @@ def test_a_record_cut_off_anywhere_is_set_aside_and_the_trial_counts_as_missing(
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "reason": {}}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "attempts": true}',
         b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "seconds": NaN}',
-        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "taken_over": {"steps": 3}}',
-        b'{"schema_version": 2, "id": "0123456789abcdef", "status": "running", "taken_over": '
-        b'{"trial": "a", "steps": 3, "seconds": Infinity}}',
     ],
 )
 def test_what_is_no_record_of_this_trial_is_set_aside(store: Store, damage: bytes) -> None:

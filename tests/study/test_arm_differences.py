@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
-from swapformer.exercises import shipped
 from swapformer.results.arms import ArmDifference
 from swapformer.study import arm_differences
 from swapformer.study.arm_differences import find_differences
-from swapformer.study.config import overrides as texts
 from swapformer.study.config.compose import compose
 from swapformer.study.expand import expand
 from swapformer.study.messages import composition_lines
 from swapformer.study.plan import Plan
 from swapformer.study.run_study import plain_sweep
-from swapformer.study.spec import load, parse
+from swapformer.study.spec import parse
 
 SMALL = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[]", "model.num_layers=2", "model.d_model=16"]
 
@@ -125,18 +122,6 @@ def test_a_rate_that_changes_with_the_position_is_flagged_unless_it_is_named(
 
     assert beyond(study(arms=arms)) == {arm: ("optim.lr",) if arm in flagged else () for arm in arms}
     assert not any(beyond(study(arms=arms, axis=["model/position", "optim.lr"])).values())
-
-
-SHIPPED = [(name, scale) for name, path in shipped().items() for scale in yaml.safe_load(path.read_text())["scales"]]
-
-
-@pytest.mark.parametrize(("name", "scale"), SHIPPED)
-def test_no_arm_of_a_shipped_study_differs_in_more_than_its_axis(name: str, scale: str) -> None:
-    spec = load(name, scale)
-    condition = [f"{key}={values[0]}" for key, values in (spec.grid or {}).items()]
-    configs = {arm: compose([*texts.merge(condition, spec.overrides, own)]) for arm, own in spec.arms.items()}
-    for arm, config in configs.items():
-        assert arm_differences.beyond(spec, arm, list(arm_differences.changed(configs[spec.baseline], config))) == ()
 
 
 def test_all_that_a_plain_sweep_varies_is_its_axis() -> None:

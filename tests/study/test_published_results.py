@@ -1,9 +1,8 @@
-"""Every committed study, judged again from its folder alone, gives the table and the verdicts that stand there."""
+"""A study judged from its folder, without a store. Every committed one is judged again in tests/test_studies.py."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -13,45 +12,9 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.exercises import shipped
 from swapformer.report.build import rebuild
-from swapformer.report.page import wording
 from swapformer.study.published_results import published_results
 
 STUDIES = {name: path.parent for name, path in shipped().items()}
-PUBLISHED = [
-    (name, None if path.parent.name == "results" else path.parent.name)
-    for name, folder in STUDIES.items()
-    for path in sorted(folder.glob("results/**/results.csv"))
-]
-"""Every study that was published, with its scale where it is not the default one."""
-
-
-@pytest.mark.parametrize(("name", "scale"), PUBLISHED)
-def test_a_committed_study_is_judged_and_drawn_again_from_its_folder(
-    name: str, scale: str | None, tmp_path: Path
-) -> None:
-    """table.md holds the verdicts with their limits too. Figures are compared by name: their style may change."""
-    records, place = published_results(STUDIES[name], scale)
-    report = rebuild(records, tmp_path, publish=True)
-    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
-    assert {path.name for path in report.files} <= {path.name for path in place.iterdir()}
-    readme = STUDIES[name] / ("../README.md" if "/" in name else "README.md")
-    said = claims_said(readme.read_text(encoding="utf-8"), f"{name}.{scale}" if scale else name)
-    assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
-    for (_, difference), verdict in zip(said, report.verdicts, strict=True):
-        if "[" in difference:
-            shown = re.findall(r"[-+−]?[\d.]+(?:e[-+−]?\d+)? \[[^]]+\]", difference)
-            assert shown == [wording.difference_text(contrast) for contrast in verdict.contrasts]
-
-
-def claims_said(readme: str, study: str) -> list[tuple[str, str]]:
-    """Verdict and difference of each row `| claim | verdict | difference |` about a study.
-
-    They stand under headings that name it in backticks; where no heading names any, all are about the only one.
-    """
-    sections = re.split(r"^(?=#)", readme, flags=re.MULTILINE)
-    own = [section for section in sections if f"`{study}`" in section.partition("\n")[0]]
-    rows = r"^\|[^|]+\| \W*(supported|refuted|undecided|depends)\W* \| (.*) \|$"
-    return re.findall(rows, "".join(own or sections), flags=re.MULTILINE)
 
 
 def test_the_verdicts_of_the_engine_before_it_used_all_of_its_error_are_kept() -> None:

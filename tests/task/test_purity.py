@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
-from swapformer.study.config.hydra_memory import hydra_config
+from swapformer.study.config.choices import hydra_config
 from swapformer.task import Addition, Batch, Copy, Task
 from swapformer.task.base import Sequences
 from swapformer.task.synthetic import Synthetic

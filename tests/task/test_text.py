@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.task import Text
-from swapformer.task.base import Split
+from swapformer.task.base import Pieces, Split
 from swapformer.task.division import SPLITS, split_of
 from swapformer.task.source import Library
 from swapformer.task.tokeniser import Bytes, Characters, Tokeniser
@@ -214,3 +214,14 @@ def test_the_shortest_text_that_fits_is_used_to_its_last_token(tmp_path: Path) -
     assert windows(task, "train").unique().tolist() == list(range(30))
     assert windows(task, "val").tolist() == [list(range(30, 60))]
     assert windows(task, "test").tolist() == [list(range(60, 90))]
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (6, 3), (7, 3), (5, 1), (4, 9)])
+def test_pieces_are_those_of_a_split(count: int, size: int) -> None:
+    values = torch.arange(count)
+    pieces = Pieces(values, size)
+    wanted = torch.split(values, size) if count else ()
+    assert len(pieces) == len(wanted)
+    assert all(torch.equal(one, other) for one, other in zip(pieces, wanted, strict=True))
+    with pytest.raises(IndexError):
+        pieces[len(pieces)]

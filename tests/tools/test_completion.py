@@ -73,8 +73,6 @@ def test_studies_and_trials_of_the_store_are_looked_up(place: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("check pa", {"pairs"}),
-        ("check pairs --tr", {"--train"}),
         ("check --slot posi", {"position"}),
         ("completion z", {"zsh"}),
         ("train --de", {"--debug"}),
@@ -101,7 +99,7 @@ def test_where_nothing_of_ours_fits_the_shell_offers_files(place: Path, line: st
 def test_every_command_line_is_known_to_the_completion(place: Path) -> None:
     """Each parser's own options stand behind its own words; a list kept by hand would go stale."""
     lines = command_lines()
-    assert {"trials prune", "check pairs", "study", "train", "cost", "completion"} <= lines.keys()
+    assert {"trials prune", "check", "study", "train", "cost", "completion"} <= lines.keys()
     for name in lines:
         assert "--debug" in offered(place, f"swapformer {name} --"), name
 

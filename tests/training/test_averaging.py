@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from swapformer.study.config.identity import trial_id
 from swapformer.training.averaging import ExponentialAverage, LastEvaluations, WeightAverage
 from swapformer.training.final_evaluation import evaluate
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
-from swapformer.training.fold import Fold, Seat
 from swapformer.training.module import TrialModule
 from swapformer.training.weights import fingerprint, read_checkpoint, read_weights, restore
 from training.test_fit import Killed, kill_at
@@ -329,24 +328,3 @@ def test_what_starts_from_a_trial_takes_its_average_whether_the_head_is_tied_or_
     outcome = fit({**own, **still}, tmp_path / "started")
     assert equal(read_weights(tmp_path / "started" / "checkpoints" / "last.ckpt"), taken)
     assert outcome.metrics == fit(config, source).metrics
-
-
-def test_folded_trials_have_the_averages_that_they_have_alone(tmp_path: Path) -> None:
-    configs = [tiny("trainer.precision=64-true", own, *KINDS[kind]) for own in ("seed=1", "seed=2") for kind in KINDS]
-    outcomes: list[Outcome | None] = [None] * len(configs)
-    fold = Fold(len(configs))
-
-    def work(number: int) -> Callable[[Seat], None]:
-        def run(seat: Seat) -> None:
-            with fold.training(seat):
-                outcomes[number] = fit(configs[number], tmp_path / f"folded {number}", seat=seat)
-
-        return run
-
-    fold.run([work(number) for number in range(len(configs))])
-    for number, (config, outcome) in enumerate(zip(configs, outcomes, strict=True)):
-        alone = fit(config, tmp_path / f"alone {number}")
-        assert outcome is not None and not outcome.notes
-        assert outcome.metrics == pytest.approx(alone.metrics, rel=1e-9)
-        found, expected = (read(tmp_path / f"{how} {number}")["evaluated"] for how in ("folded", "alone"))
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

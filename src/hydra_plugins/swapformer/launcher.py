@@ -2,7 +2,6 @@
 # imported before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
 """Hydra launchers `local`, `ray` and `slurm`: trials side by side on this machine, or on many."""
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ class TrialLauncher(Launcher):
         from swapformer.mirror.process import mirror_trials
         from swapformer.results.artifacts import probe_keys
         from swapformer.results.store import Store
-        from swapformer.study.config import folding
         from swapformer.study.config.compose import check, compose
         from swapformer.study.launch.missing_trials import launch_missing
         from swapformer.study.plan import make_trial
@@ -53,8 +51,6 @@ class TrialLauncher(Launcher):
         configs = [compose([*self.search_path, *overrides]) for overrides in job_overrides]
         for resolved in configs:
             check(resolved)
-        for line in folding.lines(folding.resolve(configs, len({resolved["seed"] for resolved in configs}))):
-            print(f"swapformer: {line}", file=sys.stderr)
         trials = [make_trial(resolved) for resolved in configs]
         store = Store(configs[0]["runs_dir"])
         targets = [(Target(trial.id, probes=probe_keys(trial.config)), trial.config) for trial in trials]

@@ -3,12 +3,17 @@
 """Hydra sweeper `swapformer`: a study's arms × seeds, or a plain sweep, which is recorded as a study of its own."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
 
+from swapformer.errors import UsageError, quote
 from swapformer.ranges import Count, Natural, check, check_settings
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     from swapformer.study.plan import Plan
 
 
-class StudySweeper(BasicSweeper):
+class StudySweeper(Sweeper):
     """Launches what is missing from the store until nothing is, with whatever launcher Hydra was given."""
 
     def __init__(
@@ -35,9 +40,16 @@ class StudySweeper(BasicSweeper):
         max_batch_size: Count | None = None,
         params: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(max_batch_size, params)
+        self.max_batch_size, self.params = max_batch_size, params or {}
         self.study, self.scale, self.seeds, self.name = study, scale, seeds, name
         self.metrics, self.publish, self.as_json, self.report = metrics, publish, as_json, report
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Hydra's hook: keeps the context, and makes the launcher that was chosen."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """The study's answer. Raises UsageError, or StudyFailed when a trial has no result."""
@@ -54,7 +66,7 @@ class StudySweeper(BasicSweeper):
         assert self.config is not None, "Hydra calls setup first"
         for node in ("sweeper", "launcher"):
             require_references(OmegaConf.to_container(self.config.hydra[node]), f"hydra.{node}")
-        plan = self._plan(self._parse_config() + arguments)
+        plan = self._plan([*(f"{key}={value}" for key, value in self.params.items()), *arguments])
         store = Store(plan.shared_config["runs_dir"])
         retries = getattr(self.launcher, "retries", RETRIES)
         check(Natural, retries, "hydra.launcher.retries")
@@ -96,7 +108,7 @@ class StudySweeper(BasicSweeper):
         assert self.hydra_context is not None, "Hydra calls setup first"
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(arguments)
         require_few_jobs(parsed)
-        return expand(plain_sweep(self.split_arguments(parsed, None)[0], self.name, self.metrics))
+        return expand(plain_sweep(_jobs(parsed), self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "StudyProgress") -> "Launch":
         launcher: Any = self.launcher
@@ -105,7 +117,22 @@ class StudySweeper(BasicSweeper):
 
         def launch(trials: "Sequence[Trial]") -> None:
             jobs = [list(trial.overrides) for trial in trials]
-            for first, batch in enumerate(self.split_overrides_to_chunks(jobs, self.max_batch_size)):
-                launcher.launch(batch, initial_job_idx=first * (self.max_batch_size or 0))
+            size = self.max_batch_size or len(jobs)
+            for first in range(0, len(jobs), max(size, 1)):
+                launcher.launch(jobs[first : first + size], initial_job_idx=first)
 
         return launch
+
+
+def _jobs(parsed: Sequence[Override]) -> list[list[str]]:
+    """The overrides of each job of a sweep: every combination of the values that are listed."""
+    values: dict[str, list[str]] = {}
+    for each in parsed:
+        key = each.get_key_element()
+        if each.is_sweep_override() and not each.is_discrete_sweep():
+            raise UsageError(f"a sweep lists values or ranges, but {quote(each.input_line)} is neither")
+        swept = each.is_sweep_override()
+        values[key] = [
+            f"{key}={value}" for value in (each.sweep_string_iterator() if swept else [each.get_value_element_as_str()])
+        ]
+    return [list(job) for job in product(*values.values())]

@@ -5,8 +5,7 @@ files are its queue: what could not be sent today is still in them tomorrow.
 """
 
 from swapformer.mirror.base import Destination, Run, RunInfo
-from swapformer.mirror.lightning_loggers import CSV, MLflow, TensorBoard
-from swapformer.mirror.trackio_runs import Trackio
+from swapformer.mirror.lightning_loggers import CSV, LightningLogger, TensorBoard
 from swapformer.mirror.wandb_runs import WandB
 
-__all__ = ["CSV", "Destination", "MLflow", "Run", "RunInfo", "TensorBoard", "Trackio", "WandB"]
+__all__ = ["CSV", "Destination", "LightningLogger", "Run", "RunInfo", "TensorBoard", "WandB"]

@@ -1,9 +1,9 @@
-"""Trials in Lightning's loggers: CSV, TensorBoard and MLflow. Their packages are imported when a run is opened."""
+"""Trials in Lightning's loggers: CSV, TensorBoard or any other. Packages are imported when a run is opened."""
 
 from __future__ import annotations
 
 import csv
-import os
+import json
 import re
 import shutil
 import warnings
@@ -19,6 +19,7 @@ from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, Stu
 from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
 from swapformer.results.record import FINISHED, Record
+from swapformer.targets import make, require_known
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -62,7 +63,7 @@ class LightningDestination(Destination):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a folder holds files, that a file store is old
             logger = self.make_logger(info, self.place(folder))
-        return self.make_run(logger, {key: value for key, value in info.config.items() if key != "logger"})
+            return self.make_run(logger, {key: value for key, value in info.config.items() if key != "logger"})
 
     @abstractmethod
     def make_logger(self, info: RunInfo, place: Path) -> Logger:
@@ -169,81 +170,59 @@ class _TensorBoardRun(LightningRun):
             writer.add_image(name, matplotlib.image.imread(path), record.steps, dataformats="HWC")
 
 
-class MLflow(LightningDestination):
-    """A run of MLflow for each trial, by Lightning's MLFlowLogger; the experiment is the study.
+class LightningLogger(LightningDestination):
+    """A run of any Lightning logger for each trial, such as `lightning.pytorch.loggers.MLFlowLogger`.
 
     Args:
-        tracking_uri: of a server or a store; null: `folder`, as a store of files.
+        logger: the logger's class as `_target_`, and its settings. In texts `{study}`, `{arm}`, `{seed}`, `{trial}` and
+            `{folder}` stand for those of the trial.
     """
 
-    kind = "mlflow"
-    package = "mlflow"
+    kind = "lightning"
 
-    def __init__(self, *, folder: str | None, tracking_uri: str | None, patience: Positive) -> None:
+    def __init__(self, *, logger: Mapping[str, Any], folder: str | None, patience: Positive) -> None:
         super().__init__(folder=folder, patience=patience)
-        self.tracking_uri = tracking_uri
+        self.logger = logger
 
     @property
     def name(self) -> str:
-        return f"{self.kind}/{self.tracking_uri or self.folder or ''}"
+        return f"{self.kind}/{json.dumps(self.logger, sort_keys=True)}/{self.folder or ''}"
 
-    def uri(self, place: Path) -> str:
-        """Where MLflow keeps its runs."""
-        if self.tracking_uri is None:
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # asked of those who want no database
-        return self.tracking_uri or place.absolute().as_uri()
-
-    def upload_hint(self, folder: Path) -> str | None:
-        if self.tracking_uri is not None:
-            return None
-        place = self.place(folder).absolute().as_uri()
-        return f"to see it in MLflow: MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {place}"
+    def require(self) -> None:
+        require_known(self.logger)
 
     def make_logger(self, info: RunInfo, place: Path) -> Logger:
-        from lightning.pytorch.loggers import MLFlowLogger
+        from lightning.pytorch.loggers import Logger
 
-        uri, study = self.uri(place), info.study or ALONE
-        self._forget(uri, study, f"swapformer.trial = '{info.trial}'")
-        named = f"{arm_name(info.arm, info.condition)} seed {info.record.seed}".strip()
-        tags = {"swapformer.trial": info.trial, "swapformer.arm": info.arm, "swapformer.condition": info.condition}
-        return MLFlowLogger(study, named, tracking_uri=uri, tags=tags)
+        known = {
+            "study": info.study or ALONE,
+            "arm": arm_name(info.arm, info.condition) or ALONE,
+            "seed": str(info.record.seed),
+            "trial": info.trial,
+            "folder": str(place),
+        }
+        made: Logger = make(_filled(self.logger, known), Logger, "logger.lightning.logger")
+        return made
 
     def make_run(self, logger: Logger, config: Mapping[str, Any]) -> LightningRun:
-        return _MLflowRun(logger, config)
-
-    def _forget(self, uri: str, experiment: str, which: str) -> None:
-        """Delete the runs of an experiment with a tag: what an earlier attempt has left."""
-        client = import_module("mlflow.tracking").MlflowClient(uri)
-        if (found := client.get_experiment_by_name(experiment)) is not None:
-            for run in client.search_runs([found.experiment_id], f"tags.{which}"):
-                client.delete_run(run.info.run_id)
+        return _PlainRun(logger, config)
 
     def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
-        uri = self.uri(self.place(folder))
-        self._forget(uri, results.study, "swapformer.study = 'results'")
-        client = import_module("mlflow.tracking").MlflowClient(uri)
-        known = client.get_experiment_by_name(results.study)
-        experiment = known.experiment_id if known else client.create_experiment(results.study)
-        tags = {"swapformer.study": "results", "mlflow.note.content": note_of(results)}
-        run = client.create_run(experiment, tags=tags, run_name=results.study).info.run_id
-        for name, rows in tables_of(results).items():
-            client.log_text(run, markdown_of(rows), f"{name}.md")
-        if results.report is not None:
-            client.log_artifact(run, str(results.report))
-        client.set_terminated(run)
+        return  # Lightning's loggers show trials; a study's verdicts are in its report
 
 
-class _MLflowRun(LightningRun):
+class _PlainRun(LightningRun):
     def called(self, name: str) -> str:
-        return re.sub(r"[^\w/. -]", "_", name.replace("@", " at "))  # as much as MLflow allows
+        return re.sub(r"[^\w/. -]", "_", name.replace("@", " at "))  # the characters that all services allow
 
-    def show_summary(self, record: Record, summary: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        super().show_summary(record, summary, pictures)
-        logger: Any = self.logger
-        client, run = logger.experiment, logger.run_id
-        client.set_tag(run, "swapformer.status", record.status)
-        for path in pictures.values():
-            client.log_artifact(run, str(path), "probes")
+
+def _filled(node: Any, known: Mapping[str, str]) -> Any:
+    """A node with `{name}` in its texts replaced by what is known."""
+    if isinstance(node, Mapping):
+        return {key: _filled(value, known) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_filled(value, known) for value in node]
+    return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), node) if isinstance(node, str) else node
 
 
 def _folder(info: RunInfo) -> str:
@@ -276,9 +255,3 @@ def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
     body = [line([row.get(name) for name in columns]) for row in rows]
     return "\n".join([line(columns), line(["---"] * len(columns)), *body])
-
-
-def note_of(results: StudyResults) -> str:
-    """The question of a study and its verdicts, line by line."""
-    said = [f"- {row['verdict']}: {row['claim']}" for row in results.verdicts]
-    return "\n".join([results.question, "", *said])

@@ -12,11 +12,6 @@ from swapformer.model.layers import gain
 from swapformer.model.tokens import Tokens
 
 
-def folded(x: Tensor) -> bool:
-    """Whether x belongs to several trials at once, which are computed by `torch.func.vmap`."""
-    return bool(torch._C._functorch.is_batchedtensor(x))
-
-
 def widen(x: Tensor) -> Tensor:
     """x in float32 or wider: long sums and exponentials lose much in fewer digits."""
     return x if x.element_size() >= 4 else x.float()

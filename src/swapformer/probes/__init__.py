@@ -14,19 +14,15 @@ from swapformer.training.weights import restore
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
-    from swapformer.training.fold import Seat
 
 
-def fit_watched(config: Config, directory: Path, seat: Seat | None = None) -> Outcome:
-    """Train the trial of a configuration in `directory`, with its probes at their moments within the training.
-
-    `seat`: its place among the trials that it is folded with.
-    """
+def fit_watched(config: Config, directory: Path) -> Outcome:
+    """Train the trial of a configuration in `directory`, with its probes at their moments within the training."""
     from swapformer.probes.moments import MomentProbes  # late: it brings Lightning
     from swapformer.training.fit import fit
 
     watched = any(steps_of(node) for node in config["probes"].values())
-    return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [], seat=seat)
+    return fit(config, directory, callbacks=[MomentProbes(config, directory)] if watched else [])
 
 
 def replay(config: Config, directory: Path) -> list[str]:

@@ -34,7 +34,6 @@ from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
 from swapformer.results.costs import Costs, read_costs
-from swapformer.results.kept_answers import KeptReport, keep_report, study_stamps
 from swapformer.results.store import Store
 
 LARGEST_PUBLISHED = 200_000
@@ -46,7 +45,7 @@ class Report:
     """A report that was written: its content, and the files that hold it.
 
     `views` hold tables and verdicts of each condition of a grid (one, without a name, where there is none), `claims`
-    the verdicts of each claim over all conditions. `kept`: what is kept of it for who asks again, if anything is.
+    the verdicts of each claim over all conditions.
     """
 
     records: Records
@@ -55,7 +54,6 @@ class Report:
     caveats: tuple[str, ...]
     directory: Path
     files: tuple[Path, ...]
-    kept: KeptReport | None = None
 
     @property
     def rows(self) -> tuple[ArmRow, ...]:
@@ -161,12 +159,9 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper
     none of more than `LARGEST_PUBLISHED` bytes. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
     paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV.
 
-    What a complete study's report says is kept (`swapformer.results.kept_answers`), for who asks again.
-
     Raises `UsageError` where the manifest cannot be read, a claim is wrong or a directory cannot be written; a damaged
     trial is shown, never fatal.
     """
-    made_of = study_stamps(study_dir, runs_dir)
     records = read(study_dir, runs_dir)
     asked = records.manifest
     claims = claims_of(asked)
@@ -195,10 +190,7 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper
         files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
     if publish_to is not None:
         files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
-    found = Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
-    if found.complete and not paper and publish_to is None:
-        return replace(found, kept=keep_report(study_dir, runs_dir, made_of, found.as_dict(), files))
-    return found
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
 
 
 def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:

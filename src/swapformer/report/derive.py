@@ -12,8 +12,6 @@
                                   operations or seconds until then, cut off as `target_times` says; with
                                   `interpolate: true` straight between evaluations. `value: {arm: NAME}` is what the
                                   history of that arm ends at with the same seed
-    mean_of_last: A, evaluations  the mean of the last so many evaluations of the history, that at the end among them:
-                                  less noisy than the last alone where it goes up and down (`swapformer noise`)
     stuck: A, value               1 where A is no better than the value, 0 where it is; without a value the loss of
                                   counting, which the trial's record holds
 
@@ -43,7 +41,7 @@ PREFIX = "derived/"
 _FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
 _PAIRS = ("crossing", "ratio")
 _WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
-WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "mean_of_last", "stuck")
+WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
 SOURCES = ("lengths", "steps", "finding")
 LR_KEY = "optim.lr"
 Way = Mapping[str, Any]
@@ -86,6 +84,8 @@ def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = 
 def _check(name: object, way: object, metrics: Collection[str], arms: Collection[str]) -> None:
     if not isinstance(name, str) or not name.removeprefix(PREFIX) or not name.startswith(PREFIX):
         raise UsageError(f"a derived metric's name must begin with {PREFIX}, but {quote(name)} does not")
+    if isinstance(way, Mapping) and "mean_of_last" in way:
+        raise UsageError(f"`derive` of {name}: `mean_of_last` is gone; eval/average=last averages weights instead")
     kinds = [key for key in way if key in WAYS] if isinstance(way, Mapping) else []
     if not isinstance(way, Mapping) or len(kinds) != 1:
         wanted = f"a mapping with exactly one of {', '.join(WAYS)}"
@@ -117,9 +117,6 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
             raise UsageError(f"`derive` of {name}: the study does not measure {quote(metric)}{hint}")
     if not isinstance(way.get("interpolate", True), bool):
         raise UsageError(f"`interpolate` of {name} must be true or false, not {quote(way['interpolate'])}")
-    count = way.get("evaluations")
-    if kind == "mean_of_last" and (not isinstance(count, int) or isinstance(count, bool) or count < 2):
-        raise UsageError(f"`{kind}` of {name} needs `evaluations`, a whole number from 2, but has {quote(count)}")
     value = way.get("value")
     if kind == "time_to" and isinstance(value, Mapping):
         if list(value) != ["arm"] or value["arm"] not in arms:
@@ -136,7 +133,6 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
 def _keys_of(kind: str, way: Way) -> Iterable[str]:
     """What may stand in a way of this kind beside its inputs and its direction."""
     yield from ("value",) if kind in _WITH_VALUE else ()
-    yield from ("evaluations",) if kind == "mean_of_last" else ()
     yield from ("unit", "interpolate") if kind == "time_to" else ()
     yield from ("over",) if kind in _FAMILIES else ()
     yield from ("moment", "line") if way.get("over") == "finding" else ()
@@ -157,25 +153,24 @@ def ways_of(study: Asked) -> dict[str, Way]:
     found: dict[str, Way] = dict(study.derive)
     for claim in study.claims:
         kinds = claim if isinstance(claim, Mapping) else {}  # what is no claim is refused where claims are parsed
-        slope, *over_trials = (kinds.get(kind) for kind in ("slope", "lr_sensitivity", "optimum"))
+        slope, optimum_of = kinds.get("slope"), kinds.get("optimum")
         if isinstance(slope, Mapping) and "over" in slope:
             found[f"log({slope.get('metric')})"] = {"log": slope.get("metric")}
         elif isinstance(slope, Mapping):
             found[f"slope({slope.get('metric')})"] = {"slope": slope.get("metric")}
-        for body in over_trials:
-            if isinstance(body, Mapping):
-                found[f"capped({body.get('metric')})"] = {"capped": body.get("metric")}
+        if isinstance(optimum_of, Mapping):
+            found[f"capped({optimum_of.get('metric')})"] = {"capped": optimum_of.get("metric")}
     return found
 
 
 def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Which way is better, of the derived numbers that have a good direction; `known`: of what they are derived from.
 
-    What a claim takes a logarithm of, or cuts off, is better where the metric is, and so is a mean of its last values.
+    What a claim takes a logarithm of, or cuts off, is better where the metric is.
     """
     found = {}
     for name, way in ways.items():
-        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else way.get("mean_of_last")
+        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else None
         own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
         found[name] = way.get("direction", own)
     return {name: direction for name, direction in found.items() if direction}
@@ -206,11 +201,7 @@ def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
         kind = next((key for key in (*WAYS, "capped") if key in way), "")
         inputs = way[kind] if kind in _PAIRS else [way.get(kind)]
         lengths = kind in (*_FAMILIES, "crossing") and way.get("over", "lengths") == "lengths"
-        if (
-            kind not in ("time_to", "mean_of_last", "stuck")
-            and inputs
-            and all(i in found or (lengths and i in bases) for i in inputs)
-        ):
+        if kind not in ("time_to", "stuck") and inputs and all(i in found or (lengths and i in bases) for i in inputs):
             found.add(name)
     return frozenset(found)
 
@@ -261,12 +252,6 @@ def _derived(name: str, way: Way, trial: TrialNumbers, known: Mapping[str, float
         return crossing(shared)
     if kind == "time_to":
         return time_to(name, way, trial).restricted
-    if kind == "mean_of_last":
-        curve = trial.history[trial.history["metric"] == way[kind]].sort_values("step")
-        count = int(way["evaluations"])
-        if len(curve) < count:
-            return lacking(f"{name} needs {count} evaluations of {way[kind]}, but trials have {len(curve)}")
-        return float(curve["value"].to_numpy(dtype=float)[-count:].mean())
     inputs = [known.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
     values = [value for value in inputs if value is not None]
     if len(values) < len(inputs):
@@ -289,14 +274,6 @@ def losses_of_diverged(ways: Mapping[str, Way], baselines: Mapping[str, Mapping[
         name: baselines.get(str(way["capped"]), {}).get("guessing") for name, way in ways.items() if "capped" in way
     }
     return {name: value for name, value in guessed.items() if value is not None}
-
-
-def lr_sensitivity(losses: Sequence[float]) -> float:
-    """The mean over a range of learning rates of the loss less the best one (Wortsman et al. 2023, arXiv 2309.14322).
-
-    A loss is cut off at that of the start, which a trial that diverged has too.
-    """
-    return float(np.mean(losses) - np.min(losses))
 
 
 def optimum(places: Sequence[float], losses: Sequence[float]) -> float:

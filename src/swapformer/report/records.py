@@ -26,7 +26,7 @@ from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
-from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record, TakenOver
+from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record
 from swapformer.results.shapes import Shape
 from swapformer.results.trial_files import TrialFiles, number_of, numbers_of, read_trial
 
@@ -56,8 +56,7 @@ class Records:
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
     of finished trials say besides, by condition, arm and seed. `older`: probe → how many
     trials hold its figures' data in the form of an older version. `unreached`: (condition, arm, seed, metric) of times
-    to a target that the trial did not reach; they are cut off. `taken_over`: what trials took
-    over from shorter ones, by condition, arm and seed.
+    to a target that the trial did not reach; they are cut off.
     """
 
     manifest: Manifest
@@ -73,7 +72,6 @@ class Records:
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
     older: Mapping[str, int] = field(default_factory=dict)
     unreached: frozenset[tuple[str, str, int, str]] = frozenset()
-    taken_over: Mapping[CellKey, TakenOver] = field(default_factory=dict)
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -90,7 +88,6 @@ class Records:
             evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
             remarks={key: found for key, found in self.remarks.items() if key[0] == condition},
             unreached=frozenset(key for key in self.unreached if key[0] == condition),
-            taken_over={key: found for key, found in self.taken_over.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -116,7 +113,6 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     losses: dict[CellKey, str] = {}
     evaluations: dict[CellKey, Mapping[str, str]] = {}
     remarks: dict[CellKey, Sequence[str]] = {}
-    taken_over: dict[CellKey, TakenOver] = {}
     times: dict[tuple[str, str], dict[Cell, TargetTime]] = {}
     targets = _targets(manifest, runs_dir, problems)
     for cell in _all_cells(manifest):
@@ -134,8 +130,6 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
-            if (begun := trial.record.taken_over) is not None:
-                taken_over[cell.condition, cell.arm, cell.seed] = begun
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
         for name in trial.metrics:
             exact[name] = exact.get(name, True) and name in trial.exact
@@ -193,7 +187,6 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         remarks,
         older,
         frozenset(unreached),
-        taken_over,
     )
 
 

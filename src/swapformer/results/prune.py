@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from swapformer.results.branch_points import forget
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 
@@ -48,7 +47,6 @@ def remove(store: Store, waste: Waste) -> bool:
             return False
         for path in folder.glob("checkpoints*"):
             _remove(path)
-        forget(store, waste.record.id)
         if folder in waste.paths:
             os.replace(folder, store.trials / f"{_PRUNED}{folder.name}-{secrets.token_hex(6)}")
     for pruned in store.trials.glob(f"{_PRUNED}*"):  # of an earlier command that was killed, too

@@ -36,18 +36,6 @@ _ATTEMPT = "attempt "
 
 
 @dataclass(frozen=True)
-class TakenOver:
-    """The steps that a training did not compute itself, but began with: those of a shorter `trial`, before its decay.
-
-    `seconds`: what they took.
-    """
-
-    trial: str
-    steps: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Record:
     """The state of one trial; `record.json` holds exactly these fields.
 
@@ -60,13 +48,11 @@ class Record:
         exact: the metrics that no seed changes.
         baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` alone.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
-            strategy where there are several; folded (how many trials are computed as one batch at most) where they
-            are; hardware where times were measured.
+            strategy where there are several; hardware where times were measured.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,
             gradient checkpointing, compilation.
         machine: where the newest attempt ran, and with which versions besides.
-        seconds: time spent in all attempts together, and by another trial on the steps that were taken over from it.
-        taken_over: what a training began with that had not to begin at its first step; None for all others.
+        seconds: time spent in all attempts together.
         attempts: how many times a process has started or resumed the trial.
         notes: what had to be worked around (a corrupt checkpoint set aside, a probe that failed), what else a reader of
             the result must know, and how earlier attempts ended.
@@ -94,7 +80,6 @@ class Record:
     started: str = ""
     ended: str | None = None
     seconds: float = 0.0
-    taken_over: TakenOver | None = None
     attempts: int = 0
     results_epoch: int = 0
     notes: tuple[str, ...] = ()
@@ -115,15 +100,14 @@ class Record:
 
     @property
     def environment_class(self) -> str:
-        """Device type and number, folding, torch, threads, determinism, hardware of times: equal ones are compared."""
+        """Device type and number, torch, threads, determinism, hardware of times: only equal ones may be compared."""
         if not (known := self.environment):
             return "unknown"
         threads = known.get("threads", "?")
         several = f"{known['devices']} × " if "devices" in known else ""
         shared = f" · {known['strategy']}" if "strategy" in known else ""
-        folded = f" · folded {known['folded']}" if "folded" in known else ""
         return (
-            f"{several}{known.get('device', '?')}{shared}{folded} · torch {known.get('torch', '?')} · "
+            f"{several}{known.get('device', '?')}{shared} · torch {known.get('torch', '?')} · "
             f"{threads} thread{'' if threads == 1 else 's'} · "
             f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
             f"{' · ' + str(known['hardware']) if 'hardware' in known else ''}"
@@ -158,9 +142,6 @@ def parse(text: bytes, trial: str) -> Record:
     _require(record.status != FINISHED or "metrics" in values, "a finished trial must hold `metrics`")
     for name in _COUNTS:
         _require(0 <= (count := getattr(record, name)) < math.inf, f"`{name}` must be a count, but is {count}")
-    if (taken := record.taken_over) is not None:
-        whole = taken.steps >= 0 and 0 <= taken.seconds < math.inf
-        _require(whole, f"`taken_over` must be of counts, but is of {taken.steps} steps and {taken.seconds} seconds")
     return record
 
 

@@ -98,7 +98,7 @@ def find_differences(plan: Plan) -> list[ArmDifference]:
             plan,
             shown[where],
             shown[plan.spec.baseline, where[1]],
-            step(shown[where].config),
+            step(shown[where].config) if shown[where].config["budget"]["steps"] else 0,  # no time for what is not done
             pairs(shown[where].config),
         )
         for where in dict.fromkeys(each.arm_condition for each in plan.templates)

@@ -11,7 +11,6 @@ from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
 from swapformer.results.moments import moment_text, moments_of, split_moment
 from swapformer.study.comparison import Matching, combinations
-from swapformer.study.config import folding
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.config.hydra_errors import explained
@@ -36,14 +35,12 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
         found.compose(condition)
     _require_comparison(spec, found.templates, found.impossible)
     _require_values(spec, found.templates, found.refused)
-    unfolded = folding.resolve([each.config for each in found.templates], len(spec.seeds))
     _require_different(found.templates, composer)
     first = found.templates[0].config
     longest = None if composer.measured_metrics(first) else composer.task_of(first).longest_trained
     plan = Plan(
-        spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest,
-        unfolded=tuple(unfolded),
-    )  # fmt: skip
+        spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
+    )
     _check_metrics(plan)
     _require_one_unit(plan)
     return plan

@@ -10,7 +10,7 @@ from swapformer.results.moments import at_moment, steps_of
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
-from swapformer.study.config import budget, folding
+from swapformer.study.config import budget
 from swapformer.study.plan import Plan, Setting
 
 
@@ -29,7 +29,6 @@ def impossible_lines(plan: Plan) -> Iterator[str]:
 
 def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Iterator[str]:
     """What was worked out while composing, in lines for the terminal."""
-    yield from folding.lines(plan.unfolded)
     for (arm, condition), matched in plan.matched.items():
         yield f"{arm_name(arm, condition)}: {matched.text}"
     steps: dict[str, list[str]] = {}

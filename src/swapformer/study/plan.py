@@ -88,7 +88,6 @@ class Plan:
         matched: what arms cost after their size was solved.
         longest_trained: the longest length in training.
         chosen: the setting of each arm, once its tuning trials have their results.
-        unfolded: why no trial is folded, where that was asked for.
         reach: how many seeds each arm has in a sequential study, where it is more than at the first look.
     """
 
@@ -101,7 +100,6 @@ class Plan:
     longest_trained: int | None = None
     chosen: Mapping[ArmCondition, Choice] = field(default_factory=dict)
     reach: Mapping[ArmCondition, int] = field(default_factory=dict)
-    unfolded: tuple[str, ...] = ()
 
     @cached_property
     def reported(self) -> tuple[Template, ...]:

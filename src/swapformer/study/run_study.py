@@ -19,7 +19,6 @@ from swapformer.study.arm_differences import find_differences
 from swapformer.study.comparison import MOST_TRIALS
 from swapformer.study.config import overrides as texts
 from swapformer.study.equal_arms import check_equal_arms
-from swapformer.study.launch.branches import taken_over_line
 from swapformer.study.launch.launcher import Launch, Launcher
 from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
@@ -143,8 +142,6 @@ def run_study(
 
         built = build(folder, store.runs_dir, plan.spec.published if publish else None)
     asked = [*plan.tuning_trials, *plan.trials]
-    if (saved := taken_over_line(asked, store)) is not None:
-        _say([saved], quiet)
     return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, built)
 
 

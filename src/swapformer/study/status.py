@@ -145,7 +145,7 @@ def _running(cell: Cell, record: Record | None, store: Store, usual: float | Non
     if usual is not None:
         left: float | None = usual * (1 - share)
     else:  # the first of the study: by its own speed, unless an earlier attempt has done a part of it
-        fresh = record is not None and record.attempts == 1 and not record.taken_over and share > 0
+        fresh = record is not None and record.attempts == 1 and share > 0
         left = store.age(cell.trial) * (1 / share - 1) if fresh else None
     return RunningTrial(*_cell(cell), step, steps, left, record.attempts if record else 1)
 

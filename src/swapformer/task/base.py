@@ -101,6 +101,21 @@ class EvaluationSet:
         return self.make(index)
 
 
+class Pieces(Sequence[Tensor]):
+    """What `torch.split(values, size)` gives, each piece cut when it is asked for: a long text has very many."""
+
+    def __init__(self, values: Tensor, size: int) -> None:
+        self.values, self.size = values, max(1, size)
+
+    def __len__(self) -> int:
+        return -(-len(self.values) // self.size)
+
+    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one piece at a time, counted from 0
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} pieces, and none is number {index}")
+        return self.values[index * self.size : (index + 1) * self.size]
+
+
 class Task(ABC):
     """Base of tasks: the data, the questions and the metrics of one problem.
 

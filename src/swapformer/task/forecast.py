@@ -17,7 +17,7 @@ from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
 from swapformer.ranges import Count, Several, Share
-from swapformer.task.base import Batch, EvaluationSet, Split, Task
+from swapformer.task.base import Batch, EvaluationSet, Pieces, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
 from swapformer.task.settings import boolean, evaluation_batch, evaluation_lengths, split_shares, whole_number
@@ -33,7 +33,7 @@ _EVENT = 2.0
 class Forecast(Task):
     """Predict each next value of a series from those before.
 
-    `path`: a CSV file with a header, or a data set of the package statsmodels, such as statsmodels:elnino. `columns`:
+    `path`: a CSV file with a header, or a series that ships with swapformer, such as statsmodels:elnino. `columns`:
     those that are forecast together, each a channel (null: all). `across`: the columns of a row follow each other in
     time, as months of a year do, and make one channel. `difference`: forecast the changes from each value to the next.
     `split`: shares of training, validation and test, one after the other in time; no value is in two of them. Values
@@ -131,7 +131,7 @@ class Forecast(Task):
         sets = []
         for name, size in ({"": self.block} | {f"@{size}": size for size in self.eval_lengths}).items():
             starts = (start + regions.unsqueeze(1) + torch.arange(self.max_length // size) * size).flatten()
-            batches = torch.split(starts, max(1, self.eval_batch_size * self.block // size))
+            batches = Pieces(starts, self.eval_batch_size * self.block // size)
             sets.append(EvaluationSet(name, len(batches), partial(self._evaluation_batch, batches, size)))
         return sets
 

@@ -1,12 +1,10 @@
-"""Series of numbers from CSV files: the user's, and those that ship with statsmodels."""
+"""Series of numbers from CSV files: the user's, and three public ones that ship with swapformer."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from swapformer.errors import UsageError, suggest
 
 SHIPPED = "statsmodels:"
-"""What a path begins with that names a data set of statsmodels, such as statsmodels:sunspots."""
+"""What a path begins with that names a shipped series, such as statsmodels:sunspots: it is that package's data set."""
 
 _MISSING = {"", "na", "nan", "null", "none"}
 
@@ -38,22 +36,15 @@ def read_series(path: str, columns: Sequence[str] | None, across: bool) -> NDArr
     return values.reshape(-1, 1) if across else values
 
 
-def _shipped(name: str) -> Traversable:
-    try:
-        folder = files("statsmodels") / "datasets"
-    except ModuleNotFoundError:
-        raise UsageError(
-            f"{SHIPPED}{name} is a data set of the package statsmodels, which is not installed; "
-            "`pip install statsmodels`, or set task.path to a CSV file of your own"
-        ) from None
-    found = folder / name / f"{name}.csv"
-    if not name or not found.is_file():
-        known = sorted(one.name for one in folder.iterdir() if (one / f"{one.name}.csv").is_file())
+def _shipped(name: str) -> Path:
+    folder = Path(__file__).with_name("data")
+    known = sorted(path.stem for path in folder.glob("*.csv"))
+    if name not in known:
         raise UsageError(
             f"{SHIPPED} must be followed by one of {', '.join(known)}, but task.path is {SHIPPED + name!r}"
             f"{suggest(name, known)}"
         )
-    return found
+    return folder / f"{name}.csv"
 
 
 def _chosen(path: str, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.ranges import Count
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Split
+from swapformer.task.base import IGNORE, Batch, EvaluationSet, Pieces, Split
 from swapformer.task.measures import directions_of
 from swapformer.task.settings import whole_number
 from swapformer.task.text_task import PackedTask
@@ -79,7 +79,7 @@ class Text(NextToken):
             return super().evaluation(split)
         within = torch.arange(self.max_length // self.stride) * self.stride
         starts = (self.region_starts(split, self.max_length).unsqueeze(1) + within).flatten()
-        segments = torch.split(starts, max(1, self.eval_batch_size * self.block // self.stride))
+        segments = Pieces(starts, self.eval_batch_size * self.block // self.stride)
         return [
             EvaluationSet(name, len(segments), partial(self._sliding_batch, split, segments, length, self.stride))
             for name, length in self.lengths_by_set.items()

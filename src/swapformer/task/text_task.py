@@ -17,7 +17,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.random import stream
 from swapformer.ranges import Count, Share
-from swapformer.task.base import Batch, EvaluationSet, Split, Task
+from swapformer.task.base import Batch, EvaluationSet, Pieces, Split, Task
 from swapformer.task.corpus import corpus_of
 from swapformer.task.division import SPLITS
 from swapformer.task.settings import (
@@ -224,7 +224,7 @@ class BlockTask(TextTask):
         for name, length in lengths.items():
             within = torch.arange(longest // length) * length
             starts = (regions.unsqueeze(1) + within).flatten()
-            found[name] = torch.split(starts, max(1, self.eval_batch_size * lengths[""] // length))
+            found[name] = Pieces(starts, self.eval_batch_size * lengths[""] // length)
         return found
 
 

@@ -1,4 +1,4 @@
-"""`swapformer check`: tests a part, ours or the user's own, against the laws; `check pairs`: every two options."""
+"""`swapformer check`: tests a part, ours or the user's own, against the laws."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ _SIGNS = {True: "✓ holds  ", False: "✗ broken ", None: "· n/a    "}
 def main(arguments: Sequence[str]) -> int:
     """Print each law with pass or fail and what to do; 1 if one is broken."""
     if arguments[:1] == ["pairs"]:
-        from swapformer.tools.pairs.command import main as pairs
-
-        return pairs(arguments[1:])
+        raise UsageError("check pairs is gone: it is `python -m pytest -m evidence tests/evidence/test_pairs.py` now")
     options = parser().parse_intermixed_args(arguments)
     with trusting(options.part.partition(".")[0]) if "=" not in options.part else nullcontext():
         slot, config = _subject(options.part, options.slot, options.overrides)
@@ -51,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="swapformer check",
-        description="Hold a part to the laws that all parts obey; `swapformer check pairs` judges parts two by two.",
+        description="Hold a part to the laws that all parts obey.",
     )
     made.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
     made.add_argument(
@@ -59,13 +57,6 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--slot", choices=SLOTS, help="the slot that a class of your own fills")
     return add_common(made)
-
-
-def parsers() -> Mapping[str, argparse.ArgumentParser]:
-    """The command lines, by their first word."""
-    from swapformer.tools.pairs.command import parser as pairs
-
-    return {"": parser(), "pairs": pairs()}
 
 
 def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,6 @@ from swapformer.study.config import overrides as texts
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
-    from swapformer.results.kept_answers import FinishedRun, KeptReport
-    from swapformer.results.store import Store
     from swapformer.study.run_study import StudyResult
     from swapformer.study.spec import Spec
     from swapformer.tools.side_by_side import Answer
@@ -94,43 +92,12 @@ def _run(name: str, overrides: Sequence[str], output: Output, share: int = 1) ->
     if any(_within(override, _PLUGINS) for override in extra):
         _through_hydra(name, own, extra, output)
         return
-    from swapformer.study import finished_run
     from swapformer.study.spec import load, with_seeds
 
     spec = with_seeds(load(name, own["scale"]), own["seeds"])
-    store = finished_run.store_of(spec, extra)
-    if store is not None and not output.publish:
-        finished = finished_run.find_finished_run(spec, extra, store)
-        if finished is not None:
-            _answer_again(spec, store, finished, output)
-            return
     found = run_locally(spec, extra, output.publish, output.json, share, output.report)
     show_result(found, output.json)
     found.require_complete()
-    if store is not None:
-        finished_run.keep_finished_run(spec, extra, store, found)
-
-
-def _answer_again(spec: Spec, store: Store, finished: FinishedRun, output: Output) -> None:
-    """Print what a study that has nothing left to run came to; its report is built where it would differ."""
-    from swapformer.results.kept_answers import read_kept_report
-
-    folder, more = store.studies / spec.name, {"scale": spec.scale, "failed": {}}
-    if not output.json:
-        count = sum(finished.statuses.values())
-        trials = "the one trial is" if count == 1 else f"all {count} trials are"
-        print(f"swapformer: nothing to run: {trials} in the store", file=sys.stderr)
-    if not output.report:
-        _show_statuses({"study": spec.name, "trials": dict(finished.statuses), **more}, output.json)
-        return
-    kept = read_kept_report(folder, store.runs_dir)
-    if kept is not None and (output.json or has_text(kept)):
-        show_kept(kept, {**kept.plain, **more}, output.json)
-        return
-    from swapformer.report.build import build
-
-    built = build(folder, store.runs_dir)
-    show(built, {**built.as_dict(), **more}, output.json)
 
 
 def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], output: Output) -> None:
@@ -224,7 +191,6 @@ def _through_hydra(name: str, own: Mapping[str, str | None], extra: Sequence[str
 
 def report(arguments: Sequence[str], output: Output) -> int | None:
     """Report a study from its store or its folder, every part of an exercise, or two studies side by side."""
-    from swapformer.results.kept_answers import read_kept_report
     from swapformer.study.spec import published_folder
     from swapformer.tools.command_line import names_and_overrides, store_of, study_folder
 
@@ -245,10 +211,6 @@ def report(arguments: Sequence[str], output: Output) -> int | None:
         return _judge_again(names[0], overrides, output)
     store = store_of(overrides)
     folder = study_folder(store, names[0])
-    kept = None if output.publish or output.paper else read_kept_report(folder, store.runs_dir)
-    if kept is not None and (output.json or has_text(kept)):
-        show_kept(kept, kept.plain, output.json)
-        return None
     publish_to = published_folder(store.study_name(folder)) if output.publish else None
     from swapformer.report.build import build  # late: what it needs takes as long to import as torch
 
@@ -275,27 +237,6 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
         judge(next(iter(found.studies.values())))
         return None
     return _each(found.studies, judge, output)
-
-
-def score(folders: Sequence[str], publish: bool) -> int:
-    """Print the scorecard of a folder of exercises, or write it to its README.md and draw their decision tables."""
-    from swapformer.report.build import write
-    from swapformer.tools import decision_table as decisions
-    from swapformer.tools import scorecard as card
-
-    if len(folders) != 1 or not Path(folders[0]).is_dir():
-        raise UsageError(f"--scorecard is of one folder of exercises, such as experiments, not {quote(folders)}")
-    found = card.scores(Path(folders[0]))
-    text = card.scorecard(found)
-    if publish:
-        files = {"README.md": text, card.PICTURE: card.scorecard_svg(found)}
-        print(*write(Path(folders[0]), files, clean=False), sep="\n")
-        for exercise in sorted(each for each in Path(folders[0]).iterdir() if each.is_dir()):
-            if (table := decisions.decision_table(exercise)) is not None:
-                print(*write(exercise, {decisions.PICTURE: table.svg()}, clean=False))
-    else:
-        print(text, end="")
-    return 0
 
 
 def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output, count: int = 1) -> int:
@@ -348,32 +289,8 @@ def _show_statuses(plain: Mapping[str, Any], as_json: bool) -> None:
 
 
 def show(report: Report, plain: Mapping[str, Any], as_json: bool) -> None:
-    """Print a report, for people or for scripts; what people saw is kept with its answer."""
-    from swapformer.results.kept_answers import write_kept_report
-
+    """Print a report, for people or for scripts."""
     if as_json:
         print(json.dumps(plain, indent=1))
-        return
-    console = terminal()
-    console.record = True
-    report.render(console)
-    if report.kept is not None:
-        kept = report.kept.with_text(console.width, console.export_text(styles=True))
-        with suppress(OSError):  # without it the next command builds the report
-            write_kept_report(report.directory.parent, kept)
-
-
-def has_text(kept: KeptReport) -> bool:
-    """Whether what a report printed is kept for a terminal of this width."""
-    return str(terminal().width) in kept.texts
-
-
-def show_kept(kept: KeptReport, plain: Mapping[str, Any], as_json: bool) -> None:
-    """Print what a report said, as `show` does."""
-    if as_json:
-        print(json.dumps(plain, indent=1))
-        return
-    from rich.text import Text
-
-    console = terminal()
-    console.print(Text.from_ansi(kept.texts[str(console.width)]), soft_wrap=True, end="")
+    else:
+        report.render(terminal())

@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from swapformer.results.branch_points import stable_path
 from swapformer.results.files import move
-from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, HistoryWriter, history_path
+from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, HistoryWriter
 from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
@@ -175,17 +174,11 @@ class Checkpoints(Callback):
         evaluate_every: steps between evaluations.
         stop: whether the trial was asked to stop.
         ranks: the processes that train together; they stop after the same batch, and rank 0 keeps the file.
-        branch_step: the step whose state is kept besides, with the history and the seconds so far, for longer trainings
-            to begin there; 0 for none.
     """
 
-    def __init__(
-        self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks, branch_step: int = 0
-    ) -> None:
+    def __init__(self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:
         self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
-        self.ranks, self.branch_step = ranks, branch_step
-        self.watch = Stopwatch()  # of all steps so far, those of earlier attempts or taken over from another trial too
-        self.watch.start()
+        self.ranks = ranks
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stop.listen()  # Lightning has put a handler before ours, in which ranks would wait for each other
@@ -212,24 +205,10 @@ class Checkpoints(Callback):
         """Save what is due in training, and stop if asked."""
         stop = self.ranks.any(self.stop.requested is not None)
         step = trainer.global_step
-        if trainer.state.fn == "fit" and self.branch_step and step == self.branch_step:
-            write_checkpoint(trainer, stable_path(self.path.parent.parent), self.ranks)
         if trainer.state.fn == "fit" and (stop or step % self.every == 0 or step == trainer.max_steps):
             write_checkpoint(trainer, self.path, self.ranks)
         if stop:
             raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.branch_step and trainer.global_step == self.branch_step:
-            history = history_path(self.path.parent.parent).read_text(encoding="utf-8")
-            checkpoint["branch"] = {"history": history, "seconds": self.watch.seconds}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.watch.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.watch = Stopwatch(self.watch.seconds + state_dict["seconds"])
-        self.watch.start()
 
 
 class BatchCounter(Callback):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,6 @@ from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.averaging import WeightAverage
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
-from swapformer.training.fold import Seat
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
 from swapformer.training.processor import require_bfloat16
@@ -70,14 +68,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def fit(
-    config: Config,
-    directory: Path,
-    *,
-    callbacks: Sequence[Callback] = (),
-    final: bool = True,
-    seat: Seat | None = None,
-) -> Outcome:
+def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
     """Train, evaluate, and leave `metrics.csv` and `checkpoints/last.ckpt` in `directory`.
 
     Resumes from `checkpoints/last.ckpt` if it is there, and then ends bit-equal to a run that was never interrupted
@@ -89,7 +80,6 @@ def fit(
         directory: the trial's folder.
         callbacks: further watchers, which must not change the training, of a trial on one device.
         final: whether to evaluate after training.
-        seat: the place among the trials that are folded with this one, in the thread of which it runs.
 
     Raises:
         CorruptCheckpoint: if that file cannot be read.
@@ -100,7 +90,7 @@ def fit(
     require_devices(trainer)
     require_bfloat16(config)
     if trainer["devices"] == 1:
-        return train(config, directory, callbacks, final, seat)
+        return train(config, directory, callbacks, final)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
     report = run_ranks({"config": dict(config), "final": final}, directory, trainer)
@@ -128,13 +118,7 @@ _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCh
 """What a rank's error is here."""
 
 
-def train(
-    config: Config,
-    directory: Path,
-    callbacks: Sequence[Callback] = (),
-    final: bool = True,
-    seat: Seat | None = None,
-) -> Outcome:
+def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
     ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
@@ -148,7 +132,7 @@ def train(
         model.double()  # now, since Lightning would do so after a checkpoint has been read
     average = config["eval"].get("average")
     averages = make(average, WeightAverage, "eval.average") if average else None
-    module = TrialModule(model, task, config, ranks, seat, averages)
+    module = TrialModule(model, task, config, ranks, averages)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
         loaded = load_initial_weights(model, task, config).text
@@ -158,7 +142,7 @@ def train(
         write_vocabulary(directory, vocabulary)
     status: Status = "finished"
     reason = None
-    with stop_on_signals() if seat is None else nullcontext(seat.stop) as stop, suppress_advice():
+    with stop_on_signals() as stop, suppress_advice():
         own = [make(node, Callback, f"callbacks.{name}") for name, node in (config.get("callbacks") or {}).items()]
         trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*callbacks, *own])
         try:
@@ -181,11 +165,7 @@ def train(
         steps=trainer.global_step,
         tokens=module.tokens_seen,
         parameters=parameters,
-        notes=(
-            *module.notes,
-            *(seat.notes if seat else ()),
-            *(_infinite_metrics(module.results) if status == "finished" else ()),
-        ),
+        notes=(*module.notes, *(_infinite_metrics(module.results) if status == "finished" else ())),
         baselines=baselines(task, _asked(module)) if status in ("finished", "diverged") else {},
         **_measured(module, task) if status == "finished" else {},
     )

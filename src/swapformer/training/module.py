@@ -36,14 +36,11 @@ from swapformer.training.data import (
     drawn_position_range,
     loader,
 )
-from swapformer.training.fold import Seat
-from swapformer.training.inputs import ModelInputs, model_inputs
+from swapformer.training.inputs import model_inputs
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
 from swapformer.training.schedule import Schedule
-from swapformer.training.step_graph import step_graphs
-from swapformer.training.step_inputs import count_tensor
 from swapformer.training.trainer import shard
 from swapformer.training.weights import vocabulary_of
 
@@ -69,7 +66,6 @@ class TrialModule(lightning.LightningModule):
         task: batches and metrics.
         config: the trial's resolved configuration.
         ranks: the processes that train together; None for this one alone.
-        seat: the place among trials that are folded; None for a trial that computes its own steps.
         average: of the weights, which is evaluated in place of the newest; None for these.
     """
 
@@ -79,11 +75,10 @@ class TrialModule(lightning.LightningModule):
         task: Task,
         config: Config,
         ranks: Ranks | None = None,
-        seat: Seat | None = None,
         average: WeightAverage | None = None,
     ) -> None:
         super().__init__()
-        self.seat, self.average = seat, average
+        self.average = average
         self._evaluated: dict[str, Tensor] | None = None
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
         self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
@@ -97,7 +92,6 @@ class TrialModule(lightning.LightningModule):
         self.gradient_norm = torch.zeros(())
         self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
         self.loss_share = torch.zeros(())
-        self.graphs = step_graphs(self)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         if self._evaluated is None:
@@ -117,39 +111,23 @@ class TrialModule(lightning.LightningModule):
 
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
-        seed = stream_seed("step", self.config["seed"], batch_idx, *own)
+        torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
         self.step = batch_idx // self.accumulate + 1
         self.tokens_seen += share.num_positions
-        together = self.seat or self.graphs
-        found = None if together is None else together.step(self, share, seed)
-        if found is None:
-            torch.manual_seed(seed)
-            found = self.objective(share, model_inputs(share.batch))
-        part, loss = found
-        self.loss_share = self.ranks.sum(part)
-        return loss
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        if self.graphs is None or not self.graphs.hand_over():
-            super().backward(loss, *args, **kwargs)
-
-    def objective(self, share: BatchShare, inputs: ModelInputs) -> tuple[Tensor, Tensor]:
-        """The share of this part in the mean loss over the step's targets, and what its gradient is taken of."""
-        answers = (self.compiled or self.model.answers)(*inputs)
+        answers = (self.compiled or self.model.answers)(*model_inputs(share.batch))
         loss = self._loss(answers, share)
-        part = loss.detach()
+        self.loss_share = self.ranks.sum(loss.detach())
         for early in self.model.take_early_answers():
             loss = loss + self.model.depth.loss * self._loss(early, share)
         # Lightning divides by the number of parts, and the strategy by that of ranks; the sum over all of them must be
         # the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
-        return part, loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
+        return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
     def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
         """The share of this part in the mean loss over the step's targets, summed over the answers."""
         losses = [
-            total_loss(readout, answers[name], share.batch.answers[name])
-            / count_tensor(share.targets[name], answers[name].device)
+            total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]
             for name, readout in self.task.interface.readouts.items()
         ]
         return reduce(add, losses)
@@ -279,6 +257,9 @@ class _Answers(nn.Module):
 def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
     """The same function, compiled by torch at its first call; weights keep their names.
 
+    `trainer.compile` is true or a mode of `torch.compile`: reduce-overhead replays CUDA graphs, max-autotune also tries
+    kernels.
+
     Raises:
         UsageError: on the CPU without a C++ compiler.
     """
@@ -290,11 +271,12 @@ def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) ->
             cpp_builder.get_cpp_compiler()
         except InvalidCxxCompiler as error:
             raise UsageError(
-                "trainer.compile=true needs a C++ compiler on the CPU, but there is none; install g++ or clang, name "
+                "trainer.compile needs a C++ compiler on the CPU, but there is none; install g++ or clang, name "
                 "one in the environment variable CXX, or use trainer.compile=false."
             ) from error
     config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
-    return torch.compile(function)
+    mode = trainer["compile"]
+    return torch.compile(function, mode=None if mode is True else mode)
 
 
 def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:

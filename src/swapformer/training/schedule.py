@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from swapformer.ranges import Fraction, Natural, Share
-from swapformer.results.moments import steps_of
-from swapformer.targets import make
 
 
 class Schedule(ABC):
@@ -39,13 +35,6 @@ class Schedule(ABC):
                     return steps - rest
             return 0
         return max(0, steps - 1)
-
-    def stable_steps(self, steps: int) -> int:
-        """The most first steps of a training of `steps` that are, with the rate of the next, those of any longer one.
-
-        Their factors are those of the warm-up, then 1, and so is that of the step that follows. 0 if none are known.
-        """
-        return 0
 
     @abstractmethod
     def after(self, progress: float) -> float:
@@ -109,24 +98,3 @@ class StableDecaySchedule(DecaySchedule):
     def after(self, progress: float) -> float:
         within = max(0.0, (progress - (1 - self.decay)) / self.decay)
         return 1 - (1 - self.final) * (math.sqrt(within) if self.shape == "sqrt" else within)
-
-    def stable_steps(self, steps: int) -> int:
-        rest = range(self.warmup_steps, steps)
-        return self.warmup_steps + bisect_left(rest, True, key=lambda step: self.factor(step, steps) != 1) - 1
-
-
-def branch_step(config: Mapping[str, Any]) -> int:
-    """The step after which a trial keeps its state, for longer trainings to begin there; 0 for one that does not.
-
-    That is the last one at which its weights cannot depend on how long it is: see `Schedule.stable_steps`. A trial on
-    several devices, one that is folded, and one with callbacks or with probes within its training keeps none: the state
-    of others is not in the file, and a callback may ask how long the training is.
-    """
-    if not config.get("budget", {}).get("branch") or config["callbacks"] or config["measure"]:
-        return 0
-    watched = any(steps_of(settings) for settings in config["probes"].values())
-    if watched or config["trainer"]["devices"] > 1 or config["trainer"]["fold"] is not None:
-        return 0
-    schedule, steps = make(config["schedule"], Schedule), config["budget"]["steps"]
-    found = schedule.stable_steps(steps)
-    return found if schedule.warmup_steps < found < steps else 0

@@ -28,7 +28,6 @@ from swapformer.task.baselines import guessing_loss
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
 from swapformer.training.ranks import Ranks
-from swapformer.training.schedule import branch_step
 from swapformer.training.signals import StopRequest
 
 
@@ -60,8 +59,7 @@ def make_trainer(
     folder, guessing = directory if ranks.first else None, guessing_loss(interface)
     watch = TrainingMonitor(folder, config["log_every"], config["divergence"], accumulate, guessing)
     # What watches a step has done so when the step is kept: a resumed trial does not see it again.
-    every = config["checkpoint_every"], evaluation["every"]
-    callbacks = [watch, *more, Checkpoints(checkpoint, *every, stop, ranks, branch_step(config))]
+    callbacks = [watch, *more, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks)]
     bar = ranks.first and sys.stderr.isatty()
     # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
     environment = TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()

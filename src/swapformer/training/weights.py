@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -132,19 +131,15 @@ class CorruptCheckpoint(ValueError):
     """A checkpoint is no file, is cut or garbage, or holds something else than a trial's state."""
 
 
-def read_checkpoint(path: Path, content: bytes | None = None) -> dict[str, Any]:
-    """The state of a trial as a checkpoint has it, on the CPU: the one reader of `last.ckpt` and `stable.ckpt`.
-
-    Args:
-        path: of the file.
-        content: of the file, where it has been read.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The state of a trial as a checkpoint has it, on the CPU: the one reader of `last.ckpt`.
 
     Raises:
         FileNotFoundError: if there is none.
         CorruptCheckpoint: if it cannot be read, or is none of a trial's.
     """
     try:
-        found = torch.load(path if content is None else BytesIO(content), map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
     except (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -299,19 +298,6 @@ def test_what_records_note_is_a_caveat(tmp_path: Path) -> None:
     for seed in range(2):
         store.write_trial("b", seed, {"val/loss": 1.0}, notes=[f"{seed}, {n}" for n in range(9)])
     assert "9 more notes stand in the records of trials." in build(store.study, store.runs).caveats
-
-
-def test_steps_that_were_taken_over_are_counted_and_their_time_is_counted_once(tmp_path: Path) -> None:
-    """Four trials of 20.5 s and 2000 steps, two of which began with another's first 1500 steps, which took 10 s."""
-    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], range(2))
-    for arm, seed in product("ab", range(2)):
-        taken = {"trial": store.trial("a", seed), "steps": 1500, "seconds": 10.0} if arm == "b" else None
-        store.write_trial(arm, seed, {"val/loss": 1.0 + seed}, taken_over=taken)
-    store.write_manifest()
-    page = (
-        (build(store.study, store.runs).directory / "report.html").read_text().replace("\N{NARROW NO-BREAK SPACE}", " ")
-    )
-    assert "took 1 min 2 s of trial time, since 3 000 of 8 000 steps were taken over from shorter trials" in page
 
 
 def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_path: Path) -> None:

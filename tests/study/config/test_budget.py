@@ -29,7 +29,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 def test_tokens_are_the_places_of_the_training_batches(tmp_path: Path) -> None:
     config = composed(f"budget.tokens={5 * PLACES + 1}")
-    assert config["budget"] == {"steps": 5, "tokens": 5 * PLACES + 1, "branch": True}
+    assert config["budget"] == {"steps": 5, "tokens": 5 * PLACES + 1}
     done = fit(config, tmp_path)
     assert (done.steps, done.tokens) == (5, 5 * PLACES)
 

@@ -52,3 +52,18 @@ def test_what_only_watches_is_not_part_of_a_trials_id_and_the_rest_is() -> None:
 def test_a_wrong_value_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match=given.partition("=")[0]):
         check(compose(["task=copy", given]))
+
+
+@pytest.mark.parametrize(
+    ("override", "instead"),
+    [
+        ("trainer.fold=seeds", "trainer.fold is not an option here: trials run side by side; say --slots N"),
+        ("trainer.graph=false", "trainer.graph is not an option here: say trainer.compile=reduce-overhead"),
+        ("budget.branch=false", "budget.branch is not an option here: every trial trains from its first step"),
+        ("logger=trackio", "logger=trackio is gone: say logger=lightning"),
+        ("logger=mlflow", "logger=mlflow is gone: say logger=lightning"),
+    ],
+)
+def test_an_option_that_is_gone_says_what_to_use(override: str, instead: str) -> None:
+    with pytest.raises(UsageError, match=instead), explained([override]):
+        compose([override])

@@ -125,7 +125,7 @@ def test_a_process_whose_server_died_before_it_had_claimed_its_trial_goes_with_i
     trial = fakes.trial(journal)
     with subprocess.Popen(["sleep", "60"]) as process:
         lost = SimpleNamespace(pid=process.pid, exitcode=255, is_alive=lambda: False, close=lambda: None)
-        assert Child((trial,), Slot(), lost).has_ended(store)
+        assert Child(trial, Slot(), lost).has_ended(store)
         assert process.wait(5) == -signal.SIGKILL
     assert read(store, trial.id).status == "killed"
 

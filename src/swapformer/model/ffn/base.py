@@ -21,7 +21,6 @@ class FFN(Tapped, ABC):
         uses: the slots whose parts the constructor takes as keywords.
         present: whether there is a feed-forward layer; if not, a block has one branch less.
         has_auxiliary_loss: whether a forward in training leaves one.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
         alternatives: settings that stand in place of each other, of which one at most is set.
     """
 
@@ -29,7 +28,6 @@ class FFN(Tapped, ABC):
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("expansion", "width"),)
     present: bool = True
     has_auxiliary_loss: bool = False
-    folds: bool = True
 
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:

@@ -41,7 +41,6 @@ class MoE(FFN):
     """
 
     auxiliary_loss: Tensor | None = None
-    folds = False  # each expert reads as many tokens as chose it
     places: ClassVar[Mapping[str, str]] = {
         "hook_expert_weights": "B T J",
         "hook_expert_indices": "B T J",

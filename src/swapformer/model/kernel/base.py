@@ -28,12 +28,10 @@ class Kernel(ABC):
 
     Facts:
         accelerator: the kind of device that it needs, cpu or gpu as in trainer.accelerator; None for any.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
         choices: the words that each setting may be that is a word, by its name; not stated by a part without words.
     """
 
     accelerator: str | None = None
-    folds: bool = True
 
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         """Why this kernel cannot compute such an attention; None if it can."""

@@ -16,7 +16,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
 from swapformer.model.kernel.bias_blocks import attend_in_blocks, pays
-from swapformer.model.ops import folded, head_sums
+from swapformer.model.ops import head_sums
 from swapformer.model.position import Position, shared_bias
 
 
@@ -82,9 +82,9 @@ class SDPA(Kernel):
     def in_blocks(self, q: Tensor, position: Position, context: Context, dropout: float) -> bool:
         """Whether a bias is computed for blocks of queries: on a CPU, where that pays and no weights are dropped.
 
-        A compiled model forms it at once, for torch's compiler cannot follow the windows, and so do folded trials.
+        A compiled model forms it at once, for torch's compiler cannot follow the windows.
         """
-        fits = q.device.type == "cpu" and dropout == 0 and not torch.compiler.is_compiling() and not folded(q)
+        fits = q.device.type == "cpu" and dropout == 0 and not torch.compiler.is_compiling()
         return fits and pays(position, context)
 
     def __call__(

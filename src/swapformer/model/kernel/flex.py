@@ -29,7 +29,6 @@ class Flex(Kernel):
     """
 
     accelerator = "gpu"
-    folds = False  # compiled by torch, which cannot be done under vmap
 
     def __init__(self, dims: Dims) -> None:
         self.dropout, self.head_dim = dims.dropout, dims.head_dim

@@ -16,13 +16,11 @@ class Norm(nn.Module, ABC):
         normalises: its output is not x; false for the absence of a norm alone.
         rescales: its output does not grow with x, so that it bounds the stream's size.
         crosses_positions: in training its statistics mix tokens, so that the future leaks into a causal model.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
     """
 
     normalises: bool = True
     rescales: bool = True
     crosses_positions: bool = False
-    folds: bool = True
 
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:

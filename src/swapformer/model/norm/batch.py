@@ -30,7 +30,6 @@ class BatchNorm(Norm):
     """
 
     crosses_positions = True
-    folds = False  # running averages are changed in place
     running_mean: Tensor
     running_var: Tensor
 

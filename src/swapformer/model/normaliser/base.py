@@ -15,12 +15,10 @@ class Normaliser(nn.Module, ABC):
     Facts:
         is_softmax: exactly softmax over the keys, which fused kernels compute.
         sums_to_one: the weights of a query that may attend to some key sum to 1.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
     """
 
     is_softmax: bool = False
     sums_to_one: bool = True
-    folds: bool = True
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

@@ -91,16 +91,12 @@ def _finite(logits: Tensor, normalise: Callable[..., Tensor]) -> Tensor:
 class Sparsemax(Normaliser):
     """The point of the simplex nearest to the logits, mostly zeros (Martins & Astudillo 2016, arXiv:1602.02068)."""
 
-    folds = False  # entmax brings a backward of its own
-
     def forward(self, logits_BHQK: Tensor) -> Tensor:
         return _finite(logits_BHQK, entmax.sparsemax)
 
 
 class Entmax15(Normaliser):
     """w_j = max(0, s_j/2 − τ)², with τ such that Σ w = 1 (α = 1.5; Peters et al. 2019, arXiv:1905.05702)."""
-
-    folds = False  # entmax brings a backward of its own
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
         return _finite(logits_BHQK, entmax.entmax15)

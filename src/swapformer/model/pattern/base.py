@@ -54,12 +54,10 @@ class Pattern(ABC):
         plain_causal: exactly “every earlier token and itself”, for which kernels have a fast path.
         anchored: the allowed keys depend on how far tokens are from the beginning, not only from each other.
         tags: names of the channels of Tokens that it reads, which the task must supply.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
         reach: a bound on the pairs that it allows, outside of which kernels compute nothing.
     """
 
     full: bool = False
-    folds: bool = True
     causal: bool = False
     plain_causal: bool = False
     anchored: bool = False

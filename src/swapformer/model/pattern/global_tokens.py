@@ -64,7 +64,6 @@ class BigBird(Pattern):
     """
 
     anchored = True
-    folds = False  # random blocks are drawn in the forward
 
     def __init__(
         self,
@@ -84,6 +83,7 @@ class BigBird(Pattern):
         require_counts(0, first=first, last=last)
         self.block, self.before, self.after, self.seed = block, before, after, seed
         self.random_before, self.random_after, self.first, self.last = random_before, random_after, first, last
+        self._drawn: dict[int, Tensor] = {}
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         i, j = query.order // self.block, key.order // self.block
@@ -91,7 +91,12 @@ class BigBird(Pattern):
         return self.blocks(count).to(i.device)[i[:, :, None], j[:, None, :]][:, None]
 
     def blocks(self, count: int) -> Tensor:
-        """Which of `count` blocks may attend to which, bool [count, count]."""
+        """Which of `count` blocks may attend to which, bool [count, count]; drawn once for each count."""
+        if count not in self._drawn:
+            self._drawn[count] = self._draw(count)
+        return self._drawn[count]
+
+    def _draw(self, count: int) -> Tensor:
         index = torch.arange(count)
         ahead = index[None, :] - index[:, None]
         ends = (index < self.first) | (index >= count - self.last)

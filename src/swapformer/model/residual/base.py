@@ -46,7 +46,6 @@ class Residual(nn.Module, ABC):
             and the placement may have no norm after a sum.
         counts_updates: its weights are made for the number of updates before it, so all layers must have as many.
         reads_stream: a branch reads the state itself, so that what it reads can be replaced for all that follows.
-        folds: whether trials that differ in seed can be computed as one batch, by `torch.func.vmap` over their weights.
         carries: part of the stream bypasses a branch; false if the stream after a branch is its update alone.
     """
 
@@ -55,7 +54,6 @@ class Residual(nn.Module, ABC):
     counts_updates: ClassVar[bool] = False
     reads_stream: ClassVar[bool] = True
     carries: bool = True
-    folds: ClassVar[bool] = True
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

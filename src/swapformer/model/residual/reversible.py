@@ -30,7 +30,6 @@ class Reversible(Residual):
     keeps: ClassVar[str] = "the two streams of a reversible network"
     reads_stream: ClassVar[bool] = False
     recomputes: ClassVar[bool] = True
-    folds: ClassVar[bool] = False  # it brings a backward of its own
 
     def open(self, x: Tensor) -> Pair:
         return x, x

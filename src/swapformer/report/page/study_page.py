@@ -96,9 +96,7 @@ def render(
         "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
         "ends": wording.ends_text,
         "config": yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
-        "seconds": float(cells["seconds"].sum()) - sum(each.seconds for each in records.taken_over.values()),
-        "steps": float(cells["steps"].sum()),
-        "steps_taken_over": sum(each.steps for each in records.taken_over.values()),
+        "seconds": float(cells["seconds"].sum()),
     }
     sets = [grid.figures, *(view.figures for view in views)]
     return template.render("report.html.j2", sets, views[0].data.styles, manifest.arms, values)

@@ -30,11 +30,6 @@ def claim_text(claim: Claim) -> str:
     if claim.kind == "reaches":
         how = f"{claim.metric} of {number_format.compact(claim.value)}"
         return f"more seeds of {claim.arm} than of {others} reach {how}, by more than {size} as a difference of rates"
-    if claim.kind == "first":
-        return (
-            f"{claim.arm} is better in {claim.metric} than {others} with the same seed more often than not, "
-            f"by more than {size} as a difference of rates"
-        )
     if claim.kind == "within":
         if claim.of_best:
             return f"{claim.arm} is less than {size} worse in {claim.metric} than {others}"
@@ -50,9 +45,6 @@ def _subject(claim: Claim) -> str:
         return f"the share of seeds of {claim.arm} that reach {how}{than} is"
     if claim.kind == "diverges":
         return f"the share of seeds of {claim.arm} that diverge{than} is"
-    if claim.kind == "first":
-        won = f"{claim.arm} is better in {claim.metric} than {number_format.listed(claim.than)}"
-        return f"the share of seeds with which {won}, less that with which it is not, is"
     if claim.kind == "trend":
         return f"Kendall's τ between the order {', '.join(claim.arms)} and {claim.metric} is"
     what = "" if len(claim.metrics) > 1 else f" in {claim.metric}"

@@ -18,7 +18,6 @@ from swapformer.results.manifest import Manifest
 
 _KEYS: Mapping[Kind, tuple[str, ...]] = {
     **dict.fromkeys(("worse", "better", "lower", "higher"), ("arm", "than", "metric", "margin")),
-    "first": ("arm", "than", "metric", "margin", *RANGES),
     "within": ("arm", "of", "metric", "margin", "relative"),
     "diverges": ("arm", "than", "margin", *RANGES),
     "reaches": ("arm", "than", "metric", "value", "share", "margin", *RANGES),
@@ -34,6 +33,8 @@ _NEEDED: Mapping[Kind, tuple[str, ...]] = {
     "slope": ("metric",), **dict.fromkeys(OVER_TRIALS, ("metric",)), "trend": ("arms", "metric"),
     "within": ("arm", "of", "metric"),
 }  # fmt: skip
+_GONE = {"first": "`reaches`, or `better`", "lr_sensitivity": "`optimum`, or a `contrast` of the rates of a grid"}
+"""Kinds of an older version, with what to say now."""
 _REACHABLE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("accuracy", "exact_match", "macro_f1", "calibration_error"), (0.0, 1.0)),
     **dict.fromkeys(("loss", "bits_per_byte", "mae"), (0.0, math.inf)),
@@ -80,6 +81,8 @@ class _Parser(Fields):
         named = replace(self, where=f"{self.where} ({quote(text)})")
         kinds = [str(key) for key in raw if key not in ("text", "at")]
         for kind in kinds:
+            if kind in _GONE:
+                raise named.fail(f"`{kind}` is gone: say {_GONE[kind]}")
             if kind not in KINDS:
                 raise named.fail(f"unknown kind {quote(kind)}{suggest(kind, KINDS)}")
         if len(kinds) != 1:
@@ -114,7 +117,7 @@ class _Parser(Fields):
         if not than:
             raise self.fail("`of: best` needs at least one other arm in the study")
         metric = self.metric(raw.get("metric"), kind)
-        if kind in ("reaches", "first", "diverges") and any(key in raw for key in RANGES) and "margin" not in raw:
+        if kind in ("reaches", "diverges") and any(key in raw for key in RANGES) and "margin" not in raw:
             claim = Claim(text, kind, arm, than, metric, 0.0, bounds=self.shares(raw, kind, -1.0))
         else:
             claim = Claim(text, kind, arm, than, metric, *self.margin(raw, kind), of_best)
@@ -246,6 +249,6 @@ class _Parser(Fields):
             raise self.fail(complaint(NonNegative, value, given[0]).rstrip("."))
         if kind == "within" and value == 0:
             raise self.fail(f"`{given[0]}` of a `within` must be above 0: nothing is shown to be exactly equal")
-        if kind in ("diverges", "reaches", "first") and value >= 1:
+        if kind in ("diverges", "reaches") and value >= 1:
             raise self.fail(f"`margin` is a difference of rates and must be below 1, but is {quote(value)}")
         return float(value), given[0] == "relative"

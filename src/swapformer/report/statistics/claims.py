@@ -7,14 +7,12 @@
                     {arm, RANGE}                           the share of the seeds that diverge
     reaches         {arm, metric, value, share | RANGE}    more than this share of the seeds reach the value
                     {arm, than, metric, value, margin | RANGE}  more of them than of another arm's, as above
-    first           {arm, than, metric, margin | RANGE}    better than each of `than` more often than not, seed by seed
     contrast        {weights, metric, RANGE}               Σ weight · mean(arm) lies in the range
     slope           {arm, than, metric, RANGE}             of log metric@n over log n, per trial; `than` may be left out
                     {arm, than, metric, over: KEY, RANGE}  of log metric over log KEY, a key of the grid, per seed
                     {arms, metric, over: KEY, RANGE}       or one that the arms set; `over` may be {arm: number, …} too
-    lr_sensitivity  {arm, than, metric, RANGE}             the mean loss less the best one over the learning rates
-                                                           of the grid; or over an axis of arms, as above
-    optimum         as lr_sensitivity                      the logarithm of the setting with the lowest loss, per seed
+    optimum         {arm, than, metric, RANGE}             the logarithm of the setting with the lowest loss, per seed:
+                                                           of the learning rates of the grid, or an axis of arms
     trend           {arms, metric, RANGE}                  Kendall's τ between the arms' order and the metric, per seed
     speed_up        {arm, than, metric, where, RANGE}      of a ladder: times the computation that `than` would need for
                                                            the arm's loss, at a rung (the largest) or the `next` size
@@ -34,11 +32,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Kind = Literal[
-    "worse", "better", "lower", "higher", "within", "diverges", "reaches", "first", "contrast", "slope",
-    "lr_sensitivity", "optimum", "trend", "speed_up", "grows",
+    "worse", "better", "lower", "higher", "within", "diverges", "reaches", "contrast", "slope", "optimum", "trend",
+    "speed_up", "grows",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-OVER_TRIALS: tuple[Kind, ...] = ("lr_sensitivity", "optimum")
+OVER_TRIALS: tuple[Kind, ...] = ("optimum",)
 """Kinds with one number for each seed, out of all its trials on an axis; one that diverged has the loss of guessing."""
 OVER_LADDER: tuple[Kind, ...] = ("speed_up", "grows")
 """Kinds over the sizes of a ladder; one that an arm does not have is left out."""
@@ -73,7 +71,7 @@ class Claim:
 
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
-    contrast, a slope, a trend (whose weights are ranks), a sensitivity or an optimum (1 and -1), `bounds` its range, or
+    contrast, a slope, a trend (whose weights are ranks) or an optimum (1 and -1), `bounds` its range, or
     that of a share of seeds; `over`: the axis that they lie on, in words; `where`: the rung of a ladder that it is
     about, or `next`. `at`: the conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so
     that arithmetic decides it.
@@ -119,17 +117,17 @@ class Claim:
     @property
     def of_values(self) -> bool:
         """Whether it is about values of metrics, and not about shares of seeds or how several trials compare."""
-        return bool(self.metrics) and self.kind not in ("diverges", "reaches", "first", *OVER_TRIALS)
+        return bool(self.metrics) and self.kind not in ("diverges", "reaches", *OVER_TRIALS)
 
     @property
     def counts_diverged(self) -> bool:
-        """Whether a trial that diverged counts: as one that does not reach or win, or with the loss of guessing."""
-        return self.kind in ("diverges", "reaches", "first", *OVER_TRIALS)
+        """Whether a trial that diverged counts: as one that does not reach, or with the loss of guessing."""
+        return self.kind in ("diverges", "reaches", *OVER_TRIALS)
 
     @property
     def needs_direction(self) -> bool:
         """Whether the claim is about better and worse, which needs a metric with a good direction."""
-        return self.kind in ("worse", "better", "reaches", "first") or self.of_best
+        return self.kind in ("worse", "better", "reaches") or self.of_best
 
     def margin_width(self, reference: float) -> float:
         """The margin in the units of the metric, given the mean of the arm that is compared with."""
@@ -148,6 +146,6 @@ class Claim:
             return -margin, margin
         if self.kind == "within":
             return (-math.inf, margin) if worse_is_above else (-margin, math.inf)
-        more = ("higher", "diverges", "reaches", "first")
+        more = ("higher", "diverges", "reaches")
         above = self.kind in more or self.kind == ("worse" if worse_is_above else "better")
         return (margin, math.inf) if above else (-math.inf, -margin)

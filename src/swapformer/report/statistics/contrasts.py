@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special, stats
 
 from swapformer.errors import UsageError
-from swapformer.report.derive import lr_sensitivity, optimum
+from swapformer.report.derive import optimum
 from swapformer.report.statistics.bounded import censored_estimate, trend_estimate
 from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
 from swapformer.report.statistics.estimates import (
@@ -93,8 +93,6 @@ def estimate(claim: Claim, evidence: Evidence) -> Estimate:
         return _over_trials(claim, evidence)
     elif claim.terms:
         found = _contrast(claim, evidence)
-    elif claim.kind == "first":
-        return _first(claim, evidence)
     else:
         ended = evidence.ended(claim.arm)
         reached = evidence.diverged[claim.arm] if claim.metric is None else reached_seeds(claim, claim.arm, evidence)[0]
@@ -155,24 +153,6 @@ def reach_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
     )  # fmt: skip
 
 
-def _first(claim: Claim, evidence: Evidence) -> Estimate:
-    assert claim.metric is not None, "a place is a place in a metric"
-    sign = 1.0 if evidence.directions.get(claim.metric) == "higher" else -1.0
-    ended = np.ones(len(evidence.seeds), dtype=bool)
-    scores = []
-    for arm in (claim.arm, *claim.than):
-        values = sign * evidence.seed_values(arm, claim.metric)
-        scores.append(np.where(np.isfinite(values), values, -np.inf))
-        ended &= evidence.ended(arm) & evidence.same_class(claim.arm, arm)
-    if any(evidence.same_model(claim.arm, other, claim.metric) for other in claim.than):
-        return SameModelEstimate(n=int(ended.sum()))
-    own, best = scores[0], np.max(scores[1:], axis=0)
-    n = int(ended.sum())
-    return RateEstimate(int((own > best)[ended].sum()), int((own < best)[ended].sum()), n) if n > 1 else (
-        UnknownEstimate(n=n)
-    )  # fmt: skip
-
-
 def _series(claim: Claim, evidence: Evidence) -> dict[str, FloatArray]:
     """The weighted values of each arm of a contrast, over the seeds at which all of them can be compared."""
     found: dict[str, FloatArray] = {}
@@ -206,10 +186,9 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
 
 
 def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
-    """The mean over seeds of a number of all trials on an axis, less that of the other arm, if any.
+    """The mean over seeds of the place with the lowest loss on an axis, less that of the other arm, if any.
 
-    It is how sensitive the loss is to the learning rate, or where the loss is lowest. A seed with which that is not
-    known, as where the lowest loss is at an end, leaves both limits open.
+    A seed with which that is not known, as where the lowest loss is at an end, leaves both limits open.
     """
     total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
     ended = np.ones(len(evidence.seeds), dtype=bool)
@@ -217,13 +196,12 @@ def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
         terms = [term for term in claim.terms if term.weight == sign]
         rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
         places = [term.place for term in terms]
-        own = [lr_sensitivity(row) if claim.kind == "lr_sensitivity" else optimum(places, row) for row in rows.T]
-        total = total + sign * np.array(own)
+        total = total + sign * np.array([optimum(places, row) for row in rows.T])
         for term in terms:
             kept = kept & evidence.same_class(claim.terms[0].name, term.name)
             ended = ended & evidence.ended(term.name)
     values = total[kept & np.isfinite(total)]
-    found = mean_estimate(values) if claim.kind == "optimum" else censored_estimate(values, mean_estimate(values))
+    found = mean_estimate(values)
     unknown = bool((ended & kept & ~np.isfinite(total)).any())
     return OpenEstimate(found, True, True) if unknown else found
 
@@ -272,8 +250,6 @@ def _sides(claim: Claim) -> str:
 
 def label(claim: Claim) -> str:
     """What is estimated, in words: `2·h16 − h8`."""
-    if claim.kind == "first":
-        return f"{claim.arm} first − not first"
     if claim.kind == "trend":
         return "Kendall's τ"
     if claim.kind in OVER_LADDER:
@@ -281,7 +257,7 @@ def label(claim: Claim) -> str:
         of = f"speed-up of {arm} over {than}"
         return f"slope of the log {of}" if claim.kind == "grows" else f"{of} at {claim.where}"
     if claim.over:
-        of = {"slope": "slope", "optimum": "log optimum"}.get(claim.kind, "sensitivity")
+        of = "slope" if claim.kind == "slope" else "log optimum"
         return f"{of} of {_sides(claim)} over {claim.over}"
     if not claim.terms:
         return f"share of {claim.arm}"

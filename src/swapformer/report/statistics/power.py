@@ -163,7 +163,7 @@ def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], 
 
 def _decides(claim: Claim, size: float | None, seeds: int, level: float) -> float:
     """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
-    if size is None or claim.kind in ("reaches", "first"):
+    if size is None or claim.kind == "reaches":
         return float(seeds > 1 and min(_clearest(claim, seeds)) <= level)
     if claim.kind == "trend" and min(_clearest(claim, seeds)) > level:
         return 0.0

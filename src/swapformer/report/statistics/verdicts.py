@@ -192,7 +192,7 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
             arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm, claim.metric or "")
         )
     undirected = claim.needs_direction and direction is None
-    alone = bool(claim.terms) or claim.kind == "first" or (claim.kind in ("reaches", "diverges") and not than)
+    alone = bool(claim.terms) or (claim.kind in ("reaches", "diverges") and not than)
     nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
     if nobody or undirected or (missing and not claim.of_best and claim.kind not in OVER_LADDER):
         if undirected:
@@ -240,7 +240,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             continue
         never = evidence.never_finished(arm, claim.metric)
         lost = "out of the race for the best" if claim.of_best and never else "not favoured"
-        lost = "counted as the worst" if claim.kind in ("reaches", "first") else lost
+        lost = "counted as the worst" if claim.kind == "reaches" else lost
         lost = "counted with the loss of guessing" if claim.kind in OVER_TRIALS else lost
         diverged = max((evidence.diverged[arm] & evidence.lost(arm, each)).sum() for each in claim.metrics)
         diverged = evidence.diverged[arm].sum() if claim.kind in OVER_TRIALS else diverged

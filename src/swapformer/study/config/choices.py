@@ -3,28 +3,36 @@
 Hydra makes the list of files of the chosen options and merges them first, and applies overrides of single values then.
 The arms of a study differ in few choices and many values, so what a set of choices gives is kept and copied: .008 s in
 place of .11 s of processor time. All is forgotten when a file of the search path is written, added or removed.
+
+This is the only file that uses Hydra's private modules. Where they are not as they were in Hydra 1.3, each composition
+is Hydra's own.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from swapformer.paths import conf_dir
-from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.targets import require_known_folder
+
+try:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    _apply: Callable[[list[Override], DictConfig], None] | None = ConfigLoaderImpl._apply_overrides_to_config
+except (ImportError, AttributeError):
+    _apply = None
 
 _MOST = 64
 """Sets of choices that are kept."""
@@ -56,12 +64,19 @@ def _require_known_folders(overrides: Sequence[str]) -> None:
                     require_known_folder(str(path))
 
 
+def hydra_config(name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """What `hydra.compose` gives for a config of the search path, or of `conf` where Hydra is not initialised."""
+    ready = GlobalHydra.instance().is_initialized()
+    with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose(name, list(overrides))
+
+
 def composed(overrides: Sequence[str]) -> DictConfig:
     """What `hydra.compose("train", overrides)` gives, and raises; Hydra must be initialised."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    if any(each.is_sweep_override() or _of_hydra(each) for each in parsed):
+    repository = getattr(GlobalHydra.instance().config_loader(), "repository", None)
+    if _apply is None or repository is None or any(each.is_sweep_override() or _of_hydra(each) for each in parsed):
         return hydra_config("train", overrides)
-    repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     _MEMORY.forget_unless(_files(repository))
     chosen = [each for each in parsed if _is_choice(each, repository)]
     lines = (*(str(each.input_line) for each in chosen),)
@@ -71,7 +86,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         _MEMORY.made[lines] = hydra_config("train", lines)
     config = copy.deepcopy(_MEMORY.made[lines])
     try:
-        ConfigLoaderImpl._apply_overrides_to_config([each for each in parsed if each not in chosen], config)
+        _apply([each for each in parsed if each not in chosen], config)
     except Exception:  # Hydra says in its own words what is wrong
         return hydra_config("train", overrides)
     return config

@@ -19,14 +19,13 @@ from swapformer.results.store import Store
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.changes import resolve_changes
-from swapformer.study.config.choices import composition
+from swapformer.study.config.choices import composition, hydra_config
 from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import bytes_of_a_step as bytes_of_a_step
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
 from swapformer.study.config.cost import shapes as shapes
 from swapformer.study.config.cost import task_of as task_of
-from swapformer.study.config.hydra_memory import hydra_config
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id

@@ -13,7 +13,7 @@ import yaml
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
-from swapformer.study.config.lightning_options import instead_of
+from swapformer.study.config.lightning_options import GONE, instead_of
 from swapformer.study.config.overrides import require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.yaml_reader import read_yaml, reason
@@ -58,6 +58,8 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         if error.options is None or not group:
             return " ".join(str(error).split())
+        if f"{group}/{option}" in GONE:
+            return f"{group}={option} is gone: {GONE[f'{group}/{option}']}"
         package = PLUGINS.get((group, option))
         install = f"; it comes with a package of its own: pip install {package}" if package else ""
         return f"unknown option {option!r} for {group}{install or suggest(option, error.options)}"

@@ -12,7 +12,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any
 
 from swapformer.measure import is_timed
@@ -45,11 +45,14 @@ NEUTRAL: Mapping[str, Any] = {
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 
 WATCHING = ("heartbeat", "profiler", "detect_anomaly", "graph")
-"""Settings of the trainer that watch a training, or launch its kernels, and cannot change what it computes."""
+"""Settings of the trainer that watch a training and cannot change it."""
 
 RENAMED: Mapping[str, str] = {}
 """New name → the first one, by which it is hashed: a key (`optim.decay` → `optim.weight_decay`), a class that moved
 (`swapformer.model.ffn.MLP` → its old path), or a class's setting (`swapformer.model.ffn.MLP.width` → its old name)."""
+
+version = lru_cache(metadata.version)
+"""The version of a package, which is read from its files."""
 
 Config = dict[str, Any]
 
@@ -81,19 +84,6 @@ def identity(config: Mapping[str, Any]) -> Config:
     }
 
 
-def trajectory_id(config: Mapping[str, Any]) -> str:
-    """What trainings share whose states are the same, bit by bit, as long as the rate does not depend on their length.
-
-    That is a trial's identity without its budget, what its schedule does behind the warm-up, and how much is evaluated
-    after the training.
-    """
-    whole = identity(config)
-    del whole["budget"]
-    whole["schedule"] = {"warmup_steps": config["schedule"]["warmup_steps"]}
-    whole["eval"] = {key: value for key, value in whole["eval"].items() if key != "final_batches"}
-    return hashlib.sha256(_text(whole).encode()).hexdigest()[:16]
-
-
 def _watched(config: Mapping[str, Any]) -> Config:
     """The probes that look at a trial within its training, which cannot be asked of it later, with those moments."""
     steps = {name: steps_of(settings) for name, settings in config["probes"].items()}
@@ -109,7 +99,6 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
         **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
-        **({"folded": trainer["fold"]} if isinstance(trainer.get("fold"), int) else {}),
         **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }
 

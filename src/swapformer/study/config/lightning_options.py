@@ -10,7 +10,7 @@ _DEVICES = "say trainer.devices=… with trainer.strategy=ddp or fsdp"
 
 TRAINER: Mapping[str, str] = {
     "num_nodes": f"a trial runs on one machine, and many trials on many (docs/guides/launchers.md); {_DEVICES}",
-    "logger": "what trials leave is shown by a process beside them; say logger=csv, tensorboard, mlflow or wandb",
+    "logger": "what trials leave is shown by a process beside them; say logger=csv, tensorboard, wandb or lightning",
     "callbacks": "callbacks have a group of their own; say callbacks=NAME",
     "fast_dev_run": "say scale=smoke of a study, or budget.steps=4 eval.every=2 schedule.warmup_steps=1 of a trial",
     **dict.fromkeys(("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time"), _EPOCHS),
@@ -44,6 +44,18 @@ TOP: Mapping[str, str] = dict.fromkeys(
 """Keys that scripts around Lightning's trainer often have, and what is said instead."""
 
 
+_LOGGERS = "say logger=lightning and its class, as docs/guides/loggers.md shows"
+
+GONE: Mapping[str, str] = {
+    "trainer.fold": "trials run side by side; say --slots N, or --slots-per-gpu N on a GPU",
+    "trainer.graph": "say trainer.compile=reduce-overhead, torch's own way to replay CUDA graphs",
+    "budget.branch": "every trial trains from its first step; schedule=wsd stays",
+    "logger/trackio": _LOGGERS,
+    "logger/mlflow": _LOGGERS,
+}
+"""Keys and options that an older version had, with what to say now."""
+
+
 def instead_of(node: str, key: str) -> str | None:
-    """What to say in place of a key of Lightning's in a node (empty: at the top); None for any other key."""
-    return {"trainer": TRAINER, "": TOP}.get(node, {}).get(key)
+    """What to say in place of a key of Lightning's, or one that is gone, in a node (empty: at the top); else None."""
+    return {"trainer": TRAINER, "": TOP}.get(node, {}).get(key) or GONE.get(f"{node}.{key}")

@@ -1,4 +1,4 @@
-"""Runs one trial, or several that are folded, in a child process and records how each ended."""
+"""Runs one trial in a child process and records how it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,6 @@ from swapformer.results import record as records
 from swapformer.results.lock import host
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.folded_trials import execute_together, fold_size
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.study.launch.slots import Slot, threads_of
@@ -43,17 +41,16 @@ _UNKNOWN = 255
 
 @dataclass
 class Child:
-    """The process of a trial, or of several that are folded, seen from the launcher.
+    """A trial's process, seen from the launcher.
 
-    It lives on when the fork server dies. Then nobody tells its exit status: it has ended once its locks are free.
+    It lives on when the fork server dies. Then nobody tells its exit status: it has ended once its lock is free.
 
     Attributes:
-        trials: what it runs.
         why: the reason that the record will state, once it was asked to stop.
         asked: when it was asked.
     """
 
-    trials: tuple[Trial, ...]
+    trial: Trial
     slot: Slot
     process: Any  # multiprocessing.process.BaseProcess, which typeshed does not give a sentinel
     started: float = field(default_factory=time.monotonic)
@@ -114,40 +111,35 @@ class Child:
             return False
         if not self._code and self.why is None:
             return True
-        ended = [self._recorded(trial, store) for trial in self.trials]
-        return all(ended)
-
-    def _recorded(self, trial: Trial, store: Store) -> bool:
         try:
-            return self._record_exit(trial, store)
+            return self._record_exit(store)
         except OSError as error:  # “running” without a holder reads as killed
-            log.warning("the end of trial %s could not be recorded (%s)", trial.id, error)
+            log.warning("the end of trial %s could not be recorded (%s)", self.trial.id, error)
             return True
 
     def _runs_without_server(self, store: Store) -> bool:
-        """Whether it runs a trial without the server. A lock is there a moment before the heartbeat naming it."""
-        if self._code != _UNKNOWN:
+        """Whether it runs its trial without the server. A lock is there a moment before the heartbeat naming it."""
+        if self._code != _UNKNOWN or not store.locked(self.trial.id):
             return False
-        locked = [trial.id for trial in self.trials if store.locked(trial.id)]
-        return any(store.holder(trial) in (None, (host(), self.pid)) for trial in locked)
+        return store.holder(self.trial.id) in (None, (host(), self.pid))
 
-    def _record_exit(self, trial: Trial, store: Store) -> bool:
-        with store.lock(trial.id) as mine:
+    def _record_exit(self, store: Store) -> bool:
+        with store.lock(self.trial.id) as mine:
             if not mine:  # another process has taken it up, unless it has done so itself since the last look
                 return not self._runs_without_server(store)
             if self._code == _UNKNOWN and not self._seen:
                 self.kill()  # it is too young to have locked its trial, and later nobody would know of it
-            found = store.read(trial.id)
-            found = found or Record(trial.id, records.RUNNING, seed=trial.config["seed"])
-            if (completed := self._completed(trial, found, self._code or 0, store)) != found:
+            found = store.read(self.trial.id)
+            found = found or Record(self.trial.id, records.RUNNING, seed=self.trial.config["seed"])
+            if (completed := self._completed(found, self._code or 0, store)) != found:
                 store.write(completed)
         return True
 
-    def _completed(self, trial: Trial, record: Record, code: int, store: Store) -> Record:
+    def _completed(self, record: Record, code: int, store: Store) -> Record:
         """The record with what this process did not know, or did not live to write."""
         if record.status == records.INTERRUPTED and self.why is not None:
             return record.but(reason=self.why)
-        if record.final and self.why is not None and missing_probes(trial, store, record.status):
+        if record.final and self.why is not None and missing_probes(self.trial, store, record.status):
             return record.but(notes=(*record.notes, f"probes: {self.why}"))
         if record.status != records.RUNNING or (not code and self.why is None):
             return record  # else it may have been stopped while it waited for its turn, before it began a record
@@ -157,7 +149,7 @@ class Child:
             status = records.KILLED
         else:
             status = records.FAILED if code > 0 else records.INTERRUPTED if -code == signal.SIGTERM else records.KILLED
-        reason = self.why or f"its process ended {_exit_text(code)}; see {store.directory(trial.id) / 'log.txt'}"
+        reason = self.why or f"its process ended {_exit_text(code)}; see {store.directory(self.trial.id) / 'log.txt'}"
         return record.but(status=status, reason=reason, ended=records.now())
 
 
@@ -169,18 +161,9 @@ def _exit_text(code: int) -> str:
 
 
 def child_main(
-    trials: tuple[Trial, ...],
-    runs_dir: str,
-    slot: Slot,
-    provenance: Provenance,
-    work: Work | None,
-    tied: bool,
-    packages: str,
+    trial: Trial, runs_dir: str, slot: Slot, provenance: Provenance, work: Work | None, tied: bool, packages: str
 ) -> None:
-    """Run a trial, or several that are folded, in a process of their own.
-
-    Threads, session, devices and output come first, before anything computes.
-    """
+    """Run a trial in its own process. Threads, session, devices and output come first, before anything computes."""
     os.environ[VARIABLE] = packages  # the fork server has the environment of when it began
     with suppress(PermissionError):
         os.setsid()
@@ -190,32 +173,20 @@ def child_main(
     if tied:
         threading.Thread(target=_follow_parent, args=(orphaned,), name="tie", daemon=True).start()
     store = Store(runs_dir)
-    output = _open_log(store, trials)
+    output = os.open(store.directory(trial.id) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s", force=True)
     if work is None:
         import torch
 
-        torch.set_num_threads(threads_of(trials[0]))
+        torch.set_num_threads(threads_of(trial))
     with suppress(UsageError, KeyboardInterrupt, SigtermReceived):  # the record says it
-        if fold_size(trials[0].config) > 1:
-            execute_together(trials, store, provenance, work)
-        else:
-            execute(trials[0], store, provenance, work)
-    for trial in trials if orphaned.is_set() else ():
+        execute(trial, store, provenance, work)
+    if orphaned.is_set():
         with store.lock(trial.id) as mine:
             if mine and (found := store.read(trial.id)) is not None and found.status == records.INTERRUPTED:
                 store.write(found.but(status=records.KILLED, reason="the process that had started it was killed"))
-
-
-def _open_log(store: Store, trials: Sequence[Trial]) -> int:
-    """The log of a process, which lies in the folder of its first trial; those of the others say so."""
-    first, *others = (store.directory(trial.id) / "log.txt" for trial in trials)
-    for path in others:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"folded with trial {trials[0].id}, whose log.txt is that of both\n")
-    return os.open(first, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def _follow_parent(orphaned: threading.Event) -> None:

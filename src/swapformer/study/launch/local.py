@@ -26,7 +26,6 @@ from swapformer.errors import UsageError
 from swapformer.paths import environment
 from swapformer.ranges import Count
 from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
-from swapformer.study.launch.folded_trials import grouped
 from swapformer.study.launch.launcher import Launcher
 from swapformer.study.launch.signals import blocked_signals, collected_signals
 from swapformer.study.launch.slots import Slot, make_slots, pinned_threads
@@ -76,7 +75,7 @@ class LocalLauncher(Launcher):
         SIGINT or SIGTERM is forwarded to the children as SIGTERM, the second kills them; both end in KeyboardInterrupt
         after the children have ended.
         """
-        waiting = deque(grouped([trial for trial in trials if not self._settled(trial)]))
+        waiting = deque(trials)
         free = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
         for slot in [child.slot for child in self.children]:  # of a call that something has broken off
             if slot in free:
@@ -85,8 +84,9 @@ class LocalLauncher(Launcher):
         with collected_signals() as stops:
             while waiting or self.children:
                 while waiting and free and not stops:
-                    if group := tuple(trial for trial in waiting.popleft() if not self._settled(trial)):
-                        self._start(context, group, free)
+                    trial = waiting.popleft()
+                    if not (self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))):
+                        self._start(context, trial, free)
                 if stops:
                     waiting.clear()
                 connection.wait([found for child in self.children for found in child.sentinels], timeout=POLL)
@@ -97,13 +97,9 @@ class LocalLauncher(Launcher):
                     child.enforce_time_limit(self.time_limit)
                 _forward(stops, self.children)
                 if self.tick is not None:
-                    self.tick([trial for child in self.children for trial in child.trials])
+                    self.tick([child.trial for child in self.children])
             if stops:
                 raise KeyboardInterrupt
-
-    def _settled(self, trial: Trial) -> bool:
-        """Whether another process is running a trial, or it has its result."""
-        return self.store.locked(trial.id) or is_complete(trial, self.store, self.store.read(trial.id))
 
     def shutdown(self, why: str, seconds: float) -> None:
         """Stop the children from within a handler of signals; those that need longer than `seconds` are killed."""
@@ -124,22 +120,21 @@ class LocalLauncher(Launcher):
             context.set_forkserver_preload(["swapformer.study.launch.fork_session", imports])
         return context
 
-    def _start(self, context: BaseContext, trials: tuple[Trial, ...], free: list[Slot]) -> None:
-        """Start a process of trials in a slot of `free`, unless the machine refuses another process or folder."""
+    def _start(self, context: BaseContext, trial: Trial, free: list[Slot]) -> None:
+        """Start the trial in a slot taken from `free`, unless the machine refuses another process or folder."""
         slot = free.pop()
         process = context.Process(  # type: ignore[attr-defined]
             target=child_main,
-            args=(trials, self.store.runs_dir, slot, self.provenance, self.work, self.tied, allowed()),
-            name=trials[0].id,
+            args=(trial, self.store.runs_dir, slot, self.provenance, self.work, self.tied, allowed()),
+            name=trial.id,
         )
         try:
-            for trial in trials:
-                self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
+            self.store.directory(trial.id).mkdir(parents=True, exist_ok=True)
             with environment(_SAFE), pinned_threads(1), short_sockets(), blocked_signals(), hidden_script():
                 process.start()
-                self.children.append(Child(trials, slot, process))
+                self.children.append(Child(trial, slot, process))
         except (OSError, EOFError) as error:  # EOFError: the server died before it could fork
-            log.warning("trial %s could not be started (%s)", trials[0].id, unwritable(error) or error)
+            log.warning("trial %s could not be started (%s)", trial.id, unwritable(error) or error)
             free.append(slot)
 
 

@@ -17,7 +17,6 @@ from swapformer.ranges import Natural, check
 from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.branches import shorter_first
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.trial import Trial, is_complete
 
@@ -34,7 +33,6 @@ def launch_missing(
 ) -> None:
     """Launch what is missing among `trials` until each has its result or has had its chances.
 
-    Of trainings that differ in length, the shorter ones come first where the longer can begin with their state.
     A killed trial is started `retries` times more; one that failed, was interrupted, ran into its time limit, or whose
     probe failed is not. A trial that another process is running is waited for. KeyboardInterrupt passes through.
 
@@ -55,7 +53,7 @@ def launch_missing(
         for trial in free:
             _repair(trial, store)
         try:
-            launch(shorter_first(free))
+            launch(free)
         except UsageError:
             raise
         except Exception as error:

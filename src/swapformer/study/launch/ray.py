@@ -11,7 +11,6 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.ranges import NonNegative, Positive
-from swapformer.study.launch.folded_trials import require_single
 from swapformer.study.launch.launcher import Launcher, library
 from swapformer.study.launch.remote_job import RemoteJob
 from swapformer.study.launch.signals import collected_signals
@@ -52,7 +51,6 @@ class RayLauncher(Launcher):
 
         The first SIGINT or SIGTERM stops the trials, the second kills them; both end in KeyboardInterrupt.
         """
-        require_single(trials, "ray")
         ray = self._ray
         self._connect()
         self._require_room(trials)

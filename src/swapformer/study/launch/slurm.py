@@ -19,7 +19,6 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.ranges import Count, Natural, Positive
 from swapformer.results.files import write_atomic
-from swapformer.study.launch.folded_trials import require_single
 from swapformer.study.launch.launcher import Launcher, library
 from swapformer.study.launch.remote_job import RemoteJob
 from swapformer.study.launch.signals import deferred_signals
@@ -78,7 +77,6 @@ class SlurmLauncher(Launcher):
 
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when their jobs have left the queue. Ctrl-C leaves the jobs to go on."""
-        require_single(trials, "slurm")
         for first in range(0, len(trials), self.array):
             part = trials[first : first + self.array]
             jobs = self._joined(part)

@@ -6,7 +6,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from swapformer.results.history import history_path
 from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.launch.branches import announce_branch, find_branch, last_path, without_branch
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import deferred_signals, sigterm_raises
@@ -29,7 +27,6 @@ from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
     from swapformer.training.fit import Outcome
-    from swapformer.training.fold import Seat
 
 log = logging.getLogger(__name__)
 
@@ -80,15 +77,14 @@ def real_work() -> Work:
     from swapformer.probes import replay
     from swapformer.training.fit import CorruptCheckpoint
 
-    return Work(fit_or_measure, replay, CorruptCheckpoint, is_timed)
+    return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed)
 
 
-def fit_or_measure(config: Config, folder: Path, seat: Seat | None = None) -> Outcome:
-    """Do what a trial is for; `seat` is its place among the trials that it is folded with."""
+def _fit_or_measure(config: Config, folder: Path) -> Outcome:
     from swapformer.measure import measure
     from swapformer.probes import fit_watched
 
-    return measure(config, folder) if config.get("measure") else fit_watched(config, folder, seat)
+    return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
 
 
 def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
@@ -111,16 +107,13 @@ def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
     return record is not None and record.final and not missing_probes(trial, store, record.status)
 
 
-def execute(
-    trial: Trial, store: Store, provenance: Provenance, work: Work | None = None, *, computes: bool = False
-) -> Record | None:
+def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
     """Run, resume or reuse a trial and return its record; None when another process is running it.
 
     A final record is reused. A killed or interrupted trial is resumed from its checkpoint, a failed one starts anew.
     An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
-    recorded and raised: the user has to change something. `computes`: whether the machine's lock is held already.
+    recorded and raised: the user has to change something.
     """
-    lock = nullcontext if computes else computing
     with store.lock(trial.id) as mine:
         if not mine:
             return None
@@ -129,10 +122,10 @@ def execute(
             record = store.read(trial.id)
             if record is None or not record.final:
                 work = work or real_work()
-                with alone(waits=True) if work.timed(trial.config) else lock():
+                with alone(waits=True) if work.timed(trial.config) else computing():
                     record = _train(trial, store, provenance, record, work)
             if missing_probes(trial, store, record.status):
-                with lock():
+                with computing():
                     record = _replay(trial, store, record, work or real_work())
             return record
 
@@ -144,13 +137,9 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             if path.exists():
                 quarantine(path)
         before = None
-    running, branch = _running(trial, provenance, before), None
-    if not last_path(folder).exists():  # nothing to resume from
-        branch = find_branch(trial, store)
-        running = without_branch(running) if branch is None else branch.noted(without_branch(running))
+    running = _running(trial, provenance, before)
     write_config(folder, trial.config)
     store.write(running)
-    announce_branch(trial, store)
     start = time.monotonic()
 
     def end(status: str, reason: str | None, **values: Any) -> Record:
@@ -161,14 +150,11 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         return ended
 
     try:
-        if branch is not None:
-            branch.place(folder)
         try:
             _require_hardware(trial)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
-            note = _discard_checkpoints(folder, error)
-            running = without_branch(running).but(notes=(*running.notes, note))
+            running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
             result = work.fit(trial.config, folder)
     except (KeyboardInterrupt, SystemExit, SigtermReceived) as stop:
         if not _was_stopped(stop):
@@ -253,7 +239,6 @@ def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Rec
         results_epoch=trial.results_epoch,
         started=before.started if before else records.now(),
         seconds=before.seconds if before else 0.0,
-        taken_over=before.taken_over if before else None,
         attempts=before.attempts + 1 if before else 1,
         notes=notes,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import os
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -205,7 +206,7 @@ class Source(ABC):
 
 def stamp_of_files(files: Iterable[Path]) -> Stamp:
     """The paths, sizes and times of files."""
-    stats = [(str(path.absolute()), path.stat()) for path in files]
+    stats = [(os.path.join(os.getcwd(), path), os.stat(path)) for path in files]
     facts = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
     return Stamp(facts, max((max(stat.st_mtime_ns, stat.st_ctime_ns) for _, stat in stats), default=0))
 

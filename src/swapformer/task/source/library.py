@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from swapformer.errors import UsageError, suggest
@@ -39,20 +40,14 @@ class Library(Source):
     """Rarer characters differ between versions of Python."""
 
     def __init__(self, *, packages: Sequence[str] | None = None) -> None:
-        root = Path(sysconfig.get_path("stdlib"))
-        files = []
-        for folder, subfolders, names in os.walk(root):
-            subfolders[:] = [name for name in subfolders if name not in _NOT_SOURCE and not name.startswith("config-")]
-            for name in names:
-                if name.endswith(".py") and not name.startswith("_sysconfigdata"):
-                    path = Path(folder, name)
-                    files.append((path.relative_to(root).as_posix(), path))
+        root = sysconfig.get_path("stdlib")
+        files = _files_below(root)
         if not files:
             raise UsageError(
                 f"the Python standard library's source is not in {root}; take texts of your own, task/source=files"
             )
         chosen = None if packages is None else _packages(packages, {package_of(name) for name, _ in files})
-        self.files = tuple(sorted(file for file in files if chosen is None or package_of(file[0]) in chosen))
+        self.files = tuple(file for file in files if chosen is None or package_of(file[0]) in chosen)
         """Names relative to the library, with their files."""
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
@@ -62,6 +57,19 @@ class Library(Source):
 
     def stamp(self) -> Stamp:
         return stamp_of_files(path for _, path in self.files)
+
+
+@cache
+def _files_below(root: str) -> tuple[tuple[str, Path], ...]:
+    """The files of a library by their names in it, in order; a library does not change while Python runs."""
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in _NOT_SOURCE and not name.startswith("config-")]
+        inside = folder[len(root) :].replace(os.sep, "/").strip("/")
+        for name in names:
+            if name.endswith(".py") and not name.startswith("_sysconfigdata"):
+                found.append((f"{inside}/{name}" if inside else name, Path(folder, name)))
+    return (*sorted(found, key=itemgetter(0)),)
 
 
 def package_of(name: str) -> str:

@@ -23,7 +23,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
 from swapformer.ranges import Count, Natural, Positive, check, check_settings, fits, hints_of
-from swapformer.study.config.hydra_memory import hydra_config
+from swapformer.study.config.choices import hydra_config
 from swapformer.study.config.rules.settings import types_of
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.ray import RayLauncher

@@ -23,7 +23,7 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("model.head_dim", "model.max_len", "model.encoder.num_layers"), Count | None),
     "budget.steps": Natural | None,
     "model.dropout": Annotated[float, Within("[0, 1)")],
-    **dict.fromkeys(("model.bias", "budget.branch"), bool),
+    "model.bias": bool,
     **dict.fromkeys(("budget.tokens", "budget.flops"), Amount | None),
     **dict.fromkeys(("eval.every", "eval.batches", "eval.final_batches", "log_every", "checkpoint_every"), Count),
     "divergence": Annotated[float, Within("[1, inf)")],
@@ -32,13 +32,8 @@ TYPES: dict[str, Any] = {
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
     "trainer.heartbeat": Annotated[float, Within("[2, 86400]")],
-    **dict.fromkeys(
-        (
-            f"trainer.{name}"
-            for name in ("deterministic", "gradient_checkpointing", "compile", "detect_anomaly", "graph")
-        ),
-        bool,
-    ),
+    **dict.fromkeys(("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.detect_anomaly"), bool),
+    "trainer.compile": bool | Literal["reduce-overhead", "max-autotune"],
     "optim.lr": Positive,
     "optim.betas": tuple[Momentum, Momentum],
     "optim.momentum": Momentum,
@@ -69,11 +64,11 @@ KEYS = {
     "model": (*SLOTS, "d_model", "num_layers", "num_heads", "head_dim", "max_len", "dropout", "bias", "layers",
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
-    "budget": ("steps", "tokens", "flops", "branch"),
+    "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches", "average"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "heartbeat", "profiler", "detect_anomaly", "fold", "graph"),
+                "threads", "heartbeat", "profiler", "detect_anomaly"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 

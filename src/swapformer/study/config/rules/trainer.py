@@ -31,12 +31,6 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
         if trainer.get(key, known[0]) not in known:  # a trial of an older version has not all of them
             words = ", ".join("null" if value is None else value for value in known)
             yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
-    fold = trainer.get("fold")
-    if fold not in (None, "seeds") and (isinstance(fold, bool) or not isinstance(fold, int) or fold < 2):
-        yield (
-            "`trainer.fold` must be null, seeds, or the number of trials that are computed as one batch, at least 2, "
-            f"but it is {fold!r}."
-        )
     if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":
         yield "torch has no fp16 autocast for training on the CPU; use trainer.precision=bf16-mixed, or trainer=gpu."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):

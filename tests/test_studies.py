@@ -1,0 +1,218 @@
+"""Every shipped study: the trials it expands to, what its arms differ in, what was published, and one run per exercise.
+
+Each study is expanded once for each scale, and all tests of a study run in one process. The trained arms of the other
+studies are in `make evidence`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from swapformer.cli import main
+from swapformer.exercises import exercises, shipped
+from swapformer.report.build import rebuild
+from swapformer.report.page import wording
+from swapformer.study import arm_differences
+from swapformer.study.config import identity as identities
+from swapformer.study.expand import expand
+from swapformer.study.plan import Plan
+from swapformer.study.published_results import published_results
+from swapformer.study.spec import load
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = Path(__file__).parent / "golden"
+IDS = GOLDEN / "studies.json"
+REFRESH = "`python -m pytest tests/test_studies.py --numprocesses 0 --refresh-golden`"
+STUDIES = {name: path.parent for name, path in shipped().items()}
+ANY_DATA = "data of any version"
+"""Stands for the hash of a trial's data: the standard library's source differs between versions of Python."""
+
+
+def own_process(study: str) -> pytest.MarkDecorator:
+    """All tests of a study run in one process, which expands it once."""
+    return pytest.mark.xdist_group(study)
+
+
+EACH = [pytest.param(name, marks=own_process(name), id=name) for name in STUDIES]
+SCALES = [
+    pytest.param((name, scale), marks=own_process(name), id=f"{name}-{scale}")
+    for name, path in shipped().items()
+    for scale in yaml.safe_load(path.read_text(encoding="utf-8"))["scales"]
+]
+
+
+@pytest.fixture(scope="module", params=SCALES)
+def plan(request: pytest.FixtureRequest) -> Iterator[Plan]:
+    """A study expanded at one of its scales. The torch version and the machine are left out of ids."""
+    name, scale = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identities, "version", lambda package: f"{package} of any version")
+        patch.setattr(identities, "hardware", lambda accelerator: {"name": "any machine"})
+        identities._hardware.cache_clear()
+        yield expand(load(name, scale))
+    identities._hardware.cache_clear()
+
+
+@pytest.fixture
+def refresh(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--refresh-golden"))
+
+
+def study_of(plan: Plan) -> tuple[str, str]:
+    """The study's name and its scale."""
+    scale = plan.spec.scale
+    return plan.spec.name.removesuffix(f".{scale}"), scale
+
+
+def ids_digest(plan: Plan) -> str:
+    """A hash of the ids of all trials that a study could run.
+
+    A trial's id follows from its template and its seed, so templates are numbered with the placeholder for the seed.
+    """
+    templates = [
+        [each.arm, each.condition, list(each.setting), identities.trial_id({**each.config, "data": ANY_DATA})]
+        for each in plan.templates
+    ]
+    tuning = list(plan.spec.tune.seeds) if plan.spec.tune else []
+    text = json.dumps([templates, list(plan.spec.seeds), tuning])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class TestExpanded:
+    def test_ids_are_the_committed_ones(self, plan: Plan, refresh: bool) -> None:
+        """A change that gives trials other ids makes every stored result unreachable, so it must show here."""
+        name, scale = study_of(plan)
+        known = json.loads(IDS.read_text(encoding="utf-8")) if IDS.exists() else {}
+        found = ids_digest(plan)
+        if refresh:
+            known.setdefault(name, {})[scale] = found
+            kept = {study: known[study] for study in STUDIES if study in known}
+            IDS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        assert known[name][scale] == found, f"trials of {name} at {scale} have other ids; if that is meant, {REFRESH}"
+
+    def test_every_arm_is_possible(self, plan: Plan) -> None:
+        """The gpu scale needs no GPU to be composed, checked and numbered."""
+        assert plan.impossible == {}
+        assert {template.arm for template in plan.templates} == set(plan.spec.arms)
+
+    def test_no_arm_differs_in_more_than_its_axis(self, plan: Plan) -> None:
+        first = {each.arm: each.config for each in reversed(plan.templates)}
+        for arm, config in first.items():
+            changed = arm_differences.changed(first[plan.spec.baseline], config)
+            assert arm_differences.beyond(plan.spec, arm, list(changed)) == ()
+
+    def test_the_baseline_is_the_committed_one(self, plan: Plan, refresh: bool) -> None:
+        """A default that changes shows as a diff here, before it changes an answer."""
+        name, scale = study_of(plan)
+        if scale != "cpu":
+            pytest.skip("the golden baseline is that of the cpu scale")
+        file, found = GOLDEN / f"{name}.yaml", baseline(plan)
+        if refresh:
+            file.parent.mkdir(exist_ok=True)
+            text = yaml.safe_dump(found, sort_keys=True, allow_unicode=True, default_flow_style=None, width=120)
+            file.write_text(text, encoding="utf-8")
+        golden = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert found == golden, f"the baseline of {name} is no longer the committed one; if that is meant, {REFRESH}"
+
+
+def baseline(plan: Plan) -> dict[str, Any]:
+    """All that can change the result of a study's baseline, without its data and the machine."""
+    found = identities.identity({**plan.shared_config, "data": ANY_DATA})
+    return {key: value for key, value in found.items() if key not in ("data", "environment", "results_epoch")}
+
+
+def test_every_golden_file_belongs_to_a_study_and_a_scale() -> None:
+    assert {file.relative_to(GOLDEN).with_suffix("").as_posix() for file in GOLDEN.rglob("*.yaml")} == set(STUDIES)
+    known = json.loads(IDS.read_text(encoding="utf-8"))
+    assert [(name, scale) for name, scales in known.items() for scale in scales] == [each.values[0] for each in SCALES]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", STUDIES)
+    def test_have_a_readme_and_three_scales(self, name: str) -> None:
+        content = yaml.safe_load(shipped()[name].read_text(encoding="utf-8"))
+        assert {"smoke", "cpu", "gpu"} <= set(content["scales"])
+        assert content["question"] and content["claims"]
+        exercise = name.split("/")[0]
+        text = (ROOT / "experiments" / exercise / "README.md").read_text(encoding="utf-8")
+        assert text.startswith("# ") and f"swapformer study {exercise}" in text
+
+    def test_every_folder_of_experiments_is_one(self) -> None:
+        folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
+        assert folders == set(exercises()) == {name.split("/")[0] for name in STUDIES}
+
+
+PUBLISHED = [
+    pytest.param(name, None if path.parent.name == "results" else path.parent.name, marks=own_process(name), id=name)
+    for name, folder in STUDIES.items()
+    for path in sorted(folder.glob("results/**/results.csv"))
+]
+"""Every study that was published, with its scale where it is not the default one."""
+
+
+@pytest.mark.parametrize(("name", "scale"), PUBLISHED)
+def test_a_published_study_is_judged_and_drawn_again_from_its_folder(
+    name: str, scale: str | None, tmp_path: Path
+) -> None:
+    """table.md holds the verdicts with their limits too. Figures are compared by name: their style may change."""
+    records, place = published_results(STUDIES[name], scale)
+    report = rebuild(records, tmp_path, publish=True)
+    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
+    assert {path.name for path in report.files} <= {path.name for path in place.iterdir()}
+    readme = STUDIES[name] / ("../README.md" if "/" in name else "README.md")
+    said = claims_said(readme.read_text(encoding="utf-8"), f"{name}.{scale}" if scale else name)
+    assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
+    for (_, difference), verdict in zip(said, report.verdicts, strict=True):
+        if "[" in difference:
+            shown = re.findall(r"[-+−]?[\d.]+(?:e[-+−]?\d+)? \[[^]]+\]", difference)
+            assert shown == [wording.difference_text(contrast) for contrast in verdict.contrasts]
+
+
+def claims_said(readme: str, study: str) -> list[tuple[str, str]]:
+    """Verdict and difference of each row `| claim | verdict | difference |` about a study.
+
+    They stand under headings that name it in backticks; where no heading names any, all are about the only one.
+    """
+    sections = re.split(r"^(?=#)", readme, flags=re.MULTILINE)
+    own = [section for section in sections if f"`{study}`" in section.partition("\n")[0]]
+    rows = r"^\|[^|]+\| \W*(supported|refuted|undecided|depends)\W* \| (.*) \|$"
+    return re.findall(rows, "".join(own or sections), flags=re.MULTILINE)
+
+
+def run_at_smoke_scale(names: list[str], place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the study files to the reports, with every arm trained."""
+    for name in names:
+        assert main(["study", str(STUDIES[name]), "scale=smoke", f"runs_dir={place}", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["study"] == f"{name}.smoke"
+        assert found["complete"] and found["trials"].keys() <= {"finished", "diverged"}
+        assert found["impossible"] == {} and found["failed"] == {}
+        assert (place / "studies" / found["study"] / "report" / "report.html").is_file()
+
+
+REHEARSED = [next(name for name in STUDIES if name.split("/")[0] == exercise) for exercise in exercises()]
+"""One study of each exercise."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=own_process(name), id=name) for name in REHEARSED])
+def test_a_study_of_each_exercise_runs_at_the_smoke_scale(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_at_smoke_scale([name], tmp_path, capsys)
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in REHEARSED])
+def test_every_other_study_runs_at_the_smoke_scale(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_at_smoke_scale([name], tmp_path, capsys)
