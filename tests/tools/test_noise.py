@@ -63,7 +63,7 @@ def test_averages_of_weights_are_trained_and_told_beside_those_of_evaluations(
     assert ema["k"] is None and ema["worth"] > 0 and ema["shift"] != 0
     assert main([*words, "--weights"]) == 0
     text = capsys.readouterr().out
-    assert "eval/average=ema " in text and "off that of the newest weights" in text and "impossible" not in text
+    assert "callbacks=ema " in text and "off that of the newest weights" in text and "impossible" not in text
 
 
 def test_an_average_that_cannot_be_taken_is_told_with_the_reason(
@@ -72,15 +72,15 @@ def test_an_average_that_cannot_be_taken_is_told_with_the_reason(
     """Three evaluations are too few for the mean over four."""
     assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL, "eval.every=4", "--weights"]) == 0
     text = capsys.readouterr().out
-    assert "eval/average=last is impossible here: LastEvaluations averages the weights of 4 evaluations" in text
-    assert "eval/average=ema " in text
+    assert "callbacks=last is impossible here: LastEvaluations averages the weights of 4 evaluations" in text
+    assert "callbacks=ema " in text
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["copy", "--weights", "eval/average=ema"], "so leave 'eval/average=ema' out"),
-        (["copy", "--weights", "eval/average=last", "eval.average.count=2"], "so leave 'eval/average=last' out"),
+        (["copy", "--weights", "callbacks=ema"], "so leave 'callbacks=ema' out"),
+        (["copy", "--weights", "callbacks=last", "callbacks.average.count=2"], "so leave 'callbacks=last' out"),
         (["nosuch"], "'nosuch' must be a task or a study"),
         (["coppy"], "did you mean 'copy'"),
         ([], "needs a task or a study"),

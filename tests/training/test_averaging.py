@@ -21,7 +21,6 @@ from swapformer.study.config.identity import trial_id
 from swapformer.training.averaging import ExponentialAverage, LastEvaluations, WeightAverage
 from swapformer.training.final_evaluation import evaluate
 from swapformer.training.fit import CorruptCheckpoint, Outcome, fit
-from swapformer.training.module import TrialModule
 from swapformer.training.weights import fingerprint, read_checkpoint, read_weights, restore
 from training.test_fit import Killed, kill_at
 
@@ -33,8 +32,8 @@ TINY = [
 """Evaluated after 6, 12, 18 and 23 steps."""
 BATCH_NORM = ["model/norm=batchnorm", "model/pattern=full", "allow=[future]"]
 KINDS = {
-    "ema": ["eval/average=ema", "eval.average.decay=0.8"],
-    "last": ["eval/average=last", "eval.average.count=3"],
+    "ema": ["callbacks=ema", "callbacks.average.decay=0.8"],
+    "last": ["callbacks=last", "callbacks.average.count=3"],
 }
 DECAY, COUNT = 0.8, 3
 Weights = dict[str, Tensor]
@@ -251,7 +250,7 @@ class TestTrials:
         self, kind: str, averaged: Averaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The planted fault: nothing is read back from the checkpoint."""
-        monkeypatch.setattr(WeightAverage, "restore", lambda self, state: None)
+        monkeypatch.setattr(WeightAverage, "load_state_dict", lambda self, state: None)
         config = tiny(*BATCH_NORM, *KINDS[kind])
         with monkeypatch.context() as patch:
             kill_at(patch, 18, "on_validation_end")
@@ -261,12 +260,12 @@ class TestTrials:
         assert not equal(read(tmp_path)["evaluated"], read(averaged[kind][0])["evaluated"])
 
     def test_have_an_id_of_their_own(self, kind: str) -> None:
-        assert trial_id(tiny()) == trial_id(tiny("eval/average=none")) != trial_id(tiny(*KINDS[kind]))
+        assert trial_id(tiny()) == trial_id(tiny("callbacks=none")) != trial_id(tiny(*KINDS[kind]))
 
     def test_a_checkpoint_without_its_average_is_corrupt(self, kind: str, plain: Any, tmp_path: Path) -> None:
         (tmp_path / "checkpoints").mkdir()
         (tmp_path / "checkpoints" / "last.ckpt").write_bytes((plain[0] / "checkpoints" / "last.ckpt").read_bytes())
-        with pytest.raises(CorruptCheckpoint, match="it lacks average"):
+        with pytest.raises(CorruptCheckpoint, match="it lacks the state of"):
             fit(tiny(*BATCH_NORM, *KINDS[kind]), tmp_path)
 
     def test_show_their_probes_what_is_evaluated(
@@ -302,13 +301,7 @@ def test_an_average_that_touches_the_weights_in_training_is_found_out(
     kind: str, plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted fault: averages are put into the model for an evaluation, and left there."""
-    original = TrialModule.on_validation_start
-
-    def swapping(self: TrialModule) -> None:
-        self.model.load_state_dict(self.evaluated_weights)
-        original(self)
-
-    monkeypatch.setattr(TrialModule, "on_validation_start", swapping)
+    monkeypatch.setattr(WeightAverage, "on_validation_end", lambda self, *arguments: None)
     fit(tiny(*BATCH_NORM, *KINDS[kind]), tmp_path)
     assert not same_training(plain[0], tmp_path)
 

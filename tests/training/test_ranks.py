@@ -36,7 +36,7 @@ ARMS = {
     "fsdp computing layers again": ["trainer.strategy=fsdp", "trainer.gradient_checkpointing=true"],
     "spoiled": ["trainer.strategy=ddp"],
     "experts": ["trainer.strategy=ddp", "model/ffn=moe"],
-    "averaged": ["trainer.strategy=ddp", "eval/average=ema", "eval.average.decay=0.8"],
+    "averaged": ["trainer.strategy=ddp", "callbacks=ema", "callbacks.average.decay=0.8"],
 }
 RARE = ("ddp in two parts", "fsdp computing layers again")
 """Those that are trained for evidence alone."""

@@ -88,7 +88,7 @@ class MomentProbes(Callback):
 
     def _look(self, name: str, step: int, trainer: Trainer, module: Any) -> None:
         try:
-            model = self._copy(module.evaluated_weights, module.task)
+            model = self._copy(module.evaluated_weights(), module.task)
             found = measure(self.config["probes"][name], model, module.task, self.config, step)
         except Exception as error:
             log.exception("the probe %s failed %s", name, moment_text(step))

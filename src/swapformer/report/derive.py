@@ -85,7 +85,7 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
     if not isinstance(name, str) or not name.removeprefix(PREFIX) or not name.startswith(PREFIX):
         raise UsageError(f"a derived metric's name must begin with {PREFIX}, but {quote(name)} does not")
     if isinstance(way, Mapping) and "mean_of_last" in way:
-        raise UsageError(f"`derive` of {name}: `mean_of_last` is gone; eval/average=last averages weights instead")
+        raise UsageError(f"`derive` of {name}: `mean_of_last` is gone; callbacks=last averages weights instead")
     kinds = [key for key in way if key in WAYS] if isinstance(way, Mapping) else []
     if not isinstance(way, Mapping) or len(kinds) != 1:
         wanted = f"a mapping with exactly one of {', '.join(WAYS)}"

@@ -19,7 +19,7 @@ from swapformer.tools.command_line import add_common, columns, names_and_overrid
 
 PREFIX = "noise-"
 DEFAULT_SEEDS = 5
-AVERAGE = "eval/average"
+AVERAGE = "callbacks"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,10 +70,10 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
 
 
 def with_averages(spec: Spec, overrides: Sequence[str]) -> Spec:
-    """The study of a baseline with an arm for each option of `eval/average`, which trains alike."""
+    """The study of a baseline with an arm for each callback that averages weights, which trains alike."""
     own = spec.arms[spec.baseline]
     for override in (*spec.overrides, *own, *overrides):
-        if texts.key(override).replace("/", ".").startswith("eval.average"):
+        if texts.key(override).replace("/", ".").startswith("callbacks"):
             raise UsageError(
                 f"--weights compares the newest weights with averages of them, so leave {quote(override)} out; other "
                 "settings of an average are arms of a study"
@@ -214,6 +214,6 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument(
         "--weights", action="store_true",
-        help="train the baseline with each option of eval/average too: what averaging its weights is worth",
+        help="train the baseline with callbacks=ema and callbacks=last too: what averaging its weights is worth",
     )  # fmt: skip
     return add_common(made)

@@ -1,4 +1,4 @@
-"""Averages of weights: what a trial is evaluated with, and keeps as its answer, in place of its newest weights.
+"""Averages of weights, as callbacks: what a trial is evaluated with and keeps as its answer, not its newest weights.
 
 Training never reads them. Weights here are a model's parameters and stored buffers by name, so that the running
 statistics of a batchnorm are averaged as the weights are; what is no floating-point number is the newest.
@@ -7,9 +7,10 @@ statistics of a batchnorm are averaged as the weights are; what is no floating-p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
+from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -19,8 +20,10 @@ from swapformer.ranges import Within
 Weights = Mapping[str, Tensor]
 
 
-class WeightAverage(ABC):
+class WeightAverage(Callback, ABC):
     """Base of averages over a training's weights, taken in float32 or wider.
+
+    The model holds the average while it is evaluated, and the checkpoint holds it next to the newest weights.
 
     `evaluations`: how many evaluations a training must have for the average to be what its settings say, that after
     training among them. `steps`: optimiser steps seen. `held`: tensors that later averages are made of.
@@ -31,6 +34,56 @@ class WeightAverage(ABC):
     def __init__(self) -> None:
         self.steps = 0
         self.held: dict[Any, Any] = {}
+        self._newest: dict[str, Tensor] = {}
+
+    def problems(self, config: Mapping[str, Any]) -> Iterator[str]:
+        """Why a trial cannot have this average: it needs a training of enough evaluations, and whole weights."""
+        name, steps, every = type(self).__name__, config["budget"]["steps"], config["eval"]["every"]
+        if steps == 0:
+            yield f"{name} averages the weights of a training, but there is none; use callbacks=none."
+        elif self.evaluations > (found := -(-steps // every)):
+            yield (
+                f"{name} averages the weights of {self.evaluations} evaluations, but budget.steps={steps} with "
+                f"eval.every={every} has {found}, that after training among them; lower eval.every or "
+                "callbacks.average.count, or use callbacks=none."
+            )
+        if config["trainer"]["strategy"] == "fsdp":
+            yield (
+                f"{name} evaluates whole weights, of which fsdp leaves a part on each device; use "
+                "trainer.strategy=ddp, or callbacks=none."
+            )
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        module: Any = pl_module
+        module.evaluated_weights = lambda: self.average(module.model.state_dict())
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            module: Any = pl_module
+            self.update(module.model.state_dict(), trainer.global_step % module.config["eval"]["every"] == 0)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        model: Any = pl_module.model
+        newest = model.state_dict()
+        self._newest = {name: weight.clone() for name, weight in newest.items()}
+        model.load_state_dict(self.average(newest))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        model: Any = pl_module.model
+        model.load_state_dict(self._newest)
+        self._newest = {}
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        model: Any = pl_module.model
+        checkpoint["evaluated"] = self.average(model.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "held": self.held}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps, self.held = state_dict["steps"], state_dict["held"]
 
     def update(self, weights: Weights, evaluated: bool) -> None:
         """Take note of the weights after an optimiser step; `evaluated`: whether an evaluation follows it."""
@@ -41,14 +94,6 @@ class WeightAverage(ABC):
         """The weights to evaluate, in the types of the newest `weights`; before the first step these themselves."""
         mean = self.mean(weights) if self.steps else weights
         return {name: mean[name].to(newest) for name, newest in weights.items()}
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        return {"steps": self.steps, "held": self.held}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what a checkpoint has kept."""
-        self.steps, self.held = state["steps"], state["held"]
 
     @abstractmethod
     def hold(self, weights: Weights, evaluated: bool) -> None:

@@ -19,7 +19,6 @@ from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
-from swapformer.training.averaging import WeightAverage
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.module import TrialModule
 from swapformer.training.optimiser import freeze
@@ -130,9 +129,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
-    average = config["eval"].get("average")
-    averages = make(average, WeightAverage, "eval.average") if average else None
-    module = TrialModule(model, task, config, ranks, averages)
+    module = TrialModule(model, task, config, ranks)
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if config["init_from"] is not None and not checkpoint.exists():
         loaded = load_initial_weights(model, task, config).text
@@ -144,9 +141,9 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     reason = None
     with stop_on_signals() as stop, suppress_advice():
         own = [make(node, Callback, f"callbacks.{name}") for name, node in (config.get("callbacks") or {}).items()]
-        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*callbacks, *own])
+        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*own, *callbacks])
         try:
-            resume = _checked(checkpoint, config, module.state_dict()) if checkpoint.exists() else None
+            resume = _checked(checkpoint, config, module.state_dict(), own) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)
             if config["budget"]["steps"] == 0:
                 write_checkpoint(trainer, checkpoint, ranks)  # of the weights that a training would start from
@@ -207,12 +204,15 @@ def _metric_of_error(name: str) -> str:
     return metric.removesuffix("_se") + at + length
 
 
-def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor]) -> Path:
+def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor], own: Sequence[Callback] = ()) -> Path:
     """The checkpoint, once it has been read. Refuses one whose optimiser's state fsdp would give to other weights."""
     held = read_checkpoint(checkpoint)
     needed = {"optimizer_states", "lr_schedulers", "loops", "global_step", "callbacks"}
-    if lacking := sorted((needed | ({"average"} if config["eval"].get("average") else set())) - held.keys()):
+    if lacking := sorted(needed - held.keys()):
         raise CorruptCheckpoint(f"it lacks {', '.join(lacking)}")
+    for callback in own:
+        if callback.state_dict() and callback.state_key not in held["callbacks"]:
+            raise CorruptCheckpoint(f"it lacks the state of {callback.state_key}")
     alone = config["trainer"]["devices"] == 1 and not config["trainer"]["compile"]
     if alone and _shapes(held["state_dict"]) != _shapes(weights):
         raise CorruptCheckpoint("its weights have other names or shapes than the model's")

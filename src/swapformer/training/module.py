@@ -11,7 +11,6 @@ import lightning
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -27,7 +26,6 @@ from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task, target_mask
 from swapformer.training.assemble import Config, scaling
-from swapformer.training.averaging import WeightAverage
 from swapformer.training.data import (
     BatchShare,
     EvaluationStream,
@@ -66,22 +64,14 @@ class TrialModule(lightning.LightningModule):
         task: batches and metrics.
         config: the trial's resolved configuration.
         ranks: the processes that train together; None for this one alone.
-        average: of the weights, which is evaluated in place of the newest; None for these.
     """
 
-    def __init__(
-        self,
-        model: Topology,
-        task: Task,
-        config: Config,
-        ranks: Ranks | None = None,
-        average: WeightAverage | None = None,
-    ) -> None:
+    def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
         super().__init__()
-        self.average = average
-        self._evaluated: dict[str, Tensor] | None = None
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
         self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
+        self.evaluated_weights: Callable[[], dict[str, Tensor]] = model.state_dict
+        """The weights that an evaluation would use; a callback may evaluate others than the newest."""
         self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
         self.readout = list(readout_parameters(model))
         self.accumulate: int = config["trainer"]["accumulate_grad_batches"]
@@ -94,16 +84,7 @@ class TrialModule(lightning.LightningModule):
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        if self._evaluated is None:
-            return self.model.answers(*model_inputs(batch))
-        answers: dict[str, Tensor] = functional_call(_Answers(self.model), self._evaluated, model_inputs(batch))
-        return answers
-
-    @property
-    def evaluated_weights(self) -> dict[str, Tensor]:
-        """Parameters and stored buffers of the model as it is evaluated now: averaged where the trial asks for it."""
-        weights: dict[str, Tensor] = self.model.state_dict()
-        return weights if self.average is None else self.average.average(weights)
+        return self.model.answers(*model_inputs(batch))
 
     def configure_model(self) -> None:
         if self.config["trainer"]["strategy"] == "fsdp":
@@ -142,15 +123,7 @@ class TrialModule(lightning.LightningModule):
         """All sets after training, those of the validation split during it."""
         return [pair for pair in self.evaluations if self.final or pair[0] == "val"]
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        super().optimizer_step(*args, **kwargs)
-        if self.average is not None:
-            step = self.trainer.global_step + 1  # Lightning counts it after this hook
-            self.average.update(self.model.state_dict(), step % self.config["eval"]["every"] == 0)
-
     def on_validation_start(self) -> None:
-        if self.average is not None:
-            self._evaluated = {f"model.{name}": weight for name, weight in self.evaluated_weights.items()}
         self.collections: Sequence[Mapping[str, MetricCollection]] = [
             {name: _unsynchronised(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
             for _ in self.current_evaluations
@@ -173,7 +146,6 @@ class TrialModule(lightning.LightningModule):
                 key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")
             }
             self.results |= {f"{split}/{name}": value for name, value in self.task.summarise(values).items()}
-        self._evaluated = None
 
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config
@@ -231,27 +203,12 @@ class TrialModule(lightning.LightningModule):
         checkpoint["tokens_seen"] = self.tokens_seen
         checkpoint["strategy"] = self.config["trainer"]["strategy"]
         checkpoint["notes"] = list(self.notes)
-        if self.average is not None:
-            checkpoint["average"], checkpoint["evaluated"] = self.average.state(), self.evaluated_weights
         checkpoint["readout"] = self.readout  # what a trial that starts from here may leave out
         checkpoint["vocabulary"] = vocabulary_of(self.task)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tokens_seen = checkpoint["tokens_seen"]
         self.notes = tuple(checkpoint.get("notes", ()))
-        if self.average is not None:
-            self.average.restore(checkpoint["average"])
-
-
-class _Answers(nn.Module):
-    """A model whose forward gives all its answers."""
-
-    def __init__(self, model: Topology) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Any) -> dict[str, Tensor]:
-        return self.model.answers(*inputs)
 
 
 def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:

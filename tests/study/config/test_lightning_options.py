@@ -57,9 +57,10 @@ def test_a_wrong_value_is_refused(given: str) -> None:
 @pytest.mark.parametrize(
     ("override", "instead"),
     [
-        ("trainer.fold=seeds", "trainer.fold is not an option here: trials run side by side; say --slots N"),
-        ("trainer.graph=false", "trainer.graph is not an option here: say trainer.compile=reduce-overhead"),
-        ("budget.branch=false", "budget.branch is not an option here: every trial trains from its first step"),
+        ("trainer.fold=seeds", "trainer.fold is gone: trials run side by side; say --slots N"),
+        ("trainer.graph=false", "trainer.graph is gone: say trainer.compile=reduce-overhead"),
+        ("budget.branch=false", "budget.branch is gone: every trial trains from its first step"),
+        ("eval/average=ema", "eval/average is gone: say callbacks=last or callbacks=ema"),
         ("logger=trackio", "logger=trackio is gone: say logger=lightning"),
         ("logger=mlflow", "logger=mlflow is gone: say logger=lightning"),
     ],

@@ -65,7 +65,7 @@ def pretend(self: CostPass, key: str) -> None:
 def test_costs_do_not_depend_on_what_no_step_pays_for() -> None:
     base = cost_key(compose(TINY))
     assert base == cost_key(compose([*TINY, "seed=3", "budget.steps=9", "schedule=constant", "eval.batches=2"]))
-    changes = (["model.bias=false"], ["task.batch_size=3"], ["optim=sgd"], ["trainer.threads=2"], ["eval/average=ema"])
+    changes = (["model.bias=false"], ["task.batch_size=3"], ["optim=sgd"], ["trainer.threads=2"], ["callbacks=ema"])
     assert len({base, *(cost_key(compose([*TINY, *change])) for change in changes)}) == 6
 
 

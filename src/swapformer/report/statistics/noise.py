@@ -7,7 +7,7 @@
     seen by n seeds     the difference of two arms that both have s, uncorrelated, which a test at 5 % finds in 80 %
 
 Arms that share data and start correlate by ρ, and then √(1 − ρ) of that difference is seen. Averaging the last k
-evaluations, or the weights before the final one (`eval/average`), lowers the variance over seeds s₁² to s_k²: by as
+evaluations, or the weights before the final one (`callbacks=ema`), lowers the variance over seeds s₁² to s_k²: by as
 much as s₁² / s_k² times the seeds would. Its interval is that of Pitman and Morgan for the variances of correlated
 pairs (1939, doi 10.1093/biomet/31.1-2.9).
 """
@@ -91,7 +91,7 @@ class MetricNoise:
 def metric_noise(records: Records, metric: str, averages: Mapping[str, str] | None = None) -> MetricNoise | None:
     """The noise of a metric of the baseline of records of one condition; None where no trial finished with it.
 
-    `averages`: option of `eval/average` → the arm that is the baseline with it.
+    `averages`: averaging callback → the arm that is the baseline with it.
     """
     baseline = records.manifest.baseline
     rows = _rows(records, baseline, metric)

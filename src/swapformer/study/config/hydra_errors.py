@@ -150,6 +150,8 @@ def _unreadable(error: yaml.YAMLError) -> str:
 
 
 def _unchosen(group: str) -> str:
+    if group in GONE:
+        return f"{group} is gone: {GONE[group]}"
     known = option_files(conf_dir())
     parent = group.rpartition("/")[0]
     if group in known and not parent:
@@ -160,6 +162,8 @@ def _unchosen(group: str) -> str:
 
 
 def _unknown_key(key: str, siblings: object) -> str:
+    if key in GONE:
+        return f"{key} is gone: {GONE[key]}"
     if "/" in key:
         return f"unknown group {key!r}{suggest(key, option_files(conf_dir()))}"
     parent, _, name = key.rpartition(".")

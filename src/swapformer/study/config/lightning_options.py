@@ -50,6 +50,7 @@ GONE: Mapping[str, str] = {
     "trainer.fold": "trials run side by side; say --slots N, or --slots-per-gpu N on a GPU",
     "trainer.graph": "say trainer.compile=reduce-overhead, torch's own way to replay CUDA graphs",
     "budget.branch": "every trial trains from its first step; schedule=wsd stays",
+    "eval/average": "say callbacks=last or callbacks=ema",
     "logger/trackio": _LOGGERS,
     "logger/mlflow": _LOGGERS,
 }

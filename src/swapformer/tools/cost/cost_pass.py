@@ -22,7 +22,7 @@ from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.slots import pinned_threads
 from swapformer.training.assemble import Config
 
-_ABOUT_COST = ("model", "task", "data", "optim", "trainer", "log_every", "foreign_parts")
+_ABOUT_COST = ("model", "task", "data", "optim", "trainer", "log_every", "foreign_parts", "callbacks")
 """The keys of a trial's identity that determine what a step costs; no seeds, schedules or lengths of training."""
 
 
@@ -30,8 +30,6 @@ def cost_key(config: Config) -> str:
     """16 hexadecimal digits of all that determines the cost of a step but the hardware; swapformer's version too."""
     known = identity(config)
     found = {key: value for key, value in known.items() if key in _ABOUT_COST}
-    if average := known["eval"].get("average"):
-        found["average"] = average  # a step may take its weights into an average
     text = json.dumps([__version__, found], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -34,14 +34,20 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
             "sdpa computes dot products only, not Additive; use model/kernel",
         ),
         (["model/normaliser=sparsemax", "model/kernel=sdpa"], "sdpa computes softmax only, not Sparsemax"),
-        (["eval/average=ema", "budget.steps=0"], "averages the weights of a training, but there is none; use eval/"),
-        (["eval/average=ema", "measure=step"], "averages the weights of a training, but there is none; use eval/"),
         (
-            ["eval/average=last", "eval.every=100", "budget.steps=300"],
+            ["callbacks=ema", "budget.steps=0"],
+            "averages the weights of a training, but there is none; use callbacks=none",
+        ),
+        (
+            ["callbacks=ema", "measure=step"],
+            "averages the weights of a training, but there is none; use callbacks=none",
+        ),
+        (
+            ["callbacks=last", "eval.every=100", "budget.steps=300"],
             "of 4 evaluations, but budget.steps=300 with eval.every=100 has 3, that after training among them; lower",
         ),
         (
-            ["eval/average=ema", "trainer.devices=2", "trainer.strategy=fsdp"],
+            ["callbacks=ema", "trainer.devices=2", "trainer.strategy=fsdp"],
             "ExponentialAverage evaluates whole weights, .* use trainer.strategy=ddp",
         ),
     ],
@@ -59,8 +65,8 @@ def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
         ["model/init=t_fixup", "model/norm=none"],
         ["model/norm=batchnorm", "model/pattern=full", "allow=[future]"],
         ["model/ffn=none"],
-        ["eval/average=last", "eval.every=100", "budget.steps=301"],
-        ["eval/average=ema", "trainer.devices=2", "trainer.strategy=ddp"],
+        ["callbacks=last", "eval.every=100", "budget.steps=301"],
+        ["callbacks=ema", "trainer.devices=2", "trainer.strategy=ddp"],
         ["model/qk_norm=rmsnorm_width", "model/attention=mqa"],
     ],
 )

@@ -46,7 +46,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     """Why a configuration cannot work, each reason once; what a part raises ends the search."""
-    first = (settings.of_keys, settings.of_types, scaling.sizes, trainer.settings, trainer.averages, probes.moments)
+    first = (settings.of_keys, settings.of_types, scaling.sizes, trainer.settings, trainer.callbacks, probes.moments)
     for rules in first:
         if found := list(rules(config)):
             return found

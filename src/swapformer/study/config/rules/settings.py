@@ -65,7 +65,7 @@ KEYS = {
               "encoder"),
     "model.encoder": ("num_layers", "layers"),
     "budget": ("steps", "tokens", "flops"),
-    "eval": ("every", "batches", "final_batches", "average"),
+    "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
                 "threads", "heartbeat", "profiler", "detect_anomaly"),

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swapformer.model.plan import LayerPlan
-from swapformer.targets import make
-from swapformer.training.averaging import WeightAverage
+from swapformer.targets import find, make
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
@@ -61,27 +60,11 @@ def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterat
         yield "fsdp gathers weights between layers, which cannot be compiled here; use trainer.strategy=ddp."
 
 
-def averages(config: Mapping[str, Any]) -> Iterator[str]:
-    """What an average of weights takes for granted: a training of enough evaluations, whose weights are whole."""
-    node, steps, every = config["eval"].get("average"), config["budget"]["steps"], config["eval"]["every"]
-    if not node:
-        return
-    average: WeightAverage = make(node, WeightAverage, "eval.average")
-    name = type(average).__name__
-    if steps == 0:
-        yield f"{name} averages the weights of a training, but there is none; use eval/average=none."
-        return
-    if average.evaluations > (held := -(-steps // every)):
-        yield (
-            f"{name} averages the weights of {average.evaluations} evaluations, but budget.steps={steps} with "
-            f"eval.every={every} has {held}, that after training among them; lower eval.every or eval.average.count, "
-            "or use eval/average=none."
-        )
-    if config["trainer"]["strategy"] == "fsdp":
-        yield (
-            f"{name} evaluates whole weights, of which fsdp leaves a part on each device; use trainer.strategy=ddp, or "
-            "eval/average=none."
-        )
+def callbacks(config: Mapping[str, Any]) -> Iterator[str]:
+    """What callbacks cannot go together with, as they say themselves in `problems`."""
+    for name, node in (config.get("callbacks") or {}).items():
+        if hasattr(kind := find(str(node.get("_target_"))), "problems"):
+            yield from make(node, kind, f"callbacks.{name}").problems(config)
 
 
 def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
