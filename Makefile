@@ -42,7 +42,7 @@ types: install-dev
 	$(BIN)/mypy
 
 pytest: install-dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(if $(ROOM),--room $(ROOM))
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --no-loadscope-reorder $(if $(ROOM),--room $(ROOM))
 
 # Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs one of each exercise.
 exercises-smoke: install
@@ -52,7 +52,7 @@ exercises-smoke: install
 # options trained, simulated error rates), and a store that is killed, cut, filled and misled about the time. An hour and
 # more on two cores; run it before a release, and write what it says into docs/measurements.md.
 evidence: install-dev
-	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -m evidence --numprocesses auto --maxprocesses 4 --no-loadscope-reorder
 	$(BIN)/python -m benchmarks reliability
 	$(MAKE) fresh
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,9 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--room", help="only tests that a change in this room of swapformer can reach, by imports")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a file run in one process, unless they say which tests they belong to; `--room` leaves out the rest."""
+    """With `--room`, leaves out the tests that a change in that room cannot reach."""
     room = config.getoption("--room")
     if room:
         from import_graph import RoomFilter
@@ -27,9 +29,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 kept[item.path] = reached.reaches(item.path)
         config.hook.pytest_deselected(items=[item for item in items if not kept[item.path]])
         items[:] = [item for item in items if kept[item.path]]
-    for item in items:
-        if not any(item.iter_markers("xdist_group")):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+class ByFileAndStudy(LoadScopeScheduling):
+    """Tests of a file run in one process, and so do all tests of one shipped study."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, name = nodeid.partition("::")
+        study = re.search(r"\[(\d\d_\w+(?:/\w+)?)", name) if file.endswith("test_studies.py") else None
+        return f"{file} {study[1]}" if study else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFileAndStudy:
+    """The scheduler, whatever `--dist` says."""
+    return ByFileAndStudy(config, log)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

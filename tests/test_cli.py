@@ -142,7 +142,6 @@ def test_an_exercise_runs_all_its_parts_which_share_trials(place: Path, capsys: 
     ]  # fmt: skip
     assert printed(capsys, "status", "01_positions/al")["study"] == "01_positions/all"
     assert printed(capsys, "report", "01_positions/all", "positions")["studies"][0]["name"] == "01_positions/all"
-    assert (place / "runs/studies/01_positions/all/report/against_positions.html").is_file()
     said = complaint(capsys, "study", "01_positions", "seeds=3")
     assert "'seeds=3' was given; name one of 01_positions/again, 01_positions/all" in said
 
@@ -443,7 +442,6 @@ def run(arguments: str) -> int:
             f"benchmarks reliability {option}"
             for option in ("--kills -1", "--kills 0", "--offsets 0", "--listed -5", "--reported 0", "--rounds -1")
         ),
-        "benchmarks start --rounds 0",
         "benchmarks corpus --megabytes 0",
         "cost pos --measure --steps 0",
         "cost task=copy --batch x",

@@ -216,6 +216,61 @@ def stored_names(path: Path) -> Iterator[str]:
             yield from (word for word in words if word in STORED and (plain or "." in word))
 
 
+CORE = (
+    *("study/launch/trial.py", "study/run_study.py", "training/fit.py", "training/module.py", "training/trainer.py"),
+    "report/build.py",
+)
+"""The files through which every trial and every study goes."""
+OPTIONAL = ("callbacks", "hydra/launcher", "logger", "measure", "probes", "schedule")
+"""The groups of options that train, store, judge, log or launch differently."""
+
+
+def optional_classes() -> dict[str, str]:
+    """Class → module of every option that is found by its YAML."""
+    found = {}
+    for group in OPTIONAL:
+        for path in sorted((conf_dir() / group).glob("*.yaml")):
+            for target in within(yaml.safe_load(path.read_text(encoding="utf-8"))):
+                if target.startswith(("swapformer.", "hydra_plugins.")):
+                    module, _, name = target.rpartition(".")
+                    found[name] = module
+    return found
+
+
+def options_named(path: Path) -> set[str]:
+    """The options that a file imports, names or asks for by the name of their class."""
+    words = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
+    words |= {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+    words |= {alias.name for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    words |= {
+        node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return words & optional_classes().keys()
+
+
+class TestCore:
+    @pytest.mark.parametrize("name", CORE)
+    def test_knows_no_option(self, name: str) -> None:
+        """What trains, stores, judges or logs differently is one file, found by its YAML; the core has its base."""
+        assert options_named(PACKAGE / name) == set()
+
+    def test_options_are_found(self) -> None:
+        assert {"ExponentialAverage", "WandB", "Replay", "CosineSchedule"} <= optional_classes().keys()
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "from swapformer.training.averaging import ExponentialAverage",
+            "if isinstance(callback, LastEvaluations): pass",
+            "import swapformer.mirror as m\nm.WandB()",
+            'if type(schedule).__name__ == "StableDecaySchedule": pass',
+        ],
+    )
+    def test_the_rule_can_fail(self, line: str, tmp_path: Path) -> None:
+        (tmp_path / "module.py").write_text(line)
+        assert options_named(tmp_path / "module.py")
+
+
 READERS = re.compile(r"\b(yaml\.(safe_|full_|unsafe_)?load(_all)?|OmegaConf\.load)\(")
 """Calls that read YAML, and would drop the first of two equal keys without a word."""
 

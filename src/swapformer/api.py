@@ -128,7 +128,7 @@ def run_study(
     from swapformer.tools.studies import run_locally
 
     spec = parse(dict(study), name, scale) if isinstance(study, Mapping) else load(str(study), scale)
-    found = run_locally(with_seeds(spec, seeds), overrides, publish, quiet)
+    found = run_locally(with_seeds(spec, seeds), overrides, publish, quiet, report=True)
     found.require_complete()
     return found
 

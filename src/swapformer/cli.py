@@ -101,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--publish", action="store_true", help="put table and figures beside the study file, in results/"
     )
-    study.add_argument("--no-report", action="store_true", help="run what is missing, and build no report")
+    reporting = study.add_mutually_exclusive_group()
+    reporting.add_argument("--no-report", action="store_true", help="run what is missing, and judge nothing")
+    reporting.add_argument(
+        "--report", action="store_true", help="write page and figures, also where nothing was left to train"
+    )
     study.add_argument(
         "--dry-run", action="store_true", help="print trials, operations, time and memory that it would take, run none"
     )
@@ -189,7 +193,7 @@ def _study(options: argparse.Namespace) -> int | None:
         options.debug,
         options.dry_run,
         studies=options.studies,
-        report=not options.no_report,
+        report=False if options.no_report else True if options.report else None,
     )
     return study(options.name, options.overrides, output)
 

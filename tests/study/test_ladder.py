@@ -106,6 +106,8 @@ def test_a_size_whose_heads_do_not_divide_is_refused_before_anything_trains() ->
         expand(parse(raw, "x"))
 
 
+@pytest.mark.evidence
+@pytest.mark.timeout(600)
 def test_a_ladder_is_run_reported_and_judged_again_from_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ def test_a_task_is_measured_and_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before
 
 
+@pytest.mark.evidence
 def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The baseline's trials are those that the study itself would run, so that nothing is trained twice."""
     study = tmp_path / "small.yaml"
@@ -45,6 +46,8 @@ def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.Ca
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
 
 
+@pytest.mark.evidence
+@pytest.mark.timeout(600)
 def test_averages_of_weights_are_trained_and_told_beside_those_of_evaluations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,6 +69,7 @@ def test_averages_of_weights_are_trained_and_told_beside_those_of_evaluations(
     assert "callbacks=ema " in text and "off that of the newest weights" in text and "impossible" not in text
 
 
+@pytest.mark.evidence
 def test_an_average_that_cannot_be_taken_is_told_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,7 +36,7 @@ class StudySweeper(Sweeper):
         metrics: Sequence[str] = ("val/loss",),
         publish: bool = False,
         as_json: bool = False,
-        report: bool = True,
+        report: bool | None = None,
         max_batch_size: Count | None = None,
         params: dict[str, str] | None = None,
     ) -> None:

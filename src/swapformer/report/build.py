@@ -36,8 +36,14 @@ from swapformer.results.config import config_path
 from swapformer.results.costs import Costs, read_costs
 from swapformer.results.store import Store
 
+_PAGE = "report.html"
 LARGEST_PUBLISHED = 200_000
 """Bytes of a figure in a study's `results/`."""
+
+
+def page_path(study_dir: Path) -> Path:
+    """Where the page of a study is written."""
+    return study_dir / "report" / _PAGE
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,11 @@ class Report:
     def verdicts(self) -> tuple[Verdict, ...]:
         """All verdicts, condition by condition."""
         return tuple(verdict for view in self.views for verdict in view.verdicts)
+
+    @property
+    def page(self) -> Path | None:
+        """The page in the report's folder, if there is one."""
+        return found if (found := self.directory / _PAGE).is_file() else None
 
     @property
     def complete(self) -> bool:
@@ -126,8 +137,11 @@ class Report:
             console.print(Text(sentence))
         for caveat in self.caveats:
             console.print(Text(f"· {caveat}", style="dim"))
-        for path in [path for path in self.files if path.name == "report.html"] or self.files:
+        for path in [path for path in self.files if path.name == _PAGE] or self.files:
             console.print(Text(str(path)), soft_wrap=True)
+        if not self.files:
+            what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
+            console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
@@ -151,13 +165,15 @@ PAPER = ("latex", "pdf", "png")
 """What a report may write for a paper, to a folder `paper` of its own."""
 
 
-def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper: Sequence[str] = ()) -> Report:
+def build(
+    study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper: Sequence[str] = (), draw: bool = True
+) -> Report:
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
     Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
     all but the page are also written there (the study's committed `results/`); of a large grid not every figure, and
     none of more than `LARGEST_PUBLISHED` bytes. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
-    paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV.
+    paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV. Without `draw` no file of it is written.
 
     Raises `UsageError` where the manifest cannot be read, a claim is wrong or a directory cannot be written; a damaged
     trial is shown, never fatal.
@@ -172,20 +188,21 @@ def build(study_dir: Path, runs_dir: Path, publish_to: Path | None = None, paper
     costs = read_costs(manifest, study_dir, runs_dir, problems)
     records = replace(records, problems=tuple(problems))
     with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
-        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs)
-    overall = grid_verdicts(claims, verdicts)
+        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs, draw)
+    overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
+    directory = study_dir / "report"
+    if not draw:
+        return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, ())
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     grid = study_page.grid_section(views)
-    warnings = caveats(records, views)
     public = {
         "table.md": _table_md(records, views),
         "results.csv": results_csv(records, metrics, look_path(claims, records).taken),
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
     }
-    directory = study_dir / "report"
     page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory))
-    files = write(directory, {"report.html": page, **public, **_drawn([*grid.figures, *_figures(views)])})
+    files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
     if paper:
         files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
     if publish_to is not None:

@@ -23,7 +23,7 @@ from swapformer.study.launch.launcher import Launch, Launcher
 from swapformer.study.launch.missing_trials import RETRIES, launch_missing, trial_status
 from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.trial import Trial
+from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.manifest import find_axis, make_manifest
 from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, tuning_lines
 from swapformer.study.plan import Plan
@@ -88,11 +88,12 @@ def run_study(
     publish: bool = False,
     quiet: bool = False,
     retries: int = RETRIES,
-    report: bool = True,
+    report: bool | None = None,
 ) -> StudyResult:
-    """Run what is missing and build the report, if there shall be one.
+    """Run what is missing and judge it.
 
-    `launch` makes the launcher, given the progress that it should tick.
+    `launch` makes the launcher, given the progress that it should tick. `report`: whether page and figures are written;
+    None: where something ran, or there is no page yet; False: nothing is judged.
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
 
     Raises:
@@ -115,7 +116,11 @@ def run_study(
 
     from swapformer.report.statistics.sequential import require_seeds, undecided_arms
 
+    ran = False
+
     def attempt(trials: Sequence[Trial], what: str) -> None:
+        nonlocal ran
+        ran = ran or any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)
         write_manifest(folder, manifest)
@@ -137,10 +142,11 @@ def run_study(
         attempt(plan.trials, "trials")
     write_manifest(folder, make_manifest(plan, provenance, differences))
     built = None
-    if report:
-        from swapformer.report.build import build
+    if report is not False:
+        from swapformer.report.build import build, page_path
 
-        built = build(folder, store.runs_dir, plan.spec.published if publish else None)
+        draw = bool(report or publish or ran or not page_path(folder).is_file())
+        built = build(folder, store.runs_dir, plan.spec.published if publish else None, draw=draw)
     asked = [*plan.tuning_trials, *plan.trials]
     return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, built)
 

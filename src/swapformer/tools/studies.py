@@ -33,7 +33,8 @@ class Output:
     """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors.
 
     `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `studies`: how
-    many studies of a folder run at a time. `report`: whether a study that was run is reported.
+    many studies of a folder run at a time. `report`: whether a study's page and figures are written;
+    None: where something was trained.
     """
 
     publish: bool = False
@@ -42,7 +43,7 @@ class Output:
     dry: bool = False
     paper: tuple[str, ...] = ()
     studies: int = 1
-    report: bool = True
+    report: bool | None = None
 
 
 def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
@@ -52,7 +53,7 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
     texts.check(overrides, "what follows the study's name")
     if output.dry and output.publish:
         raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; leave one of them out")
-    if not output.report and (output.dry or output.publish):
+    if output.report is False and (output.dry or output.publish):
         what = "--dry-run builds no report" if output.dry else "--publish writes the report's table and figures"
         raise UsageError(f"{what}, so that --no-report says nothing or forbids it; leave one of them out")
     found = find(name)
@@ -137,12 +138,12 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
 
 
 def run_locally(
-    spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1, report: bool = True
+    spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1, report: bool | None = None
 ) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
 
-    `share`: how many studies run at a time, among which the slots for trials are shared out. `report`: whether one is
-    built.
+    `share`: how many studies run at a time, among which the slots for trials are shared out. `report`: as in
+    `Output`.
 
     Raises what `expand` and `run_study` do.
     """
@@ -185,7 +186,7 @@ def _through_hydra(name: str, own: Mapping[str, str | None], extra: Sequence[str
     chosen = [f"hydra.sweeper.{key}={value}" for key, value in own.items() if value is not None]
     flags = {"publish": output.publish, "as_json": output.json}
     chosen += [f"hydra.sweeper.{key}=true" for key, given in flags.items() if given]
-    chosen += [] if output.report else ["hydra.sweeper.report=false"]
+    chosen += [] if output.report is None else [f"hydra.sweeper.report={str(output.report).lower()}"]
     sweep([f"hydra.sweeper.study={json.dumps(name, ensure_ascii=False)}", *chosen, *extra])
 
 

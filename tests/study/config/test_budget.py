@@ -76,8 +76,10 @@ def test_what_is_no_budget_is_refused(overrides: list[str], complaint: str) -> N
 def test_the_longest_warm_up_is_the_last_that_leaves_the_peak_and_a_decay(name: str, steps: int) -> None:
     """Against all rates of all steps, for every warm-up that could be asked for."""
 
+    node = compose([f"schedule={name}"])["schedule"]
+
     def made(warmup: int) -> Schedule:
-        found: Schedule = make(compose([f"schedule={name}", f"schedule.warmup_steps={warmup}"])["schedule"], Schedule)
+        found: Schedule = make({**node, "warmup_steps": warmup}, Schedule)
         return found
 
     def fine(warmup: int) -> bool:

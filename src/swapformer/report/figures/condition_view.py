@@ -53,14 +53,16 @@ def condition_views(
     verdicts: Mapping[str, Sequence[Verdict]],
     tuned: Sequence[Tuned],
     costs: Costs,
+    draw: bool = True,
 ) -> list[View]:
-    """One view for each condition; an arm is drawn in the same style in all of them."""
+    """One view for each condition, with figures if asked; an arm is drawn in the same style in all of them."""
     found = []
     for condition, data in figure_data(records, claims).items():
         prefix = f"{svg.slug(condition)}_" if condition else ""
         here = tuple(each for each in tuned if each.condition == condition)
         with svg.settings():
-            figures = _unique([figure for figure in _figures(condition, data, here, costs) if figure is not None])
+            drawn = _figures(condition, data, here, costs) if draw else ()
+            figures = _unique([figure for figure in drawn if figure is not None])
         named = tuple(replace(figure, name=prefix + figure.name) for figure in figures)
         timed = costs.timed(condition)
         judged = tuple(verdicts[condition])
