@@ -17,7 +17,7 @@ import yaml
 import walks
 from swapformer.cli import main
 from swapformer.study.config.compose import compose
-from swapformer.study.config.identity import _source_hash, trial_id
+from swapformer.study.config.identity import trial_id
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "your_own.md"
 OWN = {
@@ -53,7 +53,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget() -> None:
     """Have this process read the user's package again, as the next command would."""
-    _source_hash.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "mine"]:
         del sys.modules[name]
 

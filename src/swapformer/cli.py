@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer import __version__
-from swapformer.console import at_least, guarded, printable_output
+from swapformer.console import WRONG_USE, at_least, guarded, printable_output
 from swapformer.errors import UsageError, quote, suggest
 
 TOOLS = {
@@ -52,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str]) -> int:
-    sys.path.append(os.getcwd())  # parts in a package of the user's own, as `python -m` would find them
+    try:
+        sys.path.append(os.getcwd())  # parts in a package of the user's own, as `python -m` would find them
+    except FileNotFoundError:
+        print("swapformer: error: the working directory must exist, but it was deleted; change to one", file=sys.stderr)
+        return WRONG_USE
     if given[:1] == ["train"]:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
 

@@ -31,6 +31,8 @@ _UNWRITABLE = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (`ulimit -n`)"),
 }
 """Errors of the file system that are no fault of the program, and what helps."""
+_NARROWEST, _USUAL = 20, 80
+"""Columns: a terminal that says that it has fewer is taken for a usual one."""
 UNFORESEEN = (
     "swapformer: an error that nobody foresaw, so a bug of swapformer or of a part of your own; please report it with "
     "the command and this traceback"
@@ -95,7 +97,13 @@ class _Printable:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(printable(text))
+        shown = printable(text)
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        try:
+            shown.encode(encoding)
+        except UnicodeEncodeError:  # what the terminal's encoding lacks is replaced
+            shown = shown.encode(encoding, "replace").decode(encoding)
+        self._stream.write(shown)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -110,11 +118,13 @@ class _Printable:
 def printable_output() -> Iterator[None]:
     """What is printed within has its control characters escaped: names come from files that others may have written."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream if isinstance(stream, _Printable) else _Printable(stream) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    with open(os.devnull, "w") as nowhere:
+        there = [nowhere if stream is None else stream for stream in before]  # None: closed by the shell
+        sys.stdout, sys.stderr = (each if isinstance(each, _Printable) else _Printable(each) for each in there)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def terminal(*, stderr: bool = False) -> Console:
@@ -134,6 +144,8 @@ def terminal(*, stderr: bool = False) -> Console:
             return [Escaped(renderable) for renderable in renderables]
 
     made = Console(stderr=stderr)
+    if made.width < _NARROWEST:  # COLUMNS=0 among them: nothing would be shown
+        made.width = _USUAL
     made.push_render_hook(Hook())
     return made
 

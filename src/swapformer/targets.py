@@ -7,12 +7,14 @@ swapformer or the user allows.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -204,6 +206,45 @@ def _module(name: str) -> tuple[ModuleType, list[str]]:
             f"`_target_: {name}` must name a class that can be imported, but: {type(error).__name__}: {error}"
         ) from error
     return module, words[count:]
+
+
+def source_files(module: str) -> dict[str, Path]:
+    """The source of a module, and of all that it imports from packages that the user allows: name → file.
+
+    Imports are read from the source, those within functions too; the modules need not be loaded.
+    """
+    found: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _source(name)
+        if path is not None and name not in found:
+            found[name] = path
+            waiting += [each for each in _imports(name, path) if _within(each, _users(allowed()))]
+    return dict(sorted(found.items()))
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module's source; None where it has none."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    origin = spec.origin if spec is not None else None
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _imports(module: str, path: Path) -> Iterator[str]:
+    """The full names that a module imports, and of each name from a package that it could be a module too."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) + 1 - node.level]) if node.level else ""
+            whole = ".".join(filter(None, (base, node.module)))
+            yield whole
+            yield from (f"{whole}.{alias.name}" for alias in node.names)
 
 
 def _within(name: str, packages: Sequence[str]) -> bool:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mirror.destinations import Memory
 from mirror.readback import curves_of
+from swapformer.mirror import process as process_module
 from swapformer.mirror.follower import Follower, Target
 from swapformer.mirror.process import mirror_trials
 from swapformer.results.record import Record
@@ -108,6 +112,25 @@ def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
         started = time.monotonic()
     assert time.monotonic() - started < 30, "not the ten minutes that it hangs, and not ten times its patience and more"
     assert caplog.text.count("mirror:") == 1 and word in caplog.text
+
+
+def test_a_mirror_that_is_killed_is_named_with_what_completes_it(
+    store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S10 of the review: the command ended with status 0, and nothing was said."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = process_module._start
+
+    def remembered(*arguments: Any) -> Any:
+        started.append(start(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(process_module, "_start", remembered)
+    monkeypatch.setattr("swapformer.mirror.process.make_destination", lambda node: Memory(patience=60.0))
+    config = {"logger": {"_target_": "mirror.destinations.Memory"}}
+    with caplog.at_level(logging.WARNING), mirror_trials([(Target(ID), config)], store):
+        os.kill(started[0].pid, signal.SIGKILL)
+    assert "mirror: it was killed by SIGKILL; the same command again shows what is lacking" in caplog.text
 
 
 def test_without_a_logger_no_process_is_started(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,60 @@ def test_a_damaged_file_is_one_line(name: str, text: str, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"results\.csv must be a study's results\.csv, but cannot be read") as error:
         read_results(path, asked(records))
     assert "\n" not in str(error.value)
+
+
+def edited(lines: list[str], number: int, column: str, text: str) -> list[str]:
+    """The lines of a table with another text in one cell."""
+    at = lines[0].split(",").index(column)
+    cells = lines[number].split(",")
+    cells[at] = text
+    return [*lines[:number], ",".join(cells), *lines[number + 1 :]]
+
+
+Lines = list[str]
+EDITS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
+    "another direction": (lambda rows: edited(rows, 1, "direction", "higher"), "the direction of .* must be one"),
+    "no direction": (lambda rows: edited(rows, 1, "direction", "up"), "line 2: a direction must be lower, higher"),
+    "a row twice": (lambda rows: [*rows[:2], *rows[1:]], "lines 2 and 3 are of the same trial and metric"),
+    "twice, another value": (lambda rows: [*rows, edited(rows, 1, "value", "0.5")[1]], "of the same trial and metric"),
+    "another study": (lambda rows: edited(rows, 1, "study", "99_other"), "the study of rows must be one"),
+    "another arm": (lambda rows: edited(rows, 1, "arm", "aa"), "line 2: the study has no arm 'aa'"),
+    "a wrong status": (lambda rows: edited(rows, 1, "status", "great"), "line 2: there is no status 'great'"),
+    "a seed of Python": (lambda rows: edited(rows, 1, "seed", "1_0"), "line 2: a seed must be a whole number"),
+    "a seed below 0": (lambda rows: edited(rows, 1, "seed", "-1"), "line 2: a seed must be a whole number"),
+    "a value of Python": (lambda rows: edited(rows, 1, "value", "1_0.5"), "line 2: value must be a number"),
+    "infinity": (lambda rows: edited(rows, 1, "value", "inf"), "line 2: value must be a number"),
+    "a cut row": (lambda rows: [*rows[:-1], rows[-1][:9]], "line .* must have 12 cells, but has"),
+    "a long row": (lambda rows: [rows[0], rows[1] + ",x", *rows[2:]], "line 2 must have 12 cells, but has 13"),
+    "semicolons": (lambda rows: [row.replace(",", ";") for row in rows], "must be parted by commas"),
+    "tabs": (lambda rows: [row.replace(",", "\t") for row in rows], "must be parted by commas"),
+    "no column": (lambda rows: [rows[0].replace("arm", "arms"), *rows[1:]], "the column arm is missing"),
+    "nothing": (lambda rows: [], "the column study is missing"),
+    "a header": (lambda rows: rows[:1], "it has no row of any arm"),
+    "a deep note": (lambda rows: [*rows, ",,,exact,,,,stated,,,," + "[" * 100_000], "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_table_that_no_report_writes_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """S8 of the review: such edits changed verdicts silently."""
+    store = study(tmp_path)
+    report = build(store.study, store.runs)
+    path = store.study / "report" / "results.csv"
+    edit, complaint = EDITS[name]
+    lines = edit(path.read_text().splitlines())
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match=complaint) as refused:
+        read_results(path, replace(report.records.manifest, cells=()))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_a_seed_that_an_arm_lacks_is_missing(tmp_path: Path) -> None:
+    store = study(tmp_path)
+    report = build(store.study, store.runs)
+    path = store.study / "report" / "results.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("99_fake,b,3,")]
+    path.write_text("\n".join(lines) + "\n")
+    again = rebuild(read_results(path, replace(report.records.manifest, cells=())), tmp_path / "again")
+    assert report.complete and not again.complete
+    assert again.as_dict()["trials"] == {"finished": 14, "missing": 1}

@@ -196,3 +196,33 @@ def test_a_stopwatch_adds_what_went_by_while_it_ran(monkeypatch: pytest.MonkeyPa
         watch.start() if running else watch.stop()
         now[0] += moved
     assert watch.seconds == 12.5
+
+
+def test_checkpoints_go_by_the_clock_and_wait_fifty_times_as_long_as_one_takes(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps take 5 s here: one is written at 20 s, and where writing takes 2 s, the next 100 s later."""
+    monkeypatch.setattr(TrialModule, "validation_step", lambda *arguments: None)
+    monkeypatch.setattr(TrialModule, "on_validation_epoch_end", lambda self: None)
+    taken = 2.0
+    written: list[int] = []
+
+    def write(trainer: Any, path: Path, ranks: Any) -> None:
+        clock[0] += taken
+        written.append(trainer.global_step)
+
+    original = TrialModule.training_step
+
+    def slow(self: TrialModule, *arguments: Any) -> Any:
+        clock[0] += 4.0  # one more is the fixture's
+        return original(self, *arguments)
+
+    monkeypatch.setattr(TrialModule, "training_step", slow)
+    monkeypatch.setattr(callbacks, "write_checkpoint", write)
+    steps = ["budget.steps=60", "eval.every=60", "checkpoint_every=null"]
+    fit.fit(compose([*TINY, *steps]), tmp_path / "slow", final=False)
+    assert written == [4, 24, 44, 60]
+    written.clear()
+    taken = 0.0
+    fit.fit(compose([*TINY, *steps]), tmp_path / "quick", final=False)
+    assert written == list(range(4, 61, 4))

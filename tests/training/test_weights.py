@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.probes import replay
 from swapformer.results.config import read_config
+from swapformer.results.record import RUNNING
+from swapformer.results.store import Store
 from swapformer.results.vocabulary import read_vocabulary, vocabulary_path
 from swapformer.study.config import cost
 from swapformer.task.language import kept_language
@@ -173,3 +176,61 @@ def test_importing_swapformer_brings_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+COPY = [
+    *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "model.num_layers=1", "model.d_model=16"),
+    *("model.num_heads=2", "budget.steps=3", "schedule.warmup_steps=0", "eval.final_batches=1"),
+]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[str]]:
+    """A store with two trials that differ only in their seed."""
+    store = Store(tmp_path_factory.mktemp("two") / "runs")
+    for seed in (0, 1):
+        assert main(["train", *COPY, f"seed={seed}", f"runs_dir={store.runs_dir}"]) == 0
+    return store, sorted(store.ids(), key=lambda trial: read_config(store.directory(trial))["seed"])
+
+
+def begun(store: Store, trials: list[str], place: Path) -> tuple[Store, Path]:
+    """A copy of the store in which the first trial was killed, and its checkpoint."""
+    shutil.copytree(store.runs_dir, place / "runs")
+    copied = Store(place / "runs")
+    found = copied.read(trials[0])
+    assert found is not None
+    copied.write(found.but(status=RUNNING, metrics={}))
+    return copied, copied.directory(trials[0]) / "checkpoints" / "last.ckpt"
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of the file's largest tensor."""
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda each: each.file_size)
+    content = bytearray(path.read_bytes())
+    content[largest.header_offset + 200 + largest.file_size // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["another trial's", "one bit"])
+def test_a_foreign_or_damaged_checkpoint_is_set_aside_and_the_trial_comes_to_its_own_result(
+    how: str, two: tuple[Store, list[str]], tmp_path: Path
+) -> None:
+    """S1 and S2 of the review: B's loss was reported for A, and a flipped bit was resumed."""
+    (whole, trials), own = two, two[0].read(two[1][0])
+    store, path = begun(whole, trials, tmp_path)
+    if how == "one bit":
+        flip(path)
+    else:
+        shutil.copy(store.directory(trials[1]) / "checkpoints" / "last.ckpt", path)
+    complaint = "the sum of" if how == "one bit" else f"is another trial's, {trials[1]}"
+    for command in (["export", trials[0], "out", "--format", "gpt2"], ["sample", trials[0], "--prompt", "1"]):
+        runs = [f"runs_dir={store.runs_dir}"] if command[0] == "export" else ["--runs-dir", str(store.runs_dir)]
+        assert main([*command, *runs]) == 2
+    with pytest.raises(UsageError, match=complaint):
+        weights.summarise_weights(path)
+    assert main(["train", *COPY, "seed=0", f"runs_dir={store.runs_dir}"]) == 0
+    found = store.read(trials[0])
+    assert found is not None and own is not None and found.metrics == own.metrics
+    (note,) = (each for each in found.notes if "set aside" in each)
+    assert complaint in note

@@ -50,7 +50,7 @@ class Setting:
                     f"{self.theirs[0]} of config.json must be a number, true or false, but it is {quote(values[0])}"
                 )
             return f"model.{self.ours}={str(values[0]).lower() if isinstance(values[0], bool) else values[0]}"
-        if values[0] not in self.options:
+        if not isinstance(values[0], str) or values[0] not in self.options:
             raise UsageError(
                 f"{self.theirs[0]} of config.json must be one of {', '.join(self.options)}, but it is {values[0]!r}"
             )

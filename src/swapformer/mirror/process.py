@@ -132,13 +132,14 @@ def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> Non
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     with suppress(OSError):
         process.stdin.close()
-    said = b""
+    said, ended = b"", False
     while select.select([process.stdout], [], [], 2 * patience + 5 if said else STARTING_SECONDS)[0]:
         piece = os.read(process.stdout.fileno(), 65536)
         if not piece:
             break
         said += piece
     else:
+        ended = True
         said += b"\nit stopped making headway, and was ended"
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -146,6 +147,9 @@ def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> Non
     process.stdout.close()
     if process.returncode > 0:
         said += f"\nit ended with exit status {process.returncode}; see {folder / 'log.txt'}".encode()
+    elif process.returncode < 0 and not ended:
+        name = signal.Signals(-process.returncode).name
+        said += f"\nit was killed by {name}; the same command again shows what is lacking, and trains nothing".encode()
     for problem in dict.fromkeys(line.strip(DONE.decode()) for line in said.decode("utf-8", "replace").splitlines()):
         if problem:
             log.warning("mirror: %s", problem)

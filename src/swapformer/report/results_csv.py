@@ -30,11 +30,12 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
 from swapformer.results.arms import RUNG, ArmDifference, Cell
 from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import Manifest
+from swapformer.results.record import CORRUPT, MISSING, STATUSES
 from swapformer.results.tuning import Tuning
 
 RESULT_COLUMNS: Mapping[str, str] = {
@@ -58,6 +59,7 @@ STATED = "stated"
 LARGEST_HISTORY = 200_000
 """Characters of a `history.csv`: a longer one is not published, and curves over steps are kept as they were drawn."""
 _HASH = 16
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
@@ -187,11 +189,14 @@ def read_results(path: Path, manifest: Manifest) -> Records:
     """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
 
     Histories are those of the `history.csv` beside it. Findings of probes are in neither, nor what trials cost. Arms
-    without a row were impossible. Files of before `losses` and `note` are read too. Raises UsageError.
+    without a row were impossible. Files of before `losses` and `note` are read too.
+
+    Raises:
+        UsageError: with the line, for a row that no report writes: of another study or arm, doubled, cut, or with a
+            cell that is not what its column holds.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{from_cell(key): from_cell(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        rows = _rows(path, manifest)
         looks, unknown = looks_in_rows(rows)
         measured = [row for row in rows if row["arm"]]
         found = _measured(measured, manifest)
@@ -199,8 +204,68 @@ def read_results(path: Path, manifest: Manifest) -> Records:
         filled = replace(found.manifest, ledger=Ledger((Series("", looks),) if looks else (), unknown))
         history = read_history_csv(path.with_name(HISTORY))
         return replace(_with_stated(found, filled, stated), histories=history)
+    except RecursionError:
+        raise UsageError(f"{path} must be a study's results.csv, but a note in it is nested too deeply") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
         raise UsageError(f"{path} must be a study's results.csv, but cannot be read ({error})") from None
+
+
+def _rows(path: Path, manifest: Manifest) -> list[dict[str, str]]:
+    """The rows of a `results.csv`, each checked. Raises ValueError, with the line of the first that is wrong."""
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        header = [from_cell(name) for name in next(reader, [])]
+        _require_columns(header, manifest)
+        rows: list[dict[str, str]] = []
+        lines: dict[tuple[str, ...], int] = {}
+        for cells in reader:
+            if len(cells) != len(header):
+                raise ValueError(f"line {reader.line_num} must have {len(header)} cells, but has {len(cells)}")
+            row = dict(zip(header, map(from_cell, cells), strict=True))
+            if problem := _problem(row, manifest):
+                raise ValueError(f"line {reader.line_num}: {problem}")
+            if row["arm"]:
+                key = (_condition(row, manifest), row["arm"], row["seed"], row["metric"])
+                if (before := lines.setdefault(key, reader.line_num)) != reader.line_num:
+                    raise ValueError(f"lines {before} and {reader.line_num} are of the same trial and metric; keep one")
+            rows.append(row)
+    if not any(row["arm"] for row in rows):
+        raise ValueError("it has no row of any arm")
+    for name in ("study", "direction"):
+        held: dict[str, set[str]] = {}
+        for row in rows:
+            if row["arm"] and row[name]:
+                held.setdefault(row["metric"] if name == "direction" else "rows", set()).add(row[name])
+        for of, values in held.items():
+            if len(values) > 1:
+                raise ValueError(f"the {name} of {of} must be one, but it is {' and '.join(sorted(values))}")
+    return rows
+
+
+def _require_columns(header: Sequence[str], manifest: Manifest) -> None:
+    if len(header) == 1 and any(sign in header[0] for sign in ";\t"):
+        raise ValueError("its cells must be parted by commas, as a report writes them")
+    needed = [name for name in result_columns(manifest) if name not in ("losses", "note")]
+    if missing := [name for name in needed if name not in header]:
+        raise ValueError(f"the column {missing[0]} is missing")
+
+
+def _problem(row: Mapping[str, str], manifest: Manifest) -> str:
+    """Why no report writes such a row; empty for a good one."""
+    if not row["arm"]:
+        return ""
+    if row["arm"] not in manifest.arms:
+        return f"the study has no arm {quote(row['arm'])}{suggest(row['arm'], manifest.arms)}"
+    if not (row["seed"].isascii() and row["seed"].isdecimal()):
+        return f"a seed must be a whole number of at least 0, not {quote(row['seed'])}"
+    if row["status"] not in (*STATUSES, MISSING, CORRUPT):
+        return f"there is no status {quote(row['status'])}{suggest(row['status'], STATUSES)}"
+    if row["direction"] not in ("", "lower", "higher"):
+        return f"a direction must be lower, higher or empty, not {quote(row['direction'])}"
+    for name in ("value", "evaluation_se"):
+        if row[name] not in ("", "nan") and not _NUMBER.fullmatch(row[name]):
+            return f"{name} must be a number, nan or empty, not {quote(row[name])}"
+    return ""
 
 
 def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
@@ -218,6 +283,7 @@ def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
         elif row["value"]:
             error = float(row["evaluation_se"] or "nan")
             metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
+    cells |= _missing(cells, manifest)
     impossible = {
         (arm, condition): "no results"
         for arm in manifest.arms
@@ -240,6 +306,16 @@ def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
         infinite=frozenset(infinite),
         losses=losses,
     )
+
+
+def _missing(cells: Mapping[CellKey, Any], manifest: Manifest) -> dict[CellKey, tuple[Any, ...]]:
+    """Cells without a row: seeds that an arm lacks and others have. In a sequential study arms may differ in seeds."""
+    if manifest.looks:
+        return {}
+    seeds = dict.fromkeys(seed for _, _, seed in cells)
+    wanted = [(*at, seed) for at in dict.fromkeys(key[:2] for key in cells) for seed in seeds]
+    nothing = ("", MISSING, "no row in results.csv", *[math.nan] * 5, "", "", False, "", "")
+    return {key: (*key, *nothing) for key in wanted if key not in cells}
 
 
 def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[str, Any]]) -> Records:

@@ -175,6 +175,11 @@ class Store:
 _ID = re.compile("[0-9a-f]{16}")
 
 
+def is_trial_id(name: str) -> bool:
+    """Whether a name is one that a trial's folder has."""
+    return _ID.fullmatch(name) is not None
+
+
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Whether it may be a trial's folder: no temporary one, nor what was set aside of a trial."""
     try:

@@ -11,6 +11,7 @@ from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
 from swapformer.study.config import budget
+from swapformer.study.launch.trial import Trial
 from swapformer.study.plan import Plan, Setting
 
 
@@ -64,6 +65,18 @@ def moment_lines(plan: Plan, store: Store) -> Iterator[str]:
             f"{anew} trial{'' if anew == 1 else 's'} that had a result without {', '.join(watched)} will be trained "
             "anew: what happens within a training can be seen only while it lasts"
         )
+
+
+def resume_line(trials: Sequence[Trial], store: Store) -> str | None:
+    """Which trials go on from a checkpoint, in a line for the terminal; None where none does."""
+    from swapformer.training.weights import checkpoint_step
+
+    begun = [trial.id for trial in trials if (found := store.read(trial.id)) is not None and not found.final]
+    steps = [step for trial in begun if (step := checkpoint_step(store.directory(trial)))]
+    if not steps:
+        return None
+    at = " and ".join(filter(None, (", ".join(map(str, steps[:-1])), str(steps[-1]))))
+    return f"1 trial resumes, at step {at}" if len(steps) == 1 else f"{len(steps)} trials resume, at steps {at}"
 
 
 def tuning_lines(plan: Plan) -> Iterator[str]:

@@ -25,7 +25,7 @@ from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.manifest import find_axis, make_manifest
-from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, tuning_lines
+from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, resume_line, tuning_lines
 from swapformer.study.plan import Plan
 from swapformer.study.preview import preview
 from swapformer.study.spec import Spec, metric_names
@@ -120,6 +120,8 @@ def run_study(
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
         nonlocal ran
+        if not quiet and (resumed := resume_line(trials, store)) is not None:
+            _say([resumed], quiet)
         ran = ran or any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)

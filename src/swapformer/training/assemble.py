@@ -71,7 +71,10 @@ def rebuild_task(config: Config) -> Task:
 
 def factory(node: Config) -> partial[Any]:
     """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
-    assert node["_partial_"], "a part's node makes a factory"
+    if not node.get("_partial_"):
+        raise UsageError(
+            f"a part's node needs `_partial_: true`, but that of {node['_target_']} lacks it; see its YAML"
+        )
     settings = {str(key): _setting(value) for key, value in node.items() if not str(key).startswith("_")}
     found = find(node["_target_"])
     require_whole(found)

@@ -170,15 +170,19 @@ class Checkpoints(Callback):
 
     Args:
         path: the checkpoint's file.
-        every: steps between checkpoints; the last step always has one.
+        every: steps between checkpoints; None: by the clock, `SECONDS` or `SHARE` times as long as writing one takes
+            after the last, whichever is longer. The last step always has one.
         evaluate_every: steps between evaluations.
         stop: whether the trial was asked to stop.
         ranks: the processes that train together; they stop after the same batch, and rank 0 keeps the file.
     """
 
-    def __init__(self, path: Path, every: int, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:
+    SECONDS, SHARE = 20.0, 50.0
+
+    def __init__(self, path: Path, every: int | None, evaluate_every: int, stop: StopRequest, ranks: Ranks) -> None:
         self.path, self.every, self.evaluate_every, self.stop = path, every, evaluate_every, stop
         self.ranks = ranks
+        self._written, self._seconds = time.monotonic(), 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stop.listen()  # Lightning has put a handler before ours, in which ranks would wait for each other
@@ -201,12 +205,25 @@ class Checkpoints(Callback):
         if trainer.state.fn != "fit":
             self._pause(trainer)
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["trial"] = self.path.parent.parent.name  # one that was copied elsewhere is found out
+
+    def _is_due(self, step: int) -> bool:
+        if self.every is not None:
+            return step % self.every == 0
+        waited = time.monotonic() - self._written
+        return self.ranks.any(waited >= max(self.SECONDS, self.SHARE * self._seconds))
+
     def _pause(self, trainer: Trainer) -> None:
         """Save what is due in training, and stop if asked."""
         stop = self.ranks.any(self.stop.requested is not None)
         step = trainer.global_step
-        if trainer.state.fn == "fit" and (stop or step % self.every == 0 or step == trainer.max_steps):
+        due = trainer.state.fn == "fit" and self._is_due(step)
+        if trainer.state.fn == "fit" and (stop or due or step == trainer.max_steps):
+            start = time.monotonic()
             write_checkpoint(trainer, self.path, self.ranks)
+            self._written = time.monotonic()
+            self._seconds = self._written - start
         if stop:
             raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
 

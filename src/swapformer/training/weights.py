@@ -20,6 +20,7 @@ from torch import Tensor
 from swapformer.errors import UsageError, cut
 from swapformer.model.topology import Topology
 from swapformer.results.config import built_from
+from swapformer.results.store import is_trial_id
 from swapformer.task.base import Task
 from swapformer.task.language import kept_language
 from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
@@ -136,11 +137,15 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is none.
-        CorruptCheckpoint: if it cannot be read, or is none of a trial's.
+        CorruptCheckpoint: if it cannot be read, is not a trial's, or is that of another trial than its folder's.
     """
     try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()  # torch does not look at the sums of its archives
+        if broken is not None:
+            raise CorruptCheckpoint(f"{path.name} is damaged: the sum of {broken} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, CorruptCheckpoint):
         raise
     except (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError,
             pickle.UnpicklingError, zipfile.BadZipFile) as error:  # fmt: skip
@@ -150,7 +155,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         isinstance(k, str) and isinstance(v, Tensor) for k, v in weights.items()
     ):
         raise CorruptCheckpoint(f"{path.name} holds no `state_dict` of tensors")
+    own, place = found.get("trial"), path.parent.parent.name
+    if isinstance(own, str) and is_trial_id(own) and is_trial_id(place) and own != place:
+        raise CorruptCheckpoint(f"{path.name} is another trial's, {own}")
     return found
+
+
+def checkpoint_step(directory: Path) -> int | None:
+    """The optimiser step that a trial would resume from; None where it has no checkpoint that can be read."""
+    try:
+        found = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", mmap=True, weights_only=True)
+        return int(found["global_step"])
+    except Exception:  # what is wrong with it is said when the trial runs
+        return None
 
 
 def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

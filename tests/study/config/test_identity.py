@@ -198,9 +198,36 @@ class TestIdentity:
         before = identity(config)["foreign_parts"]
         assert list(before) == ["outside_part.Mine"]
         source.write_text(source.read_text() + "# changed\n")
-        module._source_hash.cache_clear()
         assert identity(config)["foreign_parts"] != before
         sys.modules.pop("outside_part")
+
+    @pytest.mark.parametrize(
+        "how", ["from own_parts.helper import f", "from . import helper", "import own_parts.helper"]
+    )
+    def test_a_part_counts_with_what_it_imports_from_its_package(
+        self, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """S7 of the review: the helper was edited, and the old result was given for the new code."""
+        package = tmp_path / "own_parts"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "other.py").write_text("unused = 1\n")
+        (package / "helper.py").write_text("f = 1\n")
+        (package / "part.py").write_text(
+            f"from swapformer.model.position import Position\n{how}\nclass Mine(Position):\n    pass\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_parts")
+        config = composed("model/position=none", "model.position._target_=own_parts.part.Mine")
+        before = trial_id(config)
+        (package / "other.py").write_text("unused = 2\n")
+        assert trial_id(config) == before
+        (package / "helper.py").write_text("f = 2\n")
+        assert trial_id(config) != before
+        with pytest.raises(UsageError, match=r"named by the source of own_parts.part.Mine, which has changed since"):
+            module.require_same_source(config, before)
+        for name in [name for name in sys.modules if name.startswith("own_parts")]:
+            del sys.modules[name]
 
     def test_changed_data_make_another_trial_and_are_noticed_in_training(self, tmp_path: Path) -> None:
         path = tmp_path / "text.txt"

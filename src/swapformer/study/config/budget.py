@@ -23,7 +23,7 @@ STEPS = 1000
 KINDS = {"tokens": "tokens", "flops": "FLOP"}
 """What a budget may be counted in besides steps, and the unit."""
 INTERVALS = {
-    "eval.every": "evaluated after training alone",
+    "eval.every": "evaluated only after training",
     "log_every": "no training loss in the history",
     "checkpoint_every": "a killed trial starts again",
 }
@@ -117,7 +117,8 @@ def _beyond(config: Mapping[str, Any]) -> dict[str, int]:
     """The intervals that never come in a training, by key."""
     if config["budget"]["steps"] == 0:
         return {}
-    return {key: value for key in INTERVALS if (value := _value(config, key)) > config["budget"]["steps"]}
+    asked = {key: _value(config, key) for key in INTERVALS}
+    return {key: value for key, value in asked.items() if value is not None and value > config["budget"]["steps"]}
 
 
 def _value(config: Mapping[str, Any], key: str) -> Any:

@@ -80,6 +80,13 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
     if key and "is not in struct" in str(cause):
         return _unknown_key(str(key), getattr(cause, "parent_node", None))
     text = " ".join(str(error).partition("\nSee https://")[0].split())
+    if found := re.match(r"Error in call to target '([\w.]+)'.*unexpected keyword argument '(\w+)'", text):
+        return f"{found[1].rpartition('.')[2]} has no setting {found[2]!r}"
+    if found := re.match(r"Error merging override ([\w.]+)=(.*) \(Cannot merge (\w+) with (\w+)", f"{text} ({cause})"):
+        given, wanted = (
+            {"DictConfig": "a mapping", "ListConfig": "a list"}.get(kind, kind) for kind in found.group(3, 4)
+        )
+        return f"{found[1]} must be {wanted}, but {quote(found[2])} is {given}"
     if found := re.match(r"Could not (?:override|delete)[^']*'([^']+)'\. No match in the defaults list", text):
         return _unchosen(found[1])
     if found := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):

@@ -15,10 +15,11 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
+from swapformer.errors import UsageError
 from swapformer.measure import is_timed
 from swapformer.results.moments import steps_of
 from swapformer.study.launch.machine import hardware
-from swapformer.targets import find, targets
+from swapformer.targets import find, source_files, targets
 
 RESULTS_EPOCH = 6
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
@@ -54,6 +55,9 @@ RENAMED: Mapping[str, str] = {}
 version = lru_cache(metadata.version)
 """The version of a package, which is read from its files."""
 
+_KNOWN = ("swapformer", "torch")
+"""Packages whose versions stand for their source."""
+
 Config = dict[str, Any]
 
 
@@ -71,7 +75,7 @@ def identity(config: Mapping[str, Any]) -> Config:
     if watched := _watched(config):
         nodes["probes"] = watched
     nodes["trainer"] = {key: value for key, value in config["trainer"].items() if key not in WATCHING}
-    foreign = {name for name in targets(nodes) if name.split(".")[0] not in ("swapformer", "torch")}
+    foreign = {name for name in targets(nodes) if name.split(".")[0] not in _KNOWN}
     start = config["init_from"]
     return {
         **_hashed(nodes),
@@ -82,6 +86,16 @@ def identity(config: Mapping[str, Any]) -> Config:
         "foreign_parts": {name: _source_hash(name) for name in sorted(foreign)},
         "results_epoch": RESULTS_EPOCH,
     }
+
+
+def require_same_source(config: Mapping[str, Any], trial: str) -> None:
+    """Raise UsageError where a part of the user's own is no longer the one by which a trial was named."""
+    if all(name.split(".")[0] in _KNOWN for name in targets(config)) or trial_id(config) == trial:
+        return
+    raise UsageError(
+        f"trial {trial} was named by the source of {', '.join(identity(config)['foreign_parts'])}, which has changed "
+        "since; run the command again: it makes trials of the source as it is now"
+    )
 
 
 def _watched(config: Mapping[str, Any]) -> Config:
@@ -154,10 +168,13 @@ def _without_paths(task: Mapping[str, Any]) -> Config:
     }
 
 
-@lru_cache(maxsize=64)
 def _source_hash(target: str) -> str:
-    """sha256 of the source file that defines a class; what that file imports from elsewhere is not in it."""
-    path = inspect.getsourcefile(find(target))
-    assert path is not None, f"{target} has no source file"
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    """sha256 of the source that defines a class and of what it imports from packages that the user allows.
+
+    The files are read each time: they may be edited while Python runs. A class in one file has the hash of that file.
+    """
+    files = source_files(find(target).__module__)
+    if not files:
+        raise UsageError(f"{target} must lie in a file, by whose source its trials are known")
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    return next(iter(hashes.values())) if len(hashes) == 1 else hashlib.sha256(_text(hashes).encode()).hexdigest()

@@ -20,6 +20,7 @@ from swapformer.results.history import history_path
 from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.config.identity import require_same_source
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import deferred_signals, sigterm_raises
@@ -152,6 +153,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
     try:
         try:
             _require_hardware(trial)
+            require_same_source(trial.config, trial.id)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
@@ -169,6 +171,9 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             return end(records.FAILED, why)
         log.exception("trial %s failed", trial.id)
         return end(records.FAILED, _error_text(error))
+    except BaseException as error:  # of a part that raises one which is not an Exception
+        end(records.FAILED, _error_text(error))
+        raise
     return end(
         result.status,
         result.reason,

@@ -50,7 +50,7 @@ MEANINGFUL = [
     ("model/residual/hyper_connections", "dynamic", "null"),
     ("model/pattern/dilated", "before", "null"),
     ("model/pattern/*_*", "patterns.far.before", "null"),
-    ("train", "model.head_dim model.max_len model.encoder.num_layers budget.* optim.base", "null"),
+    ("train", "model.head_dim model.max_len model.encoder.num_layers budget.* optim.base checkpoint_every", "null"),
     ("optim/adafactor", "eps.0", "null"),
     ("model/depth/early_exit", "threshold", "null 0"),
     ("measure/decode", "prefills", "null"),
