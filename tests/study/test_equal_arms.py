@@ -152,5 +152,5 @@ def test_a_report_says_which_arms_trained_the_same_model(tmp_path: Path) -> None
         "b and a trained the same model: dead did nothing. All their losses are equal to the last digit with every "
         "seed, so that they agree is no evidence."
     ]
-    again = run_study(planned, store, fakes.PROVENANCE, lambda _: start, quiet=True)
+    again = run_study(planned, store, fakes.PROVENANCE, lambda _: start, quiet=True, report=True)
     assert again.report.as_dict() == report.as_dict()

@@ -20,7 +20,7 @@ from swapformer.results.lock import host
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.signals import unblock_sigterm
+from swapformer.study.launch.signals import ORPHANED, unblock_sigterm
 from swapformer.study.launch.slots import Slot, threads_of
 from swapformer.study.launch.trial import Trial, Work, execute, missing_probes
 from swapformer.targets import VARIABLE
@@ -169,9 +169,8 @@ def child_main(
         os.setsid()
     slot.occupy()
     unblock_sigterm()
-    orphaned = threading.Event()
     if tied:
-        threading.Thread(target=_follow_parent, args=(orphaned,), name="tie", daemon=True).start()
+        threading.Thread(target=_follow_parent, name="tie", daemon=True).start()
     store = Store(runs_dir)
     output = os.open(store.directory(trial.id) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
@@ -183,18 +182,14 @@ def child_main(
         torch.set_num_threads(threads_of(trial))
     with suppress(UsageError, KeyboardInterrupt, SigtermReceived):  # the record says it
         execute(trial, store, provenance, work)
-    if orphaned.is_set():
-        with store.lock(trial.id) as mine:
-            if mine and (found := store.read(trial.id)) is not None and found.status == records.INTERRUPTED:
-                store.write(found.but(status=records.KILLED, reason="the process that had started it was killed"))
 
 
-def _follow_parent(orphaned: threading.Event) -> None:
+def _follow_parent() -> None:
     """Stop as for SIGTERM when the launcher's process is gone; at once if that takes too long."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a trial's process was started by a launcher"
     parent.join()
-    orphaned.set()
+    ORPHANED.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
     os.killpg(os.getpid(), signal.SIGKILL)

@@ -15,6 +15,9 @@ from swapformer.training.signals import RaiseOnce
 
 log = logging.getLogger(__name__)
 
+ORPHANED = threading.Event()
+"""Set in a trial's process once the one that started it is gone: the stop that follows was not asked for."""
+
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:

@@ -23,7 +23,7 @@ from swapformer.results.store import Store
 from swapformer.study.config.identity import require_same_source
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
-from swapformer.study.launch.signals import deferred_signals, sigterm_raises
+from swapformer.study.launch.signals import ORPHANED, deferred_signals, sigterm_raises
 from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
     start = time.monotonic()
 
     def end(status: str, reason: str | None, **values: Any) -> Record:
+        if status == records.INTERRUPTED and ORPHANED.is_set():
+            status, reason = records.KILLED, "the process that had started it was killed"
         seconds = running.seconds + time.monotonic() - start
         ended = running.but(status=status, reason=reason, ended=records.now(), seconds=round(seconds, 3), **values)
         with deferred_signals():
