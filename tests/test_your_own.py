@@ -16,8 +16,13 @@ import yaml
 
 import walks
 from swapformer.cli import main
+from swapformer.errors import UsageError
+from swapformer.results.store import Store
 from swapformer.study.config.compose import compose
 from swapformer.study.config.identity import trial_id
+from swapformer.study.launch.provenance import current_provenance
+from swapformer.study.launch.trial import execute
+from swapformer.study.plan import make_trial
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "your_own.md"
 OWN = {
@@ -187,6 +192,20 @@ def test_an_edited_class_makes_another_trial_where_it_can_change_one(heading: st
         file.write("\n# another thought\n")
     forget()
     assert (trial_id(compose([SEARCH, *chosen])) == before) is (heading in ("A logger", "A data source"))
+
+
+def test_a_trial_whose_source_was_edited_after_it_was_named_does_not_run(place: Path) -> None:
+    """S5 of the review: later seeds of a running study trained the edited code under ids of the old one."""
+    module, chosen = OWN["A task"]
+    trial = make_trial(compose([SEARCH, *chosen]))
+    store = Store(place / "runs")
+    store.prepare()
+    with (place / module).open("a") as file:
+        file.write("\n# another thought\n")
+    with pytest.raises(UsageError, match=r"was named by the source of mine.delay.Delay, which has changed since"):
+        execute(trial, store, current_provenance())
+    record = store.read(trial.id)
+    assert record is not None and record.status == "failed" and not record.metrics
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,14 @@ def test_at_the_smoke_scale_and_where_it_is_allowed_it_is_a_line(tmp_path: Path)
     assert len(check_equal_arms(allowed, store)) == 1
 
 
+def test_arms_that_cannot_be_compared_are_a_line_and_not_taken_for_different(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes.Composer, "same_training", lambda self, one, other: None)
+    (line,) = check_equal_arms(plan(tmp_path), Store(tmp_path / "runs"))
+    assert line.startswith("arms 'b' and 'a' could not be compared before they train")
+
+
 def test_arms_that_are_equal_in_some_conditions_alone_are_a_line(tmp_path: Path) -> None:
     """A window may be wider than the sequences of one condition, and not of the next."""
     assert refused(plan(tmp_path, grid={"kind": ["x", "y"]}), tmp_path)

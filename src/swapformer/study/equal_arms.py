@@ -40,10 +40,16 @@ class EqualArms:
     settings: tuple[str, ...]
     metric: str
     allowed: bool
+    known: bool = True
 
     @property
     def text(self) -> str:
         """In words."""
+        if not self.known:
+            both = f"arms {quote(self.arm)} and {quote(self.other)}"
+            return (
+                f"{both} could not be compared before they train: one of them cannot be run on the CPU of this machine"
+            )
         more = f" and {len(self.settings) - _SHOWN} more" if len(self.settings) > _SHOWN else ""
         verb = "does" if len(self.settings) == 1 else "do"
         where = f" with {self.condition}" if self.condition else ""
@@ -69,9 +75,9 @@ def check_equal_arms(plan: Plan, store: Store) -> list[str]:
     for each in found:
         everywhere = _conditions_of(plan, each.arm) & _conditions_of(plan, each.other)
         alike_everywhere = conditions[each.arm, each.other] >= everywhere
-        if alike_everywhere and plan.spec.scale != SMOKE and not each.allowed:
+        if each.known and alike_everywhere and plan.spec.scale != SMOKE and not each.allowed:
             raise UsageError(f"{each.text}; take one out, or set what makes it act")
-    return [each.text for each in found]
+    return list(dict.fromkeys(each.text for each in found))
 
 
 def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:
@@ -87,9 +93,10 @@ def equal_arms(plan: Plan, store: Store) -> Iterator[EqualArms]:
             if not both or not {(arm, condition), (other, condition)} & lacking:
                 continue
             settings = _settings(*both[0])
-            if settings and all(_same(plan, *pair) for pair in both):
+            same = [_same(plan, *pair) for pair in both] if settings else [False]
+            if False not in same:
                 allowed = all(ALLOWED in each.config.get("allow", ()) for each in both[0])
-                yield EqualArms(arm, other, condition, settings, metric, allowed)
+                yield EqualArms(arm, other, condition, settings, metric, allowed, known=None not in same)
 
 
 def compared(spec: Spec) -> dict[tuple[str, str], str]:
@@ -131,7 +138,7 @@ def _held(template: Template, leaf: str, value: Any) -> Any:
     return value
 
 
-def _same(plan: Plan, one: Template, other: Template) -> bool:
+def _same(plan: Plan, one: Template, other: Template) -> bool | None:
     seed = plan.spec.seeds[0]
     return plan.composer.same_training(with_seed(one.config, seed), with_seed(other.config, seed))
 

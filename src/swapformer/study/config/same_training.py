@@ -14,15 +14,21 @@ _KNOWN: dict[tuple[str, int], str | None] = {}
 """Effects that were observed, by configuration and stage: a baseline is compared with many arms."""
 
 
-def same_training(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_training(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
     """Whether the settings in which two configurations differ do nothing to what is trained and evaluated.
 
-    Devices, precision and kernels do not count. What cannot be observed here is taken for different, and so is what is
-    measured in time, or measured otherwise.
+    Devices, precision and kernels do not count. What is measured in time, or measured otherwise, is different. None
+    where it is not known: one of the models cannot be run here.
     """
     if is_timed(one) or one.get("measure") != other.get("measure"):
         return False
-    return all(_effect(one, stage) == _effect(other, stage) is not None for stage in range(len(STAGES)))
+    for stage in range(len(STAGES)):
+        mine, theirs = _effect(one, stage), _effect(other, stage)
+        if mine is None or theirs is None:
+            return None
+        if mine != theirs:
+            return False
+    return True
 
 
 def _effect(config: Mapping[str, Any], stage: int) -> str | None:

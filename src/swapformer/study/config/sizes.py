@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -112,7 +113,7 @@ def require_model(config: Mapping[str, Any], task: Task) -> None:
 def memory(accelerator: str = "cpu") -> float:
     """Bytes that a trial may use: of this machine, or of its first device; without a limit where there is none."""
     if accelerator != "cpu":
-        return float(torch.cuda.get_device_properties(0).total_memory) if torch.cuda.is_available() else 2.0**44
+        return _device_memory()
     try:
         found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (ValueError, OSError):
@@ -121,6 +122,19 @@ def memory(accelerator: str = "cpu") -> float:
         return min(found, float(_CGROUP.read_text(encoding="ascii")))
     except (OSError, ValueError):  # no group of processes with a limit, which says max
         return found
+
+
+def _device_memory() -> float:
+    """Bytes of the first GPU, as its driver says; without a limit where it does not.
+
+    torch is not asked: it would open CUDA in the command's process.
+    """
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return float(done.stdout.split()[0]) * 2**20
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return 2.0**44
 
 
 def gigabytes(size: float) -> str:
