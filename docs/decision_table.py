@@ -14,7 +14,7 @@ An exercise that has one says in `decisions.yaml` what stands in it:
 A cell shows the mean over seeds of a metric, over that of another arm where `over` names one, `times` a number, and
 what the verdict on a claim of its study makes of it: better, worse or alike, a question mark where it is undecided.
 
-`swapformer report experiments --scorecard --publish` draws it beside the file, as `decisions.svg`.
+`python -m docs.scorecard --publish` draws it beside the file, as `decisions.svg`.
 """
 
 from __future__ import annotations
