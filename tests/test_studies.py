@@ -216,6 +216,7 @@ def test_one_study_of_each_exercise_is_rehearsed() -> None:
     assert [name.split("/")[0] for name in REHEARSED] == list(exercises())
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", REHEARSED)
 def test_a_study_of_each_exercise_runs_at_the_smoke_scale(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

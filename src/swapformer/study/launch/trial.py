@@ -20,10 +20,10 @@ from swapformer.results.history import history_path
 from swapformer.results.moments import END, INIT, at_moment, moments_of, without_moments
 from swapformer.results.record import Record
 from swapformer.results.store import Store
-from swapformer.study.config.identity import require_same_source
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import ORPHANED, deferred_signals, sigterm_raises
+from swapformer.targets import targets
 from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
     try:
         try:
             _require_hardware(trial)
-            require_same_source(trial.config, trial.id)
+            _require_source(trial)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
@@ -190,6 +190,14 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         parameters=dict(result.parameters),
         notes=(*running.notes, *result.notes),
     )
+
+
+def _require_source(trial: Trial) -> None:
+    """Raise UsageError for a trial whose own parts have changed since it was named."""
+    if any(name.split(".")[0] not in ("swapformer", "torch") for name in targets(trial.config)):
+        from swapformer.study.config.identity import require_same_source  # late: it brings torch
+
+        require_same_source(trial.config, trial.id)
 
 
 def _require_hardware(trial: Trial) -> None:
