@@ -1,10 +1,16 @@
-"""How messages show what a user gave."""
+"""How messages show what a user gave, wherever they are printed."""
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
-from swapformer.errors import QUOTED, quote
+import pytest
+
+from swapformer.console import printable_output, terminal
+from swapformer.errors import QUOTED, UsageError, quote
+from swapformer.train import _check_options
 
 
 def test_a_value_is_quoted_as_python_writes_it():
@@ -32,3 +38,29 @@ def test_a_value_that_is_huge_only_when_it_is_written_out_is_quoted_at_once():
     for _ in range(5000):  # deeper than Python's own repr can go
         nest = [nest]
     assert quote(nest).startswith("[[[[")
+
+
+def test_output_goes_to_any_encoding_and_to_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin1"))
+    with printable_output():
+        print("Δ −1 é")
+        sys.stdout.flush()
+    assert raw.getvalue() == "? ?1 é\n".encode("latin1")
+    monkeypatch.setattr(sys, "stdout", None)
+    with printable_output():
+        print("to nobody")
+
+
+def test_a_terminal_of_no_columns_is_taken_for_a_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S11 of the review: a report printed nothing."""
+    monkeypatch.setenv("COLUMNS", "0")
+    assert terminal().width == 80
+    monkeypatch.setenv("COLUMNS", "100")
+    assert terminal().width == 100
+
+
+def test_the_command_of_a_training_may_have_no_words() -> None:
+    _check_options([])
+    with pytest.raises(UsageError, match="unknown option --mutlirun"):
+        _check_options(["--mutlirun"])

@@ -143,7 +143,7 @@ def _hydra(arguments: Sequence[str]) -> None:
 def _check_options(arguments: Sequence[str]) -> None:
     """Raise UsageError for an option that Hydra does not know, that stands twice, or has no value that it may have."""
     given: set[str] = set()
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         option, has_value, value = argument.partition("=")
         if not argument.startswith("-"):
             continue

@@ -147,16 +147,20 @@ def test_several_loggers_are_entries_of_one_node_and_each_has_states_of_its_own(
     assert len({made(kind).folder_name for kind in KINDS} | {Memory().folder_name}) == 4
 
 
-def test_a_trained_trial_is_in_both_of_two_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trained_trial_is_in_each_of_three_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the process beside the training, as a user asks for it; its id is that of a trial without a logger."""
     monkeypatch.chdir(tmp_path)
     tiny = [
         "task=copy", "model/size=nano", "model.d_model=16", "model.num_heads=2", "budget.steps=4", "eval.every=2",
         "schedule.warmup_steps=1", "log_every=1", "eval.batches=1", "eval.final_batches=1", "runs_dir=runs",
     ]  # fmt: skip
-    patient = [f"logger.{kind}.patience=300" for kind in ("csv", "tensorboard")]  # however busy the machine is
-    assert main(["train", *tiny, "logger=[csv,tensorboard]", *patient]) == 0
+    kinds = ("csv", "tensorboard", "lightning")
+    patient = [f"logger.{kind}.patience=300" for kind in kinds]  # however busy the machine is
+    any_logger = "{" + ", ".join(f'{key}: "{value}"' for key, value in CSV_LOGGER.items()) + "}"
+    chosen = ["logger=[csv,tensorboard,lightning]", f"logger.lightning.logger={any_logger}"]
+    assert main(["train", *tiny, *chosen, *patient]) == 0
     (trial,) = Store("runs").ids()
     assert list(Path("runs/mirror/csv").glob(f"*/*/{trial}/metrics.csv"))
     assert list(Path("runs/mirror/tensorboard").glob(f"*/*/{trial}/events.*"))
+    assert list(Path("runs/mirror/lightning").glob(f"*/*/{trial}/metrics.csv"))
     assert main(["train", *tiny]) == 0 and Store("runs").ids() == [trial]

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from study import fakes
 from swapformer.console import FAILED, guarded
 from swapformer.results.files import write_atomic
+from swapformer.results.record import FINISHED, KILLED, Record
+from swapformer.results.store import Store
+from swapformer.study.messages import resume_line
 from swapformer.study.run_study import StudyFailed, StudyResult
 
 UNUSED: Any = None
@@ -51,3 +56,18 @@ def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
         guarded(full(errno.ENOSPC), debug=True)
     with pytest.raises(OSError, match="Input/output"):
         guarded(full(errno.EIO))
+
+
+def test_trials_that_go_on_are_named_by_their_steps(tmp_path: Path, journal: Path) -> None:
+    store = Store(tmp_path / "runs")
+    store.prepare()
+    trials = [fakes.trial(journal, seed=seed) for seed in range(4)]
+    assert resume_line(trials, store) is None
+    for trial, step, status in zip(trials, (150, 300, 450, None), (KILLED, KILLED, FINISHED, KILLED), strict=True):
+        folder = store.directory(trial.id) / "checkpoints"
+        folder.mkdir(parents=True)
+        store.write(Record(trial.id, status))
+        if step is not None:
+            torch.save({"global_step": step}, folder / "last.ckpt")
+    assert resume_line(trials[1:], store) == "1 trial resumes, at step 300"
+    assert resume_line(trials, store) == "2 trials resume, at steps 150 and 300"

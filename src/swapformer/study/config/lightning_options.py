@@ -1,4 +1,4 @@
-"""What users of Lightning ask for by its names, and what says the same here. No torch: errors must come at once."""
+"""Options of Lightning and of older versions, with what to say instead. No torch: errors must come at once."""
 
 from __future__ import annotations
 
