@@ -15,6 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.mirror.process import make_destination
 from swapformer.paths import conf_dir
 from swapformer.study.config.compose import check, compose
+from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import VARIABLE, find, require_known, targets
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
@@ -242,3 +243,34 @@ def test_a_class_that_leaves_methods_open_is_told_which(
     assert main(["train", "task=copy", "model.norm._target_=unfinished.Scale", f"runs_dir={tmp_path / 'runs'}"]) == 2
     assert "unfinished.Scale must define what Norm leaves open" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("self", "Mine.__init__ must take 'expansion'"),
+        ("self, *, expansion", "Mine.__init__ must take what its slot passes|must take 'activation'"),
+    ],
+)
+def test_a_part_that_takes_other_arguments_is_told_which(
+    source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "argless.py").write_text(
+        f"from swapformer.model.ffn.base import FFN\nclass Mine(FFN):\n"
+        f"    def __init__({source}): super().__init__()\n"
+        "    def forward(self, x, padding=None): return x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "argless")
+    sys.modules.pop("argless", None)
+    config: dict[str, Any] = compose(["task=copy"])
+    config["model"]["ffn"] = {"_target_": "argless.Mine", "_partial_": True, "expansion": 2}
+    with pytest.raises(UsageError, match=message):
+        check(config)
+
+
+def test_what_names_no_class_or_no_key_is_told_so() -> None:
+    with pytest.raises(UsageError, match=r"`logger` must name a class by `_target_`, but it has none"):
+        make_destination({"api_key": "0"})
+    with pytest.raises(UsageError, match=r"seed must refer to a key .* Hydra's own settings are no part"), explained():
+        compose(["task=copy", "seed=${hydra.runtime.cwd}"])

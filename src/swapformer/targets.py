@@ -112,8 +112,12 @@ def make(node: Node, kind: type, path: str = "") -> Any:
     """
     from hydra.utils import instantiate
 
+    if not isinstance(node.get("_target_"), str):
+        raise UsageError(
+            f"`{path or 'a node'}` must name a class by `_target_`, but it has none; choose an option for it"
+        )
     require_known(node)
-    made = find(str(node.get("_target_")))
+    made = find(node["_target_"])
     if inspect.isclass(made) and not issubclass(made, kind):
         raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
     for name in targets(node):

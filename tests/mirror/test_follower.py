@@ -80,6 +80,19 @@ def test_a_run_that_breaks_is_begun_again_with_the_whole_history_but_not_for_eve
         (store.runs_dir / "mirror" / Memory().folder_name / f"{ID}.json").unlink()
 
 
+def test_a_trial_whose_logger_lost_what_a_thread_wrote_is_not_shown_and_is_tried_again(store: Store) -> None:
+    store.write(Record(ID, "finished", attempts=1))
+    (store.directory(ID) / "metrics.csv").write_text(HEAD + ROWS[0])
+    place, said = Memory(), list[str]()
+    watching = follower(store, place, said)
+    watching.thread_errors.append(OSError("no space left"))
+    watching.poll()
+    assert said == [f"RuntimeError: trial {ID} is not shown: no space left"]
+    watching.poll()
+    watching.poll()
+    assert len(place.pages) == 2 and len(said) == 1
+
+
 def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
     first, second = Memory(), Memory()
     with store.lock(ID):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import hashlib
 import io
 import json
 import math
+import os
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -257,6 +259,33 @@ def test_a_directory_that_cannot_be_written_is_one_clear_line(troubled: Store, t
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be written to"):
         build(troubled.study, troubled.runs, publish_to=tmp_path / "file")
+
+
+def test_a_store_that_may_only_be_read_is_reported_all_the_same(
+    troubled: Store, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, flags: int, *mode: int) -> int:
+        if flags & os.O_CREAT or path == troubled.study / "report":
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return opened(path, flags, *mode)
+
+    opened = os.open
+    monkeypatch.setattr("swapformer.results.lock.os.open", refuse)
+    found = build(troubled.study, troubled.runs)
+    assert "Read-only" in found.unwritten and found.files == ()
+    assert found.verdicts == report.verdicts
+    console = Console(file=io.StringIO(), width=100)
+    found.render(console)
+    assert found.unwritten in console.file.getvalue()  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="may only be read"):
+        build(troubled.study, troubled.runs, publish_to=troubled.study / "report")
+
+
+def test_what_a_killed_report_left_is_removed_by_the_next(troubled: Store, report: Report) -> None:
+    left = troubled.study / "report" / ".tmp-report.html.0123"
+    left.write_text("half a pa")
+    build(troubled.study, troubled.runs)
+    assert not left.exists()
 
 
 def test_as_dict_is_strict_json_with_the_verdicts(report: Report) -> None:

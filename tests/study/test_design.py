@@ -97,6 +97,7 @@ def test_an_interaction_that_was_planted_is_found_and_none_where_there_is_none(t
         ({"kind": "both", "changes": {"a": ["lr=1"], "b": ["lr=2"]}}, "'a' and 'b' both set lr"),
         ({"kind": "both", "changes": {"a": ["lr=1"], "b": []}}, "'b' must change something"),
         ({"kind": "both", "changes": {"a": ["lr=1"], "b": "lr"}}, "the change 'b'"),
+        ({"kind": "both", "changes": {"a": ["lr=1"], "b": ["seed=2"]}}, "at least three changes"),
         ({"kind": "both", "changes": CHANGES, "metric": "val/loss"}, "belong together"),
         ({"kind": "both", "changes": CHANGES, "metric": "val/loss", "margin": 0}, "above 0"),
         ({"kind": "both", "changes": CHANGES, "margins": 1}, "unknown key 'margins' in `design`"),

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import sys
+import threading
 from pathlib import Path
 
 from swapformer.mirror.follower import Follower, Target
@@ -51,6 +52,7 @@ def main(order: Path) -> int:
     targets = [Target(**entry) for entry in asked["targets"]]
     destination = make_destination(asked["logger"])
     follower = Follower(targets, store, destination, mirror_folder(store), pipe.problem, pipe.done)
+    threading.excepthook = lambda failed: follower.thread_errors.append(failed.exc_value or RuntimeError("a thread"))
     pipe.done()  # it stands: from here on the command's patience counts
     try:
         # Each turn waits for the next poll; standard input has ended once it is ready and has nothing to read.

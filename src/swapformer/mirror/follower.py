@@ -52,7 +52,8 @@ class Follower:
     """Shows the trials in `targets` at `destination`; `poll` does what there is to do now.
 
     `folder`: where the states of trials are kept, and the destination's own files. `report_problem`: takes problems;
-    none of them ends the following. `done`: called whenever a run has been closed, or given up.
+    none of them ends the following. `done`: called whenever a run has been closed, or given up. `thread_errors`: what
+    threads of the destination have raised; the run that is closed next is not shown.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Follower:
         self.store, self.destination, self.folder = store, destination, folder
         self.report_problem, self.done = report_problem, done
         self._trials = [_TrialFollower(target, self) for target in targets]
+        self.thread_errors: list[BaseException] = []
         self.cells: dict[str, list[Member]] = {}
         self._manifests: Sequence[tuple[Path, int]] = ()
 
@@ -127,6 +129,10 @@ class _TrialFollower:
             with tempfile.TemporaryDirectory() as folder:
                 drawn = draw_heatmaps(self.directory, Path(folder), target.probes)
                 self._run.finish(record, probe_numbers(self.directory, target.probes), drawn)
+            if self.follower.thread_errors:
+                error = self.follower.thread_errors[0]
+                self.follower.thread_errors.clear()
+                raise RuntimeError(f"trial {record.id} is not shown: {error}")
             self._run = None
             self._shown.write(self.follower.destination.name, fingerprint)
             self._shown.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +33,17 @@ from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
 from swapformer.results.costs import Costs, read_costs
+from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
+from swapformer.results.lock import wait_for_lock
 from swapformer.results.store import Store
 
 _PAGE = "report.html"
 LARGEST_PUBLISHED = 200_000
 """Bytes of a figure in a study's `results/`."""
+
+
+class ReadOnly(UsageError):
+    """A folder may only be read."""
 
 
 def page_path(study_dir: Path) -> Path:
@@ -51,7 +56,7 @@ class Report:
     """A report that was written: its content, and the files that hold it.
 
     `views` hold tables and verdicts of each condition of a grid (one, without a name, where there is none), `claims`
-    the verdicts of each claim over all conditions.
+    the verdicts of each claim over all conditions. `unwritten` says why the report's folder could not be written to.
     """
 
     records: Records
@@ -60,6 +65,7 @@ class Report:
     caveats: tuple[str, ...]
     directory: Path
     files: tuple[Path, ...]
+    unwritten: str = ""
 
     @property
     def rows(self) -> tuple[ArmRow, ...]:
@@ -139,7 +145,9 @@ class Report:
             console.print(Text(f"· {caveat}", style="dim"))
         for path in [path for path in self.files if path.name == _PAGE] or self.files:
             console.print(Text(str(path)), soft_wrap=True)
-        if not self.files:
+        if self.unwritten:
+            console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
+        elif not self.files:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
             console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
 
@@ -175,6 +183,8 @@ def build(
     none of more than `LARGEST_PUBLISHED` bytes. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
     paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV. Without `draw` no file of it is written.
 
+    A store that may only be read is reported all the same; `Report.unwritten` says that no file was written.
+
     Raises `UsageError` where the manifest cannot be read, a claim is wrong or a directory cannot be written; a damaged
     trial is shown, never fatal.
     """
@@ -202,12 +212,16 @@ def build(
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
     }
     page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory))
-    files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
-    if paper:
-        files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
+    unwritten = ""
+    try:
+        files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
+        if paper:
+            files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
+    except ReadOnly as error:
+        files, unwritten = [], str(error)
     if publish_to is not None:
         files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
-    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), unwritten)
 
 
 def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
@@ -296,21 +310,26 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
 def write(directory: Path, contents: Mapping[str, str | bytes], clean: bool = True) -> list[Path]:
     """Write each file atomically, its text `printable` unless it is a table of data.
 
-    With `clean`, figures of an earlier report that are no longer drawn are removed.
+    One report at a time writes to a folder. It removes what a killed one left there and, with `clean`, the figures of
+    an earlier report that are no longer drawn.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in contents.items():
-            temporary = directory / f".{name}.{secrets.token_hex(6)}.tmp"  # numbers of processes repeat in containers
-            if isinstance(text, str):
-                shown = text if name.endswith(".csv") else printable(text)
-                temporary.write_text(shown, encoding="utf-8", newline="\n")
-            else:
-                temporary.write_bytes(text)
-            os.replace(temporary, directory / name)
-        for path in directory.glob("*.svg") if clean else ():
-            if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):
-                path.unlink()
+        with wait_for_lock(directory):
+            clear_temporaries(directory)
+            for name, text in contents.items():
+                temporary = temporary_of(directory / name)
+                if isinstance(text, str):
+                    shown = text if name.endswith(".csv") else printable(text)
+                    temporary.write_text(shown, encoding="utf-8", newline="\n")
+                else:
+                    temporary.write_bytes(text)
+                os.replace(temporary, directory / name)
+            for path in directory.glob("*.svg") if clean else ():
+                if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):
+                    path.unlink()
     except OSError as error:
+        if error.errno in READ_ONLY:
+            raise ReadOnly(f"{directory} may only be read ({error.strerror}), so no report was written") from error
         raise UsageError(f"the report must be written to {directory}, but that failed: {error}") from error
     return [directory / name for name in contents]

@@ -20,6 +20,9 @@ SET_ASIDE = ".corrupt-"
 NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 """The system's errors for a path at which no file is, but something else."""
 
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""The system's errors for a path that may only be read."""
+
 
 class CorruptFile(ValueError):
     """A stored file is damaged: it is no file, is cut or garbage, has a field of the wrong type, or is another's."""

@@ -93,8 +93,8 @@ def lock(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Hold the kernel lock on the file `path`, which is made; waits for whoever has it, which is to be milliseconds."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    """Hold the kernel lock on a folder, or on a file, which is made; waits for the holder, which takes milliseconds."""
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

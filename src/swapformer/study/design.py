@@ -88,6 +88,11 @@ def _checked(design: object) -> Mapping[str, Any]:
                 )
         if not found:
             raise UsageError(f"the change {quote(name)} must change something, but its list is empty")
+    if design["kind"] == "both" and len(changes) == 2:
+        raise UsageError(
+            "`design.kind: both` needs at least three changes: of two, taking one out leaves the other alone; use "
+            "leave_one_out"
+        )
     if ("metric" in design) != ("margin" in design):
         raise UsageError("`design.metric` and `design.margin` belong together: give both for claims, or neither")
     if "margin" in design and not fits(Positive, design["margin"]):

@@ -28,6 +28,7 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import gather, join
 from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
+from swapformer.results.files import READ_ONLY
 from swapformer.results.ledger import Ledger, Look, Series, digest
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
@@ -135,7 +136,10 @@ def _trials(manifest: Manifest, arms: Collection[str]) -> dict[int, tuple[str, .
 
 
 def record_looks(study_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
-    """The records with the ledger brought up to date, in the study's manifest too; without claims nothing is judged."""
+    """The records with the ledger brought up to date, in the study's manifest too unless the store may only be read.
+
+    Without claims nothing is judged.
+    """
     if not claims:
         return records
 
@@ -144,7 +148,13 @@ def record_looks(study_dir: Path, claims: Sequence[Claim], records: Records) -> 
         settings = settings_of(records.manifest, {arm for claim in claims for arm in claim.arms})
         return ledger.add(path.added, claims_digest(records.manifest), path.series, settings) if path.added else ledger
 
-    return replace(records, manifest=replace(records.manifest, ledger=update_ledger(study_dir, update)))
+    try:
+        ledger = update_ledger(study_dir, update)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        ledger = update(records.manifest.ledger)
+    return replace(records, manifest=replace(records.manifest, ledger=ledger))
 
 
 def require_seeds(study_dir: Path, manifest: Manifest) -> None:

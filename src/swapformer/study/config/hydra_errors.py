@@ -80,6 +80,9 @@ def explain(error: BaseException, overrides: Sequence[str] = ()) -> str | None:
     if key and "is not in struct" in str(cause):
         return _unknown_key(str(key), getattr(cause, "parent_node", None))
     text = " ".join(str(error).partition("\nSee https://")[0].split())
+    if found := re.match(r"Interpolation key '([^']*)' not found", text):
+        why = "; Hydra's own settings are no part of a trial" if found[1].startswith("hydra.") else ""
+        return f"{key or 'a setting'} must refer to a key of the configuration, but there is no {quote(found[1])}{why}"
     if found := re.match(r"Error in call to target '([\w.]+)'.*unexpected keyword argument '(\w+)'", text):
         return f"{found[1].rpartition('.')[2]} has no setting {found[2]!r}"
     if found := re.match(r"Error merging override ([\w.]+)=(.*) \(Cannot merge (\w+) with (\w+)", f"{text} ({cause})"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -74,12 +75,27 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
                 _start(config, plan, task)
                 found += [*_probes(config, plan, task), *_measurement(config, plan, task)]
     except InstantiationException as error:
-        return [str(error.__cause__ or error).split("\n")[0]]
+        return [_of_a_part(error.__cause__ or error)]
     except (ValueError, TypeError, RuntimeError) as error:
-        return found or [str(error).split("\n")[0]]
+        return found or [_of_a_part(error)]
     except SystemExit as error:
         return [f"a part must raise an error where it cannot go on, but one called sys.exit({error.code!r})."]
     return list(dict.fromkeys(found))
+
+
+def _of_a_part(error: BaseException) -> str:
+    """The first line of what a part raised; of a constructor that takes other arguments, what it must take."""
+    text = str(error).split("\n")[0]
+    if found := re.match(r"([\w.]+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
+        return (
+            f"{found[1]}.__init__ must take {found[2]!r}, which its slot or its configuration passes; add it, or "
+            "if it is a setting, choose the part by an option file that has only its own."
+        )
+    if found := re.match(r"([\w.]+)\.__init__\(\) takes \d+ positional argument", text):
+        return (
+            f"{found[1]}.__init__ must take what its slot passes to every part, as the slot's base class says: {text}."
+        )
+    return text
 
 
 def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Task) -> Iterator[str]:
