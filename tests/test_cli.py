@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -499,35 +499,40 @@ def test_an_experiment_of_ones_own_sets_several_things(
 
 
 LIGHT = """
-import contextlib, io, sys
+import contextlib, io, json, sys
 from swapformer.cli import main
-names = sys.argv.pop(1).split(",")
+names, lines = json.loads(sys.argv[1])
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-    status = main(sys.argv[1:])
-print(status, *(name for name in names if name in sys.modules))
+    statuses = [main(line) for line in lines]
+print(json.dumps([statuses, [name for name in names if name in sys.modules]]))
 """
-HEAVY = "lightning,torchmetrics,matplotlib,torch._dynamo"
+HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo")
 
 
-def imported(names: str, *arguments: str) -> str:
-    """A command's exit status in a fresh process, and which of some packages it has imported."""
-    command = [sys.executable, "-c", LIGHT, names, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+def imported(names: Sequence[str], *lines: Sequence[str]) -> tuple[list[int], list[str]]:
+    """The exit statuses of commands in one fresh process, and which of some packages it has imported at the end."""
+    command = [sys.executable, "-c", LIGHT, json.dumps([names, lines])]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found[0], found[1]
 
 
 def test_looking_imports_no_torch_and_composing_no_lightning(tmp_path: Path) -> None:
     """Commands that train nothing answer without waiting for what trains."""
     runs = f"runs_dir={tmp_path}"
-    assert imported(f"torch,{HEAVY}", "trials", runs) == "2"
-    assert imported(f"torch,{HEAVY}", "status", "nothing", runs) == "2"
-    assert imported(f"torch,{HEAVY}", "study", "07_position_encodings/copy", "scale=none", runs) == "2"
-    wrong = ("study", "07_position_encodings/copy", "scale=smoke", "optim.lrr=1", runs)
-    assert imported(f"torch,{HEAVY}", *wrong) == "2"
-    assert imported(f"torch,{HEAVY}", "train", "optim.lrr=1", runs) == "2"
-    assert imported(f"torch,{HEAVY}", *wrong[:3], "model/position=ropee", "--dry-run", runs) == "2"
-    assert imported("lightning,torchmetrics", *wrong[:3], "model.num_heads=7", "--dry-run", runs) == "2"
+    copy_study = ("study", "07_position_encodings/copy", "scale=smoke")
     (typo := tmp_path / "typo.yaml").write_text(
         "baseline: a\narms: {a: [], b: [model/position=alibi]}\noverrides: [task=copy]\nmetrics: [val/los]\n"
     )
-    assert imported(f"scipy,{HEAVY}", "study", str(typo), runs) == "2"
-    assert imported("lightning", "train", "task=copy", "budget.steps=0", runs) == "0 lightning"  # it is seen
+    looking = [
+        ("trials", runs), ("status", "nothing", runs), (*copy_study[:2], "scale=none", runs),
+        (*copy_study, "optim.lrr=1", runs), ("train", "optim.lrr=1", runs),
+        (*copy_study, "model/position=ropee", "--dry-run", runs),
+    ]  # fmt: skip
+    assert imported(("torch", *HEAVY), *looking) == ([2] * 6, [])
+    composing = [(*copy_study, "model.num_heads=7", "--dry-run", runs), ("study", str(typo), runs)]
+    assert imported(("scipy", *HEAVY), *composing[1:]) == ([2], [])
+    assert imported(("lightning", "torchmetrics"), *composing) == ([2, 2], [])
+    assert imported(("lightning",), ("train", "task=copy", "budget.steps=0", runs)) == (
+        [0],
+        ["lightning"],
+    )  # it is seen

@@ -59,6 +59,7 @@ def test_a_part_is_swapped(tmp_path: Path) -> None:
     assert set(frame["arm"]) == {"none", "learned", "rope", "alibi"} and set(frame["status"]) == {"finished"}
 
 
+@pytest.mark.evidence
 def test_a_model_is_looked_into(tmp_path: Path) -> None:
     printed = run("look_inside.py", tmp_path)
     reaches = [line for line in printed if line.startswith("blocks.")]

@@ -1,7 +1,7 @@
 """Every shipped study: the trials it expands to, what its arms differ in, what was published, and one run per exercise.
 
-Each study is expanded once for each scale, and all tests of a study run in one process (conftest.py). The trained arms
-of the other studies are in `make evidence`.
+Each study is expanded once, at the cpu scale, and all tests of a study run in one process (conftest.py). The other
+scales, the figures of published studies and the trained arms of most are in `make evidence`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from swapformer.study.spec import load
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(__file__).parent / "golden"
 IDS = GOLDEN / "studies.json"
-REFRESH = "`python -m pytest tests/test_studies.py --numprocesses 0 --refresh-golden`"
+REFRESH = "`python -m pytest tests/test_studies.py -m 'evidence or not evidence' --numprocesses 0 --refresh-golden`"
 STUDIES = {name: path.parent for name, path in shipped().items()}
 ANY_DATA = "data of any version"
 """Stands for the hash of a trial's data: the standard library's source differs between versions of Python."""
 
 
 SCALES = [
-    pytest.param((name, scale), id=f"{name}-{scale}")
+    pytest.param((name, scale), id=f"{name}-{scale}", marks=[] if scale == "cpu" else pytest.mark.evidence)
     for name, path in shipped().items()
     for scale in yaml.safe_load(path.read_text(encoding="utf-8"))["scales"]
 ]
@@ -160,15 +160,22 @@ PUBLISHED = [
 """Every study that was published, with its scale where it is not the default one."""
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(("name", "scale"), PUBLISHED)
-def test_a_published_study_is_judged_and_drawn_again_from_its_folder(
-    name: str, scale: str | None, tmp_path: Path
-) -> None:
-    """table.md holds the verdicts with their limits too. Figures are compared by name: their style may change."""
+def test_a_published_study_is_drawn_again_from_its_folder(name: str, scale: str | None, tmp_path: Path) -> None:
+    """Figures are compared by name: their style may change."""
     records, place = published_results(STUDIES[name], scale)
     report = rebuild(records, tmp_path, publish=True)
-    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
+    assert len(report.files) > 1
     assert {path.name for path in report.files} <= {path.name for path in place.iterdir()}
+
+
+@pytest.mark.parametrize(("name", "scale"), PUBLISHED)
+def test_a_published_study_is_judged_again_from_its_folder(name: str, scale: str | None, tmp_path: Path) -> None:
+    """table.md holds the verdicts with their limits too."""
+    records, place = published_results(STUDIES[name], scale)
+    report = rebuild(records, tmp_path, publish=True, draw=False)
+    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
     readme = STUDIES[name] / ("../README.md" if "/" in name else "README.md")
     said = claims_said(readme.read_text(encoding="utf-8"), f"{name}.{scale}" if scale else name)
     assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
@@ -189,15 +196,14 @@ def claims_said(readme: str, study: str) -> list[tuple[str, str]]:
     return re.findall(rows, "".join(own or sections), flags=re.MULTILINE)
 
 
-def run_at_smoke_scale(name: str, place: Path, capsys: pytest.CaptureFixture[str], *options: str) -> None:
+def run_at_smoke_scale(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From the study file to the report, with every arm trained."""
-    assert main(["study", str(STUDIES[name]), "scale=smoke", f"runs_dir={place}", "--json", *options]) == 0
+    assert main(["study", str(STUDIES[name]), "scale=smoke", f"runs_dir={place}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["study"] == f"{name}.smoke" and found["failed"] == {}
     assert found["trials"].keys() <= {"finished", "diverged"}
-    if "--no-report" not in options:
-        assert found["complete"] and found["impossible"] == {}
-        assert (place / "studies" / found["study"] / "report" / "report.html").is_file()
+    assert found["complete"] and found["impossible"] == {}
+    assert (place / "studies" / found["study"] / "report" / "report.html").is_file()
 
 
 REHEARSED = (
@@ -208,8 +214,11 @@ REHEARSED = (
     *("14_architecture_tradeoffs/recall", "15_open_questions/hints", "16_modern_recipe/needed", "17_learning_rates"),
 )
 """One study of each exercise, the quickest."""
-MANY_FIGURES = ("15_open_questions/hints",)
-"""Studies whose report takes longer than their trials; `make evidence` draws it."""
+LONG = (
+    *("04_head_count/by_depth", "05_kv_sharing/quality", "12_initialisation/natural", "13_sparse_patterns/series"),
+    "15_open_questions/hints",
+)
+"""Those that take longer than ten seconds all the same: `make evidence` runs them."""
 
 
 def test_one_study_of_each_exercise_is_rehearsed() -> None:
@@ -217,16 +226,16 @@ def test_one_study_of_each_exercise_is_rehearsed() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", REHEARSED)
+@pytest.mark.parametrize("name", [name for name in REHEARSED if name not in LONG])
 def test_a_study_of_each_exercise_runs_at_the_smoke_scale(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_at_smoke_scale(name, tmp_path, capsys, *(["--no-report"] if name in MANY_FIGURES else []))
+    run_at_smoke_scale(name, tmp_path, capsys)
 
 
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", [name for name in STUDIES if name not in REHEARSED or name in MANY_FIGURES])
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in REHEARSED or name in LONG])
 def test_every_other_study_runs_at_the_smoke_scale(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

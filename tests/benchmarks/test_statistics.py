@@ -41,6 +41,7 @@ def written(claim: ArrayClaim) -> Claim:
     return parse([{"text": "simulated", kind: body}], NAMES, ["probe/x"])[0]
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", LAWS)
 def test_the_simulation_decides_as_the_report_does(name: str) -> None:
     law, words = LAWS[name], {1: "supported", -1: "refuted", 0: "undecided"}

@@ -187,6 +187,11 @@ EDITS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "tabs": (lambda rows: [row.replace(",", "\t") for row in rows], "must be parted by commas"),
     "no column": (lambda rows: [rows[0].replace("arm", "arms"), *rows[1:]], "the column arm is missing"),
     "nothing": (lambda rows: [], "the column study is missing"),
+    "a row of a trial gone": (lambda rows: [rows[0], *rows[2:]], "must have a row for each metric, but has none for"),
+    "a row of a look gone": (
+        lambda rows: [row for at, row in enumerate(rows) if "look@" not in row or "look@" in rows[at - 1]],
+        r"look@\d must be of \d seeds, but up to it there are",
+    ),
     "a header": (lambda rows: rows[:1], "it has no row of any arm"),
     "a deep note": (lambda rows: [*rows, ",,,exact,,,,stated,,,," + "[" * 100_000], "nested too deeply"),
 }

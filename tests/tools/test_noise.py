@@ -15,6 +15,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.evidence
 def test_a_task_is_measured_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL]) == 0
     text = capsys.readouterr().out

@@ -235,18 +235,20 @@ def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
     return folder
 
 
-def rebuild(records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = ()) -> Report:
+def rebuild(
+    records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = (), draw: bool = True
+) -> Report:
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
     It has no page. With `publish`, the table and the figures that need no more than those numbers are written there; a
     curve over lengths is none of them where the file does not say what was trained. `paper` as in `build`, in
-    `directory/paper`.
+    `directory/paper`. Without `draw` there are no figures.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
-        views = condition_views(records, claims, verdicts, [], Costs())
+        views = condition_views(records, claims, verdicts, [], Costs(), draw)
     figures = _figures(_published_views(views))
     drawn = [each for each in _small(figures) if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}

@@ -32,8 +32,8 @@ import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
-from swapformer.results.arms import RUNG, ArmDifference, Cell
-from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
+from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
+from swapformer.results.ledger import LOOK, UNKNOWN, Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import Manifest
 from swapformer.results.record import CORRUPT, MISSING, STATUSES
 from swapformer.results.tuning import Tuning
@@ -239,7 +239,29 @@ def _rows(path: Path, manifest: Manifest) -> list[dict[str, str]]:
         for of, values in held.items():
             if len(values) > 1:
                 raise ValueError(f"the {name} of {of} must be one, but it is {' and '.join(sorted(values))}")
+    _require_whole(rows, manifest)
     return rows
+
+
+def _require_whole(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> None:
+    """Refuse a file that lacks rows of a trial or a look of which it has others."""
+    metrics = list(dict.fromkeys(row["metric"] for row in rows if row["arm"]))
+    held: dict[CellKey, set[str]] = {}
+    for row in rows:
+        if row["arm"]:
+            held.setdefault((_condition(row, manifest), row["arm"], int(row["seed"])), set()).add(row["metric"])
+    for (condition, arm, seed), known in held.items():
+        if lacking := [metric for metric in metrics if metric not in known]:
+            raise ValueError(
+                f"{arm_name(arm, condition)} with seed {seed} must have a row for each metric, but has none for "
+                f"{lacking[0]}"
+            )
+    seeds = 0
+    names = [row["metric"] for row in rows if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN]
+    for name, look in zip(dict.fromkeys(names), looks_in_rows(rows)[0], strict=True):
+        seeds += len(look.trials)
+        if name != f"{LOOK}{seeds}":
+            raise ValueError(f"{name} must be of {name.removeprefix(LOOK)} seeds, but up to it there are {seeds}")
 
 
 def _require_columns(header: Sequence[str], manifest: Manifest) -> None:

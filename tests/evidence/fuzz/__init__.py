@@ -6,20 +6,20 @@ import json
 import random
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from evidence.fuzz import command_lines, damages, settings, study_files, template
-from evidence.fuzz.judge import FAULTS, Ending, dry, run
+from evidence.fuzz.judge import CLEAR, FAILED, FAULTS, WORKED, WRONG, Ending, dry, run
 
 SIGNS = "{}[]()=,:'\"&*!|>%@`~\\$\0\n\t\u202e9-"
 """What parsers of YAML and of overrides know, and what no terminal should see."""
 
 
-def fuzz(minutes: float, seed: int) -> tuple[dict[str, Counter[str]], list[str]]:
-    """How commands end that are given random wrong settings, study files, store files and command lines, and faults.
+def fuzz(count: int, seed: int) -> tuple[dict[str, Counter[str]], list[str]]:
+    """How `count` commands end that are given random wrong inputs of each kind in turn, and the faults among them.
 
     The same seed tries the same things in the same order.
     """
@@ -28,18 +28,28 @@ def fuzz(minutes: float, seed: int) -> tuple[dict[str, Counter[str]], list[str]]
         place = _Place(Path(name), chosen)
         attempts: Mapping[str, Callable[[], tuple[str, Ending]]] = {
             "settings": place.setting, "study files": place.study_file, "store files": place.store_file,
-            "command lines": place.command_line,
+            "results files": place.results_file, "command lines": place.command_line,
         }  # fmt: skip
         found = {kind: Counter[str]() for kind in attempts}
         faults = []
-        end = time.monotonic() + 60 * minutes
-        while time.monotonic() < end:
-            kind = chosen.choice(list(attempts))
+        for number in range(count):
+            kind = [*attempts][number % len(attempts)]
             what, outcome = attempts[kind]()
             found[kind][outcome.kind] += 1
             if outcome.kind in FAULTS:
                 faults.append(f"{outcome.kind}: {kind}: {what[:300]!r}: {outcome.message[-300:]!r}")
     return found, faults
+
+
+def table(found: Mapping[str, Counter[str]]) -> str:
+    """The counts as a table in Markdown."""
+    columns = ("tried", CLEAR, WORKED, FAILED, *FAULTS)
+    rows = [["input", *columns], ["---"] * (len(columns) + 1)]
+    rows += [
+        [kind, *(str(counts.total() if each == "tried" else counts[each]) for each in columns)]
+        for kind, counts in found.items()
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 class _Place:
@@ -52,6 +62,11 @@ class _Place:
         shutil.copytree(self.folder, self.whole, symlinks=True)
         self.empty = folder / "empty"
         self.empty.mkdir()
+        self.answer = json.loads(run(["report", template.NAME, "--json"], self.folder).out)
+        self.results = {
+            name: (self.folder / "runs/studies" / template.NAME / "report" / name).read_text(encoding="utf-8")
+            for name in ("results.csv", "history.csv")
+        }
 
     def setting(self) -> tuple[str, Ending]:
         """A number of the base configuration or of an option, set to what is none, or to a random one."""
@@ -92,7 +107,56 @@ class _Place:
             found = run(command, self.folder, reads=command[0] not in ("cost", "train"))
         damages.DAMAGES["missing"](self.folder / "runs")
         shutil.copytree(self.whole / "runs", self.folder / "runs", symlinks=True)
-        return f"{what}, then {' '.join(command)}", found
+        return f"{what}, then {' '.join(command)}", self._believed(found) if command[0] == "report" else found
+
+    def results_file(self) -> tuple[str, Ending]:
+        """A study's folder with a `results.csv` that an editor or a cut has spoiled, judged again without a store."""
+        lines = self.results["results.csv"].splitlines()
+        at = self.chosen.randrange(1, len(lines))
+        cells = lines[at].split(",")
+        cell = self.chosen.randrange(len(cells))
+        how = self.chosen.choice(
+            ["semicolons", "tabs", "cut", "a row short", "a row long", "doubled", "gone", "shuffled", "other cell",
+             "text changed", "no header", "a column gone", "an arm gone"]
+        )  # fmt: skip
+        if how in ("semicolons", "tabs"):
+            lines = [line.replace(",", ";" if how == "semicolons" else "\t") for line in lines]
+        elif how == "cut":
+            lines = "\n".join(lines)[: self.chosen.randrange(len("\n".join(lines)))].splitlines()
+        elif how in ("a row short", "a row long"):
+            lines[at] = lines[at].rpartition(",")[0] if how == "a row short" else lines[at] + ",1"
+        elif how == "doubled":
+            lines.insert(at, lines[at])
+        elif how == "gone":
+            del lines[at]
+        elif how == "shuffled":
+            lines[1:] = self.chosen.sample(lines[1:], len(lines) - 1)
+        elif how == "other cell":
+            cells[cell] = self.chosen.choice(["", "nothing", "-1", "1_0", "nan", "up", "0x10"])
+            lines[at] = ",".join(cells)
+        elif how == "no header":
+            del lines[0]
+        elif how == "a column gone":
+            lines = [",".join(each for i, each in enumerate(line.split(",")) if i != cell) for line in lines]
+        elif how == "an arm gone":
+            lines = [line for line in lines if not line.startswith(cells[0])]
+        text = "\n".join(lines) + "\n"
+        text = self._changed(text) if how == "text changed" else text
+        results = self.empty / template.NAME / "results"
+        results.mkdir(parents=True)
+        shutil.copy(self.folder / template.FILE, results.parent / "study.yaml")
+        (results / "results.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
+        found = self._emptied(lambda: run(["report", template.NAME, "--json"], self.empty))
+        untouched = how in ("text changed", "other cell")  # numbers may have become other numbers, which nobody can see
+        return f"{how} in row {at}, cell {cell}: {lines[at : at + 1]}", found if untouched else self._believed(found)
+
+    def _believed(self, found: Ending) -> Ending:
+        """The ending, or WRONG where a complete answer has other verdicts than the undamaged store."""
+        if found.kind != WORKED:
+            return found
+        answer = json.loads(found.out)
+        wrong = answer["complete"] and answer["verdicts"] != self.answer["verdicts"]
+        return replace(found, kind=WRONG, message=str(answer["verdicts"])) if wrong else found
 
     def _damage(self, path: Path) -> str:
         """Damage a file in a way of the tables, or at random, and say how."""

@@ -27,8 +27,10 @@ UNCLEAR = "unclear"
 """Refused with another status, in no line or several, or in one that is too long."""
 CHANGED = "changed store"
 """A command that was refused, or only reads, has changed what is stored."""
+WRONG = "wrong"
+"""An answer that calls itself complete and has other verdicts than the undamaged files give."""
 SLOW = "slow"
-FAULTS = (TRACEBACK, UNCLEAR, CHANGED, SLOW)
+FAULTS = (TRACEBACK, UNCLEAR, CHANGED, WRONG, SLOW)
 CLASSES = (CLEAR, WORKED, FAILED, *FAULTS)
 LONGEST = 300
 """The most characters of a refusal."""
