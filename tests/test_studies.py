@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ import yaml
 from swapformer.cli import main
 from swapformer.exercises import exercises, shipped
 from swapformer.report.build import rebuild
-from swapformer.report.page import wording
+from swapformer.report.page.tables import BEGIN
 from swapformer.study import arm_differences
 from swapformer.study.config import identity as identities
 from swapformer.study.expand import expand
@@ -172,28 +171,16 @@ def test_a_published_study_is_drawn_again_from_its_folder(name: str, scale: str 
 
 @pytest.mark.parametrize(("name", "scale"), PUBLISHED)
 def test_a_published_study_is_judged_again_from_its_folder(name: str, scale: str | None, tmp_path: Path) -> None:
-    """table.md holds the verdicts with their limits too."""
+    """table.md and what stands between the study's markers in the README are what `report --publish` writes."""
     records, place = published_results(STUDIES[name], scale)
-    report = rebuild(records, tmp_path, publish=True, draw=False)
-    assert (tmp_path / "table.md").read_text() == (place / "table.md").read_text()
     readme = STUDIES[name] / ("../README.md" if "/" in name else "README.md")
-    said = claims_said(readme.read_text(encoding="utf-8"), f"{name}.{scale}" if scale else name)
-    assert [outcome for outcome, _ in said] == [verdict.outcome for verdict in report.verdicts]
-    for (_, difference), verdict in zip(said, report.verdicts, strict=True):
-        if "[" in difference:
-            shown = re.findall(r"[-+−]?[\d.]+(?:e[-+−]?\d+)? \[[^]]+\]", difference)
-            assert shown == [wording.difference_text(contrast) for contrast in verdict.contrasts]
-
-
-def claims_said(readme: str, study: str) -> list[tuple[str, str]]:
-    """Verdict and difference of each row `| claim | verdict | difference |` about a study.
-
-    They stand under headings that name it in backticks; where no heading names any, all are about the only one.
-    """
-    sections = re.split(r"^(?=#)", readme, flags=re.MULTILINE)
-    own = [section for section in sections if f"`{study}`" in section.partition("\n")[0]]
-    rows = r"^\|[^|]+\| \W*(supported|refuted|undecided|depends)\W* \| (.*) \|$"
-    return re.findall(rows, "".join(own or sections), flags=re.MULTILINE)
+    before = readme.read_text(encoding="utf-8")
+    assert before.count(BEGIN.format(records.manifest.name)) == 1
+    (tmp_path / "README.md").write_text(before, encoding="utf-8")
+    again = tmp_path / "part" / "results" / (scale or "")
+    rebuild(records, again, publish=True, draw=False)
+    assert (again / "table.md").read_text() == (place / "table.md").read_text()
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before, f"swapformer report {name} --publish"
 
 
 def run_at_smoke_scale(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

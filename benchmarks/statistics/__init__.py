@@ -43,8 +43,7 @@ def _text(share: float) -> str:
 
 
 TABLES = (
-    "laws", "families", "opposed", "kinds", "intervals", "pairing",
-    "variances", "ranges", "groups", "looks", "committed", "ladders",
+    "laws", "families", "opposed", "kinds", "intervals", "ranges", "groups", "looks", "committed", "ladders",
 )  # fmt: skip
 FEWER = (3, 5, 8)
 Row = dict[str, float]
@@ -119,31 +118,6 @@ def _intervals(studies: int, seed: int) -> Iterator[Simulated]:
     yield _table("intervals that miss", cells, alone)
 
 
-def _pairing(studies: int, seed: int) -> Iterator[Simulated]:
-    from benchmarks.statistics.design import pairing_errors
-
-    several = 2 * studies
-    cells = {
-        f"{arms} arms, correlation {correlation:g}, tail {text}": [
-            pairing_errors(arms, correlation, tail, n, several, seed) for n in FEWER
-        ]
-        for arms in (2, 4, 6)
-        for correlation in (-0.15, 0.0, 0.3, 0.65)
-        for tail, text in ((0.05, "5 %"), (0.05 / 8, "5 % / 8"))
-    }
-    yield _table("errors as multiples of the tail", cells, several, FEWER)
-
-
-def _variances(studies: int, seed: int) -> Iterator[Simulated]:
-    from benchmarks.statistics.design import variance_errors
-
-    cells = {
-        f"largest : smallest deviation {spread:g}": [variance_errors(spread, n, studies, seed) for n in FEWER]
-        for spread in (1, 3, 15, 145)
-    }
-    yield _table("five claims at their edges", cells, studies, FEWER)
-
-
 def _ranges(studies: int, seed: int) -> Iterator[Simulated]:
     from benchmarks.statistics.design import laws_of_ranges, range_chances
 
@@ -206,8 +180,6 @@ _MADE: Mapping[str, Callable[[int, int], Iterator[Simulated]]] = dict(
             _opposed,
             _kinds,
             _intervals,
-            _pairing,
-            _variances,
             _ranges,
             _groups,
             _looks,

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import special, stats
 
-from benchmarks.statistics.laws import FloatArray, correlated
-from benchmarks.statistics.shares import ALPHA, ArrayClaim, estimate, outcomes
+from benchmarks.statistics.laws import correlated
+from benchmarks.statistics.shares import ALPHA, ArrayClaim, outcomes
 from swapformer.report.statistics.failing_seeds import two_groups
-from swapformer.report.statistics.pairing import break_even
 from swapformer.report.statistics.power import power, seeds_range
 from swapformer.report.statistics.small_samples import holm_levels
 
@@ -72,67 +71,6 @@ def opposed_bound(correlation: float, level: float = ALPHA) -> float:
         return float(other.cdf([-x, -y]))
 
     return level - beyond(half, half) + 2 * (across(half, whole) - across(half, half))
-
-
-def pairing_errors(arms: int, correlation: float, tail: float, n: int, studies: int, seed: int) -> Row:
-    """How often a one-sided limit errs, as a multiple of its tail: paired, as the rule says, and chosen by two arms."""
-    g = np.random.default_rng([seed, n, arms])
-    shared = max(correlation, 0.0)
-    values = correlated(shared, g, (studies, arms, n))
-    if correlation < 0:  # exchangeable arms with a negative correlation: what they share is taken out
-        centred = values - values.mean(axis=1, keepdims=True)
-        share = math.sqrt(-correlation * arms)
-        values = math.sqrt(1 - share**2) * values + share * centred / math.sqrt(1 - 1 / arms) if share < 1 else centred
-
-    def wrong(mean: FloatArray, error: FloatArray, freedom: FloatArray) -> FloatArray:
-        return np.asarray(special.stdtr(freedom, -mean / error) <= tail)
-
-    two = values[:, :2]
-    difference = two[:, 0] - two[:, 1]
-    paired = wrong(difference.mean(1), difference.std(1, ddof=1) / math.sqrt(n), np.full(studies, n - 1.0))
-    a, b = two.var(axis=2, ddof=1).T / n
-    welch = wrong(difference.mean(1), np.sqrt(a + b), (a + b) ** 2 / (a**2 + b**2) * (n - 1))
-    centred = two - two.mean(axis=2, keepdims=True)
-    own = (centred[:, 0] * centred[:, 1]).sum(1) / np.sqrt((centred**2).sum(2).prod(1))
-    chosen = np.where(own < break_even(n), welch, paired)
-    rule = wrong(*estimate(values, 0, 1))
-    return {"paired": paired.mean() / tail, "by the rule": rule.mean() / tail, "by two arms": chosen.mean() / tail}
-
-
-def variance_errors(spread: float, n: int, studies: int, seed: int) -> Row:
-    """Five claims at their edges against the arm that varies most, by Holm: Welch's errors, one variance for all arms,
-    and variances that are shrunk towards each other as in moderated t (Smyth 2004, doi 10.2202/1544-6115.1027)."""
-    g = np.random.default_rng([seed, n])
-    deviations = np.geomspace(1, 1 / spread, 6)
-    values = deviations[:, None] * g.normal(size=(studies, 6, n))
-    means, variances, d = values.mean(axis=2), values.var(axis=2, ddof=1), n - 1
-    gaps = means[:, 1:] - means[:, :1]
-
-    def share(errors: FloatArray, freedom: FloatArray) -> float:
-        p = np.sort(special.stdtr(freedom, -gaps / errors), axis=1)
-        return float((p[:, 0] <= ALPHA / 5).mean())
-
-    a, b = variances[:, :1] / n, variances[:, 1:] / n
-    welch = share(np.sqrt(a + b), (a + b) ** 2 / (a**2 + b**2) * d)
-    mean = variances.mean(axis=1, keepdims=True)
-    pooled = share(np.sqrt(2 * mean / n) * np.ones((1, 5)), np.full((1, 1), 6.0 * d))
-    prior, centre = _prior(variances, d)
-    shrunk = (prior * centre + d * variances) / (prior + d)
-    moderated = share(np.sqrt((shrunk[:, :1] + shrunk[:, 1:]) / n), 2 * (prior + d))
-    return {"Welch": welch, "pooled": pooled, "moderated": moderated}
-
-
-def _prior(variances: FloatArray, d: int) -> tuple[FloatArray, FloatArray]:
-    """The degrees of freedom and the centre of the prior of variances [studies, arms], by the moments of their logs."""
-    logs = np.log(variances)
-    excess = logs.var(axis=1, ddof=1, keepdims=True) - special.polygamma(1, d / 2)
-    grid = np.geomspace(0.05, 1000, 400)
-    at = np.abs(special.polygamma(1, grid)[None, :] - np.maximum(excess, 1e-4)).argmin(axis=1)
-    half = grid[at][:, None]
-    centre = np.exp(
-        logs.mean(axis=1, keepdims=True) - special.digamma(d / 2) + np.log(d / 2) + special.digamma(half) - np.log(half)
-    )
-    return 2 * half, centre
 
 
 def range_chances(distance: float, error: float, n: int, studies: int, seed: int) -> Row:

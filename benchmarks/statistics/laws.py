@@ -43,6 +43,8 @@ def synthetic_laws() -> Iterator[Law]:
     yield shifted("normal", lambda g, size: g.normal(size=size))
     yield shifted("normal, correlation .65", partial(correlated, 0.65))
     yield shifted("normal, standard deviations 15 : 1", lambda g, size: spreads * g.normal(size=size))
+    rising = spreads[::-1]
+    yield shifted("normal, standard deviations 1 : 15", lambda g, size: rising * g.normal(size=size))
     yield shifted("lognormal", _lognormal)
     yield shifted("lognormal, standard deviations 15 : 1", lambda g, size: spreads * _lognormal(g, size))
     yield shifted("two modes, half of the seeds in each", lambda g, size: _modes(g, size, 0.5, 2.0, 0.1))

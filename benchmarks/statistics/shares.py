@@ -12,8 +12,6 @@ import numpy as np
 from scipy import special
 
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, correlated
-from swapformer.report.statistics.evidence import BoolArray
-from swapformer.report.statistics.pairing import FEWEST_ARMS, break_even
 
 ALPHA = 0.05
 FAR = 2.0
@@ -69,8 +67,7 @@ def family_shares(size: int, far: bool, correlation: float, n: int, studies: int
 
 def outcomes(claims: list[ArrayClaim], values: FloatArray) -> FloatArray:
     """The verdict on each claim in each study [studies, claims]: 1 supported, -1 refuted, 0 undecided."""
-    unpaired = unpaired_studies(values)
-    decided = [_decide(claim, values, unpaired) for claim in claims]
+    decided = [_decide(claim, values) for claim in claims]
     p = np.stack([each for each, _ in decided], axis=1)
     sides = np.stack([side for _, side in decided], axis=1)
     order = np.argsort(p, axis=1, kind="stable")
@@ -81,76 +78,51 @@ def outcomes(claims: list[ArrayClaim], values: FloatArray) -> FloatArray:
     return kept * sides
 
 
-def _decide(claim: ArrayClaim, values: FloatArray, unpaired: BoolArray) -> tuple[FloatArray, FloatArray]:
+def _decide(claim: ArrayClaim, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The p-value of each study's verdict, and its side."""
     below, above = claim.region
     sided = int(np.isfinite(below)) + int(np.isfinite(above))
     all_inside = np.ones(len(values), dtype=bool)
     supported, refuted = np.zeros(len(values)), np.ones(len(values))
     for than in claim.than:
-        mean, error, freedom = estimate(values, claim.arm, than, unpaired)
+        mean, error = estimate(values, claim.arm, than)
         all_inside &= (below < mean) & (mean < above)
         inside, outside = np.zeros(len(values)), np.ones(len(values))
         for edge, sign in ((below, 1), (above, -1)):
             if np.isfinite(edge):
-                p = _p_above(sign * mean, error, freedom, sign * edge, values[:, [claim.arm, than]])
+                p = _p_above(sign * mean, error, sign * edge, values[:, [claim.arm, than]])
                 inside = np.maximum(inside, p)
-                against = _p_above(-sign * mean, error, freedom, -sign * edge, values[:, [claim.arm, than]])
+                against = _p_above(-sign * mean, error, -sign * edge, values[:, [claim.arm, than]])
                 outside = np.minimum(outside, against)
         supported, refuted = np.maximum(supported, inside), np.minimum(refuted, outside)
     refuted = np.minimum(1, refuted * sided * len(claim.than))
     return np.where(all_inside, supported, refuted), np.where(all_inside, 1.0, -1.0)
 
 
-def _p_above(mean: FloatArray, error: FloatArray, freedom: FloatArray, x: float, pair: FloatArray) -> FloatArray:
+def _p_above(mean: FloatArray, error: FloatArray, x: float, pair: FloatArray) -> FloatArray:
     """One-sided p-values for “the true difference is above x”; of identical differences by their bounds, if any."""
     n = pair.shape[2]
     share = ((pair >= 0) & (pair <= 1)).all(axis=(1, 2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        student = special.stdtr(freedom, (x - mean) / error)
+        student = special.stdtr(n - 1, (x - mean) / error)
         bounded = np.where(x > -1, ((x + 1) / (mean + 1)) ** n, 0.0)
     return np.where(error > 0, student, np.where(share & (mean > x), bounded, 1.0))
 
 
 def limits(values: FloatArray, arm: int, than: int, tail: float) -> tuple[FloatArray, FloatArray]:
     """The limits of each study's difference, each with this error; open or bounded where all differences agree."""
-    mean, error, freedom = estimate(values, arm, than)
-    half = special.stdtrit(freedom, 1 - tail) * error
+    mean, error = estimate(values, arm, than)
     pair, n = values[:, [arm, than]], values.shape[2]
+    half = special.stdtrit(n - 1, 1 - tail) * error
     share = ((pair >= 0) & (pair <= 1)).all(axis=(1, 2))
     low = np.where(share, -1 + (mean + 1) * tail ** (1 / n), -np.inf)
     high = np.where(share, 1 - (1 - mean) * tail ** (1 / n), np.inf)
     return np.where(error > 0, mean - half, low), np.where(error > 0, mean + half, high)
 
 
-def estimate(
-    values: FloatArray, arm: int, than: int, unpaired: BoolArray | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, standard error (0 where all differences agree) and degrees of freedom, paired or Welch by the rule.
-
-    `unpaired`: in which studies not, where that is known.
-    """
-    x, y = values[:, arm], values[:, than]
-    n = x.shape[1]
-    difference = x - y
-    paired = difference.std(axis=1, ddof=1) / np.sqrt(n)
-    same = paired <= 1e-12 * np.maximum(np.abs(difference).max(axis=1), 1e-300)
-    a, b = x.var(axis=1, ddof=1) / n, y.var(axis=1, ddof=1) / n
-    with np.errstate(divide="ignore", invalid="ignore"):
-        welch = (a + b) ** 2 / (a**2 + b**2) * (n - 1)
-    apart = (unpaired_studies(values) if unpaired is None else unpaired) & ~same
-    error = np.where(apart, np.sqrt(a + b), paired)
-    return difference.mean(axis=1), np.where(same, 0.0, error), np.where(apart, welch, n - 1.0)
-
-
-def unpaired_studies(values: FloatArray) -> BoolArray:
-    """In which studies [studies, arms, seeds] the mean correlation of the arms does not pay for pairing."""
-    _, arms, n = values.shape
-    if arms < FEWEST_ARMS:
-        return np.zeros(len(values), dtype=bool)
-    centred = values - values.mean(axis=2, keepdims=True)
-    norms = np.sqrt((centred**2).sum(axis=2, keepdims=True))
-    still = norms <= 1e-12 * np.maximum(np.abs(values).max(axis=2, keepdims=True), 1e-300)
-    unit = np.where(still, 0.0, centred / np.where(still, 1.0, norms))
-    total = (unit.sum(axis=1) ** 2).sum(axis=1) - (~still).sum(axis=(1, 2))
-    return np.asarray(total / (arms * (arms - 1)) < break_even(n), dtype=bool)
+def estimate(values: FloatArray, arm: int, than: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard error of paired differences; an error of 0 where all of them agree."""
+    difference = values[:, arm] - values[:, than]
+    error = difference.std(axis=1, ddof=1) / np.sqrt(difference.shape[1])
+    same = error <= 1e-12 * np.maximum(np.abs(difference).max(axis=1), 1e-300)
+    return difference.mean(axis=1), np.where(same, 0.0, error)

@@ -17,11 +17,8 @@ from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_c
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
-from swapformer.report.statistics import contrasts
-from swapformer.report.statistics import evidence as evidence_module
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.verdicts import judge
 
 STUDIES = 4000
@@ -59,12 +56,12 @@ def test_the_simulation_decides_as_the_report_does(name: str) -> None:
                 assert (estimate.lower(0.025), estimate.upper(0.025)) == pytest.approx((low[study], high[study]))
 
 
-@pytest.mark.parametrize("name", ["normal", "normal, correlation .65", "normal, standard deviations 15 : 1"])
+@pytest.mark.parametrize("name", [name for name in LAWS if name.startswith("normal")])
 def test_wrong_verdicts_are_at_most_5_percent_where_seeds_are_normal(name: str) -> None:
     for n in (3, 5, 8, 16):
         shares = law_shares(LAWS[name], n, STUDIES, 1)
         assert max(shares["false supported"], shares["false refuted"]) <= 0.05 + NOISE
-        assert 0.95 - NOISE <= shares["95 % covers"] <= 0.975, "Welch's intervals are wide at n = 3"
+        assert 0.95 - NOISE <= shares["95 % covers"] <= 0.975
 
 
 @pytest.mark.parametrize("size", [2, 8, 30])
@@ -136,25 +133,6 @@ def test_a_population_has_the_means_of_the_committed_seeds(tmp_path: Path) -> No
     assert values.shape == (ARMS, 4)
 
 
-def test_students_t_alone_would_err_more_on_ranks_and_on_censored_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted fault of both mends: what docs/statistics.md says that t does at n = 5."""
-    trend, times = (
-        CASES["`trend`, steps of half a standard deviation"],
-        CASES["`time_to`, five sixths of an arm censored"],
-    )
-    noise = 3 * math.sqrt(0.05 * 0.95 / 1000)
-    for case, of in ((trend, "trend_estimate"), (times, "censored_estimate")):
-        assert max(list(case_shares(case, 5, 1000, 2).values())[:2]) <= 0.05 + noise
-        module = contrasts if of == "trend_estimate" else evidence_module
-        t = (
-            (lambda taus, *_: mean_estimate(taus, (-1, 1)))
-            if of == "trend_estimate"
-            else (lambda d, _: mean_estimate(d))
-        )
-        monkeypatch.setattr(module, of, t)
-        assert max(list(case_shares(case, 5, 1000, 2).values())[:2]) > 0.05 + noise
-
-
 def test_opposed_claims_err_with_the_bound_that_the_page_states() -> None:
     """Statistics of two arms against one baseline correlate by a half, and the bound is largest near .9."""
     bounds = {at: opposed_bound(at / 20) for at in range(20)}
@@ -195,7 +173,7 @@ def test_a_law_that_is_moved_moves_no_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "seeds", "share"), [("07_position_encodings/copy", 8, 5 / 8), ("04_head_count/width", 8, 2 / 6)]
+    ("study", "seeds", "share"), [("07_position_encodings/copy", 8, 4 / 8), ("04_head_count/width", 8, 2 / 6)]
 )
 def test_with_all_of_its_seeds_a_committed_study_decides_what_its_readme_says(
     study: str, seeds: int, share: float

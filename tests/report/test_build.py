@@ -194,7 +194,6 @@ def test_the_table_holds_scipys_numbers(report: Report) -> None:
     assert comparison is not None and comparison.pairs == 7
     expected = stats.ttest_rel(both["value_x"], both["value_y"]).confidence_interval()
     assert (comparison.lower, comparison.upper) == pytest.approx(tuple(expected))
-    assert comparison.narrowed > 0.5  # the common part of the seeds is five times the rest
     assert comparison.p_improvement == 0.0
 
 
@@ -304,7 +303,7 @@ def test_the_terminal_shows_verdicts_and_markup_is_not_interpreted(report: Repor
     report.render(Console(file=out, width=110))
     text = out.getvalue()
     assert "✓ supported" in text and "<script>alert(1)</script>" in text and "report.html" in text
-    assert "h1 − h8 = +0.299" in text
+    assert "worse by at least 0.1" in text
 
 
 def test_a_study_without_a_single_trial_still_has_a_report(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_metric_that_trials_declare_exact_is_decided_by_arithmetic_in_the_stor
     store.write_manifest()
     report = build(store.study, store.runs)
     assert [verdict.outcome for verdict in report.verdicts] == ["supported", "supported", "undecided"]
-    assert [verdict.level for verdict in report.verdicts] == [0, 0, 0.05]
+    assert [verdict.level for verdict in report.verdicts] == [0, 0, 0.04]
     asked = replace(report.records.manifest, exact=(), cells=())
     again = read_results(store.study / "report" / "results.csv", asked)
     assert set(again.manifest.exact) >= {"bytes@8", "bytes@16"}

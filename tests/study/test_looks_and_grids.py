@@ -82,8 +82,8 @@ class TestLooks:
 
     def test_are_judged_at_a_third_of_the_error(self, looked: StudyResult) -> None:
         first, second = looked.report.verdicts
-        assert first.level in (pytest.approx(0.05 / 3 / 2), pytest.approx(0.05 / 3))
-        assert second.level == pytest.approx(0.05 / 3), "the only claim that was left"
+        assert first.level in (pytest.approx(0.04 / 3 / 2), pytest.approx(0.04 / 3))
+        assert second.level == pytest.approx(0.04 / 3), "the only claim that was left"
 
     def test_say_how_many_trials_they_saved(self, looked: StudyResult) -> None:
         spared = 3 * 10 - sum(reached(looked).values())
@@ -138,7 +138,7 @@ class TestGrids:
         assert everywhere.outcome == "depends"
         assert [verdict.outcome for verdict in everywhere.verdicts.values()] == ["supported"] * 2 + ["refuted"] * 2
         assert everywhere.text.startswith("The verdict depends on the condition: supported with spread=1, kind=a; ")
-        assert min(verdict.level for verdict in crossed.report.verdicts) == pytest.approx(0.05 / 8)
+        assert min(verdict.level for verdict in crossed.report.verdicts) == pytest.approx(0.04 / 8)
         assert crossed.report.claims[1].outcome == "undecided"
 
     def test_have_tables_and_figures_of_each_condition(self, crossed: StudyResult) -> None:
@@ -147,7 +147,7 @@ class TestGrids:
         lines = (crossed.report.directory / "results.csv").read_text().splitlines()
         assert lines[0].startswith("study,spread,kind,arm,seed,metric,value")
         looks = [line for line in lines if ",look@" in line]
-        assert len(looks) == 10 and looks[0].startswith("crossed,,,,0,look@10,0.05,,,judged,,")
+        assert len(looks) == 10 and looks[0].startswith("crossed,,,,0,look@10,0.04,,,judged,,")
         stated = [line for line in lines if ",stated," in line]
         assert (
             stated

@@ -15,7 +15,7 @@ from swapformer.report.page.to_json import finite, row_dict, verdict_dict
 from swapformer.report.records import read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
-from swapformer.report.statistics.sequential import judge_all
+from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.results.store import Store
 
@@ -40,8 +40,9 @@ def show_studies(
 def study_results(folder: Path, runs_dir: Path) -> StudyResults:
     """The verdicts, arms and costs of the study in `folder`. Raises UsageError where its manifest cannot be read."""
     records = read(folder, runs_dir)
+    claims = claims_of(records.manifest)
+    records = record_looks(folder, runs_dir, claims, records)
     manifest = records.manifest
-    claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     rows = [(condition, row) for condition, data in figure_data(records, claims).items() for row in data.rows]
     page = folder / "report" / "report.html"

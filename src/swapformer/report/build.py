@@ -23,12 +23,12 @@ from swapformer.report.page.caveats import caveats, design_sentences, evaluation
 from swapformer.report.page.paper import paper_tex
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
-from swapformer.report.results_csv import HISTORY, history_csv, results_csv
+from swapformer.report.results_csv import HISTORY, add_looks, history_csv, results_csv
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
-from swapformer.report.statistics.verdicts import Verdict
+from swapformer.report.statistics.sequential import FIRST, judge_all, look_path, record_looks, trials_saved
+from swapformer.report.statistics.verdicts import ALPHA, Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
@@ -56,7 +56,8 @@ class Report:
     """A report that was written: its content, and the files that hold it.
 
     `views` hold tables and verdicts of each condition of a grid (one, without a name, where there is none), `claims`
-    the verdicts of each claim over all conditions. `unwritten` says why the report's folder could not be written to.
+    the verdicts of each claim over all conditions. `errors`: what each look may err with. `unwritten` says why
+    the report's folder could not be written to.
     """
 
     records: Records
@@ -65,6 +66,7 @@ class Report:
     caveats: tuple[str, ...]
     directory: Path
     files: tuple[Path, ...]
+    errors: tuple[float, ...] = ()
     unwritten: str = ""
 
     @property
@@ -120,18 +122,17 @@ class Report:
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
         for called, said in wording.headline([(each.claim.text, each.outcome) for each in self.claims]):
             console.print(Text.assemble((f"{called}: ", "bold"), said))
+        if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
+            console.print(Text(sure, style="dim"))
         for each in self.claims:
             mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
             for condition, verdict in each.verdicts.items():
                 if condition:
                     console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
-                why = wording.verdict_text(verdict)
-                if verdict.contrasts:
-                    ends = wording.ends_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
-                    why = f"{why} ({ends})"
-                notes = verdict.notes if verdict.contrasts else ()  # else they are the reason
-                for text in (*map(wording.contrast_text, verdict.contrasts), why, *notes):
+                at = f", at {verdict.look} seeds" if verdict.look else ""
+                console.print(Text(f"  {wording.found_text(verdict)}{at}"))
+                for text in verdict.notes if verdict.contrasts else ():  # else they are the reason
                     console.print(Text(f"  {text}", style="dim"))
         for view in self.views:
             if view.condition:
@@ -191,9 +192,10 @@ def build(
     records = read(study_dir, runs_dir)
     asked = records.manifest
     claims = claims_of(asked)
-    records = record_looks(study_dir, claims, records)
+    records = record_looks(study_dir, runs_dir, claims, records)
     manifest = records.manifest
-    verdicts = judge_all(claims, records)
+    verdicts, path = judge_all(claims, records), look_path(claims, records)
+    errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
     problems = list(records.problems)
     costs = read_costs(manifest, study_dir, runs_dir, problems)
     records = replace(records, problems=tuple(problems))
@@ -202,16 +204,16 @@ def build(
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     directory = study_dir / "report"
     if not draw:
-        return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, ())
+        return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, (), errors)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     grid = study_page.grid_section(views)
     public = {
         "table.md": _table_md(records, views),
-        "results.csv": results_csv(records, metrics, look_path(claims, records).taken),
+        "results.csv": results_csv(records, metrics, path.taken),
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
     }
-    page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory))
+    page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:
         files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
@@ -221,7 +223,8 @@ def build(
         files, unwritten = [], str(error)
     if publish_to is not None:
         files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
-    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), unwritten)
+        files += _publish_readme(publish_to, records, views, errors)
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors, unwritten)
 
 
 def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
@@ -240,9 +243,9 @@ def rebuild(
 ) -> Report:
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there; a
-    curve over lengths is none of them where the file does not say what was trained. `paper` as in `build`, in
-    `directory/paper`. Without `draw` there are no figures.
+    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there,
+    and the look that this is, if it is one. A curve over lengths is left out where the file does not say what was
+    trained. `paper` as in `build`, in `directory/paper`. Without `draw` there are no figures.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
@@ -253,10 +256,16 @@ def rebuild(
     drawn = [each for each in _small(figures) if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
     files = write(directory, public, clean=False) if publish else []
+    path = look_path(claims, records)
+    errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
+    if publish and path.added and (directory / "results.csv").is_file():
+        add_looks(directory / "results.csv", records, path.taken, path.added)
+    if publish:
+        files += _publish_readme(directory, records, views, errors)
     if paper:
         files += write(directory / "paper", _paper(records, views, also, paper), clean=False)
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
-    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files))
+    return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors)
 
 
 def _published_views(views: Sequence[View]) -> Sequence[View]:
@@ -307,6 +316,36 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
             for view in views
         )
     )
+
+
+def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float]) -> str:
+    """What a README holds of a study: verdicts, how sure they are, and all else behind a fold."""
+    asked, parts = records.manifest, list[str]()
+    for view in views:
+        parts += [f"### {tables.cell(view.condition)}", ""] if view.condition else []
+        parts += [tables.verdicts_md(view.verdicts)] if view.verdicts else []
+    shared = sum(not verdict.claim.exact for view in views for verdict in view.verdicts)
+    parts += [wording.error_text(errors, shared), ""] if shared else []
+    parts += ["<details><summary>All arms and metrics</summary>", ""]
+    parts += [
+        tables.table_md(
+            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, note=view is views[-1]
+        )
+        for view in views
+    ]
+    return "\n".join([*parts, "</details>", ""])
+
+
+def _publish_readme(place: Path, records: Records, views: Sequence[View], errors: Sequence[float]) -> list[Path]:
+    """Write the study between its markers in the README of its exercise, if that has them; the files written."""
+    folder = place.parent if place.name == "results" else place.parent.parent
+    for readme in (folder / "README.md", folder.parent / "README.md"):
+        if readme.is_file():
+            before = readme.read_text(encoding="utf-8")
+            after = tables.into_readme(before, records.manifest.name, _readme_md(records, views, errors))
+            if after != before:
+                return write(readme.parent, {readme.name: after}, clean=False)
+    return []
 
 
 def write(directory: Path, contents: Mapping[str, str | bytes], clean: bool = True) -> list[Path]:

@@ -1,8 +1,8 @@
 """`results.csv`, from which a study is judged again without its trials, and `history.csv` beside it, for its curves.
 
 Rows of `results.csv` are of three kinds, which their status tells apart: what a trial measured; a look at which claims
-were judged (`judged`, without an arm); and what else is known of the study (`stated`, without an arm and a seed), whose
-note is JSON:
+were judged (`judged`, without an arm, and without a seed where other claims were judged on the same ones); and what
+else is known of the study (`stated`, without an arm and a seed), whose note is JSON:
 
     longest_trained   the longest length in training
     impossible        [arm, condition, reason] of an arm that could not be built
@@ -23,7 +23,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ import pandas as pd
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
 from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
+from swapformer.results.files import write_atomic
 from swapformer.results.ledger import LOOK, UNKNOWN, Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import Manifest
 from swapformer.results.record import CORRUPT, MISSING, STATUSES
@@ -53,7 +54,7 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
     "environment": "device, torch version, threads, determinism, hardware of what is timed; only equal ones are paired",
     "losses": "a hash of all losses of the trial, which two trials share only where they trained the same model",
-    "note": "of what is stated: JSON, as docs/files.md describes it",
+    "note": "of what is stated: JSON, as docs/files.md describes it; of a look: a digest of the claims that it judged",
 }
 STATED = "stated"
 LARGEST_HISTORY = 200_000
@@ -185,6 +186,15 @@ def _by_content(found: Mapping[CellKey, Any]) -> dict[tuple[str, str, str], list
     return seeds
 
 
+def add_looks(path: Path, records: Records, before: Sequence[Look], added: Sequence[Look]) -> None:
+    """Append looks to a `results.csv` that has those `before`; raises OSError."""
+    rows = look_rows([*before, *added], "")[len(look_rows(before, "")) :]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(result_columns(records.manifest)), restval="", lineterminator="\n")
+    writer.writerows({"study": to_cell(records.manifest.name), **row} for row in rows)
+    write_atomic(path, path.read_text(encoding="utf-8") + out.getvalue())
+
+
 def read_results(path: Path, manifest: Manifest) -> Records:
     """The records that a study's `results.csv` holds, for a manifest that says what was asked and names no cells.
 
@@ -199,9 +209,10 @@ def read_results(path: Path, manifest: Manifest) -> Records:
         rows = _rows(path, manifest)
         looks, unknown = looks_in_rows(rows)
         measured = [row for row in rows if row["arm"]]
-        found = _measured(measured, manifest)
         stated = [(row["metric"], json.loads(row["note"])) for row in rows if row["status"] == STATED]
-        filled = replace(found.manifest, ledger=Ledger((Series("", looks),) if looks else (), unknown))
+        known = {(arm, condition) for arm, condition, _ in (fact for kind, fact in stated if kind == "impossible")}
+        found = _measured(measured, manifest, known if stated else None)
+        filled = replace(found.manifest, ledger=Ledger((Series(looks),) if looks else (), unknown))
         history = read_history_csv(path.with_name(HISTORY))
         return replace(_with_stated(found, filled, stated), histories=history)
     except RecursionError:
@@ -257,8 +268,9 @@ def _require_whole(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Non
                 f"{lacking[0]}"
             )
     seeds = 0
-    names = [row["metric"] for row in rows if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN]
-    for name, look in zip(dict.fromkeys(names), looks_in_rows(rows)[0], strict=True):
+    judged = [row for row in rows if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN]
+    names = dict.fromkeys((row["metric"], row.get("note", "")) for row in judged)
+    for (name, _), look in zip(names, looks_in_rows(rows)[0], strict=True):
         seeds += len(look.trials)
         if name != f"{LOOK}{seeds}":
             raise ValueError(f"{name} must be of {name.removeprefix(LOOK)} seeds, but up to it there are {seeds}")
@@ -290,8 +302,13 @@ def _problem(row: Mapping[str, str], manifest: Manifest) -> str:
     return ""
 
 
-def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
-    """The records in the rows of trials."""
+def _measured(
+    rows: Sequence[Mapping[str, str]], manifest: Manifest, impossible: Collection[tuple[str, str]] | None
+) -> Records:
+    """The records in the rows of trials.
+
+    `impossible`: arms, each with its condition, that the file says could not be built; None where it does not tell.
+    """
     cells: dict[CellKey, tuple[Any, ...]] = {}
     metrics, infinite, losses = [], set(), {}
     for row in rows:
@@ -305,8 +322,8 @@ def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
         elif row["value"]:
             error = float(row["evaluation_se"] or "nan")
             metrics.append((*cell, row["trial"], row["metric"], float(row["value"]), error))
-    cells |= _missing(cells, manifest)
-    impossible = {
+    cells |= _missing(cells, manifest, impossible)
+    impossible_at = {
         (arm, condition): "no results"
         for arm in manifest.arms
         for condition in manifest.conditions
@@ -316,7 +333,7 @@ def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
         manifest,
         seeds=tuple(dict.fromkeys([*manifest.seeds, *(seed for _, _, seed in cells)])),
         cells=tuple(Cell(arm, seed, str(row[3]), condition) for (condition, arm, seed), row in cells.items()),
-        impossible_at=impossible,
+        impossible_at=impossible_at,
     )
     return Records(
         filled,
@@ -330,12 +347,22 @@ def _measured(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Records:
     )
 
 
-def _missing(cells: Mapping[CellKey, Any], manifest: Manifest) -> dict[CellKey, tuple[Any, ...]]:
-    """Cells without a row: seeds that an arm lacks and others have. In a sequential study arms may differ in seeds."""
-    if manifest.looks:
-        return {}
+def _missing(
+    cells: Mapping[CellKey, Any], manifest: Manifest, impossible: Collection[tuple[str, str]] | None
+) -> dict[CellKey, tuple[Any, ...]]:
+    """Cells without a row: seeds that an arm lacks and others have, and arms that lack all and were not impossible.
+
+    In a sequential study arms may differ in seeds.
+    """
     seeds = dict.fromkeys(seed for _, _, seed in cells)
-    wanted = [(*at, seed) for at in dict.fromkeys(key[:2] for key in cells) for seed in seeds]
+    at = dict.fromkeys(key[:2] for key in cells)
+    absent = {
+        (condition, arm): None
+        for condition in manifest.conditions
+        for arm in manifest.arms
+        if impossible is not None and (arm, condition) not in impossible and (condition, arm) not in at
+    }
+    wanted = [(*each, seed) for each in (absent if manifest.looks else {**at, **absent}) for seed in seeds]
     nothing = ("", MISSING, "no row in results.csv", *[math.nan] * 5, "", "", False, "", "")
     return {key: (*key, *nothing) for key in wanted if key not in cells}
 

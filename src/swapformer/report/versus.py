@@ -23,7 +23,7 @@ from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all
+from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.results.arms import ArmCondition, arm_name
 from swapformer.results.manifest import Manifest
 
@@ -125,8 +125,8 @@ class Versus:
 def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
     """A study, judged as its own report does. Raises UsageError where its manifest cannot be read."""
     records = read(study_dir, runs_dir)
-    manifest = records.manifest
-    claims = claims_of(manifest)
+    claims = claims_of(records.manifest)
+    records = record_looks(study_dir, runs_dir, claims, records)
     rows = {(row.arm, at): row for at, data in figure_data(records, claims).items() for row in data.rows}
     return JudgedStudy(label, records, grid_verdicts(claims, judge_all(claims, records)), rows)
 

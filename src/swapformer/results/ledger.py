@@ -20,45 +20,51 @@ UNKNOWN = LOOK + "unknown"
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a study: the error that it took, and the seeds that it added, each with the ids of its trials."""
+    """One look at a study: the error that it took, and the seeds that it added, each with the ids of its trials.
+
+    `claims`: a digest of the claims that were judged; empty in a file that does not tell. A look with other claims may
+    add no seed.
+    """
 
     error: float
     trials: Mapping[int, tuple[str, ...]]
     environments: tuple[str, ...] = ()
+    claims: str = ""
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Look:
+    def from_json(cls, raw: Mapping[str, Any], claims: str = "") -> Look:
         """A look as the manifest has it."""
         trials = {int(seed): tuple(map(str, ids)) for seed, ids in raw["trials"].items()}
-        return cls(float(raw["error"]), trials, tuple(map(str, raw["environments"])))
+        return cls(float(raw["error"]), trials, tuple(map(str, raw["environments"])), str(raw.get("claims", claims)))
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
         trials = {str(seed): list(ids) for seed, ids in self.trials.items()}
-        return {"error": self.error, "environments": list(self.environments), "trials": trials}
+        environments = list(self.environments)
+        return {"error": self.error, "environments": environments, "claims": self.claims, "trials": trials}
 
 
 @dataclass(frozen=True)
 class Series:
-    """The looks at one study: at the same claims, by a digest of them, and at trials of the same `settings`.
+    """The looks at trials of the same `settings`, whatever was claimed of them.
 
-    Those are the ids of what was trained, whatever the seed; a series of before they were kept has none. Series from a
-    `results.csv` have no digest either: they are about the study whose file it is.
+    Settings are the ids of what was trained, whatever the seed; a series from a `results.csv`, or of before they were
+    kept, has none.
     """
 
-    claims: str
     looks: tuple[Look, ...]
     settings: frozenset[str] = frozenset()
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Series:
         """A series as the manifest has it."""
-        looks = tuple(map(Look.from_json, raw["looks"]))
-        return cls(str(raw["claims"]), looks, frozenset(map(str, raw.get("settings", ()))))
+        of_all = str(raw.get("claims", ""))
+        looks = tuple(Look.from_json(look, of_all) for look in raw["looks"])
+        return cls(looks, frozenset(map(str, raw.get("settings", ()))))
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        content = {"claims": self.claims, "looks": [look.to_json() for look in self.looks]}
+        content: dict[str, Any] = {"looks": [look.to_json() for look in self.looks]}
         return {**content, "settings": sorted(self.settings)} if self.settings else content
 
     @property
@@ -68,18 +74,17 @@ class Series:
 
     def is_about(
         self,
-        claims: str,
         trials: Mapping[int, Collection[str]],
         environments: Collection[str],
         settings: frozenset[str] = frozenset(),
     ) -> bool:
-        """Whether these are looks at the same claims, environment class and trials.
+        """Whether these are looks at the same environment class and trials, whatever was claimed.
 
         An arm may have come or gone, but settings, or trials of one seed, that differ on both sides are of another
         study: one with another budget or scale.
         """
         known = {environment for look in self.looks for environment in look.environments}
-        if (self.claims and claims != self.claims) or (known and environments and known.isdisjoint(environments)):
+        if known and environments and known.isdisjoint(environments):
             return False
         if self.settings and settings and not (self.settings <= settings or settings <= self.settings):
             return False
@@ -89,20 +94,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All looks of a study folder; `unknown` says why there may have been others, and is empty where there were none.
-
-    A change of claims begins another series.
-    """
+    """All looks of a study folder; `unknown` says why there may have been others, or is empty."""
 
     series: tuple[Series, ...] = ()
     unknown: str = ""
 
-    def add(
-        self, looks: Sequence[Look], claims: str, after: Series | None, settings: frozenset[str] = frozenset()
-    ) -> Ledger:
+    def add(self, looks: Sequence[Look], after: Series | None, settings: frozenset[str] = frozenset()) -> Ledger:
         """The ledger with more looks: at the study of the series `after`, or at another one."""
-        if after is None:
-            return replace(self, series=(*self.series, Series(claims, tuple(looks), settings)))
+        if after is None or after not in self.series:
+            before = after.looks if after is not None else ()
+            return replace(self, series=(*self.series, Series((*before, *looks), settings)))
         longer = replace(after, looks=(*after.looks, *looks), settings=after.settings | settings)
         return replace(self, series=tuple(longer if each is after else each for each in self.series))
 
@@ -124,17 +125,20 @@ class Ledger:
 
 
 def look_rows(looks: Sequence[Look], unknown: str) -> list[dict[str, str]]:
-    """The rows of `results.csv` that hold these looks: one for each seed, at the look that added it."""
+    """The rows of `results.csv` that hold these looks: one for each seed, at the look that added it.
+
+    A look with other claims that added no seed has one row without a seed. Notes are digests of the claims.
+    """
     rows = [{"metric": UNKNOWN, "status": "judged"}] if unknown else []
     seeds = 0
     for look in looks:
         seeds += len(look.trials)
         rows += [
             {
-                "seed": str(seed), "metric": f"{LOOK}{seeds}", "value": repr(look.error), "status": "judged",
-                "environment": "; ".join(look.environments),
+                "seed": seed, "metric": f"{LOOK}{seeds}", "value": repr(look.error), "status": "judged",
+                "environment": "; ".join(look.environments), "note": look.claims,
             }
-            for seed in look.trials
+            for seed in (map(str, look.trials) if look.trials else [""])
         ]  # fmt: skip
     return rows
 
@@ -142,17 +146,18 @@ def look_rows(looks: Sequence[Look], unknown: str) -> list[dict[str, str]]:
 def looks_in_rows(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[Look, ...], str]:
     """The looks that rows of `results.csv` hold, and why others are unknown; trials have no ids in them."""
     unknown = any(row["metric"] == UNKNOWN for row in rows)
-    found: dict[str, list[Mapping[str, str]]] = {}
+    found: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for row in rows:
         if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN:
-            found.setdefault(row["metric"], []).append(row)
+            found.setdefault((row["metric"], row.get("note", "")), []).append(row)
     looks = tuple(
         Look(
             float(added[0]["value"]),
-            {int(row["seed"]): () for row in added},
+            {int(row["seed"]): () for row in added if row["seed"]},
             tuple(filter(None, added[0]["environment"].split("; "))),
+            note,
         )
-        for added in found.values()
+        for (_, note), added in found.items()
     )
     return looks, "results.csv says so" if unknown else ""
 

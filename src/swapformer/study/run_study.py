@@ -114,7 +114,7 @@ def run_study(
         _say([preview(plan, store, differences, slots).summary], quiet)
     _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
-    from swapformer.report.statistics.sequential import require_seeds, undecided_arms
+    from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms
 
     ran = False
 
@@ -126,6 +126,8 @@ def run_study(
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)
         write_manifest(folder, manifest)
+        if plan.spec.published is not None:
+            adopt_looks(folder, store.runs_dir, manifest, plan.spec.published / "results.csv")
         progress = StudyProgress(trials, store, quiet, what, plan.names)
         start = launch(progress)
         with progress:

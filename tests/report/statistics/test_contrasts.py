@@ -16,7 +16,7 @@ from swapformer.errors import UsageError
 from swapformer.report.page import wording
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
-from swapformer.report.statistics.estimates import MeanEstimate, OpenEstimate
+from swapformer.report.statistics.estimates import OpenEstimate
 from swapformer.report.statistics.evidence import Evidence, join
 from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.verdicts import Verdict, judge
@@ -351,15 +351,3 @@ def test_what_seeds_could_decide_is_planned_for_every_kind() -> None:
     contrast = {"text": "c", "contrast": {"weights": {"a": 1, "b": -1}, "metric": "val/loss", "between": [-1, 1]}}
     plan = power_plan(parse([contrast, reaches], "ab", METRICS), 8)
     assert (plan.claims, plan.decidable) == (2, 2)
-
-
-def test_the_interval_of_an_unpaired_contrast_is_that_of_welch_and_satterthwaite() -> None:
-    """With two arms of weights 1 and -1 scipy's Welch test is the oracle (four arms, so that the rule may not pair)."""
-    own = np.array([[1.0, -1, 1, -1, 1, -1], [2, 2, -2, -2, 0, 0], [3, -3, -3, 3, 1, -1], [4, 0, 0, -4, -4, 4]])
-    rows = dict(zip("abcd", own, strict=True))
-    seen = evidence(rows)
-    assert not seen.pairing("val/loss").paired, "rows that hardly correlate"
-    (contrast,) = one(seen, contrast={"weights": {"a": 1, "c": -1}, "metric": "val/loss", "above": 0}).contrasts
-    expected = stats.ttest_ind(rows["a"], rows["c"], equal_var=False).confidence_interval(0.9)
-    assert isinstance(contrast.estimate, MeanEstimate)
-    assert (contrast.lower, contrast.upper) == pytest.approx((expected.low, expected.high))

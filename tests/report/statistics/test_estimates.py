@@ -18,7 +18,7 @@ from swapformer.report.statistics.estimates import (
     UnknownEstimate,
     WiderEstimate,
     mean_estimate,
-    welch_estimate,
+    unpaired_estimate,
 )
 from swapformer.report.statistics.rates import RateEstimate
 
@@ -151,13 +151,16 @@ def test_the_bootstrap_says_nothing_about_identical_or_too_few_values() -> None:
     assert all(map(math.isnan, small_samples.bootstrap_interval(np.array([1.0, 2.0]), np.random.default_rng(0))))
 
 
-def test_welchs_estimate_is_scipys() -> None:
+def test_the_estimate_of_two_independent_means_is_scipys_from_five_seeds_on_and_cautious_below() -> None:
     x, y = paired(7, 6)
-    estimate, oracle = welch_estimate(x, 3 * y), stats.ttest_ind(x, 3 * y, equal_var=False)
+    estimate, oracle = unpaired_estimate(x, 3 * y), stats.ttest_ind(x, 3 * y, equal_var=False)
     assert 2 * min(estimate.p_above(0), estimate.p_below(0)) == pytest.approx(oracle.pvalue, rel=1e-9)
     expected = oracle.confidence_interval(0.95)
     assert (estimate.lower(0.025), estimate.upper(0.025)) == pytest.approx((expected.low, expected.high), rel=1e-9)
     assert (estimate.paired, mean_estimate(x - y).paired) == (False, True)
+    few = unpaired_estimate(x[:3], y)
+    assert isinstance(few, MeanEstimate) and few.freedom == 2
+    assert isinstance(unpaired_estimate(x[:1], y), UnknownEstimate)
 
 
 def test_probability_of_improvement_is_mann_whitneys_u() -> None:

@@ -65,9 +65,9 @@ def errors(store: Store) -> list[list[float]]:
     return [[look.error for look in series.looks] for series in read_manifest(store.study).ledger.series]
 
 
-def test_the_seeds_that_a_study_states_are_one_look_with_all_of_the_error(store: Store) -> None:
+def test_the_seeds_that_a_study_states_are_one_look_with_four_fifths_of_the_error(store: Store) -> None:
     report = judged(store, range(8), 8)
-    assert errors(store) == [[0.05]]
+    assert errors(store) == [[0.04]]
     assert report.verdicts[0].look is None and not any("Judged at" in text for text in report.as_dict()["design"])
 
 
@@ -76,24 +76,24 @@ def test_a_report_drawn_again_from_the_same_seeds_is_no_look(store: Store) -> No
     before = (store.study / "manifest.json").read_bytes()
     again = build(store.study, store.runs)
     assert (store.study / "manifest.json").read_bytes() == before
-    assert again.verdicts[1].level == pytest.approx(0.05)
+    assert again.verdicts[1].level == pytest.approx(0.04)
 
 
 def test_a_look_at_fewer_seeds_spends_half_of_what_is_left(store: Store) -> None:
     for ended in (3, 5, 8):
         report = judged(store, range(ended), 8)
-    assert errors(store) == [[0.025, 0.0125, 0.0125]]
+    assert errors(store) == [[0.02, 0.01, 0.01]]
     (said,) = [text for text in report.as_dict()["design"] if text.startswith("Judged at")]
-    assert said == "Judged at 3, 5 and 8 seeds, with 2.5 %, 1.25 % and 1.25 % of error; in all 5 %."
+    assert said == "Judged at 3, 5 and 8 seeds, with 2 %, 1 % and 1 % of error; in all 4 %."
 
 
-def test_seeds_that_are_added_after_the_error_is_spent_are_judged_at_half_and_a_quarter(store: Store) -> None:
+def test_seeds_that_are_added_after_the_error_is_spent_take_what_was_kept_back(store: Store) -> None:
     """The way that the README advised: 5 seeds, a look, then more."""
     for stated in (5, 8, 12):
         report = judged(store, range(stated), stated)
-    assert errors(store) == [[0.05, 0.025, 0.0125]]
-    assert any("in all 8.75 %." in text for text in report.as_dict()["design"])
-    assert report.verdicts[1].look == 12 and report.verdicts[1].level == pytest.approx(0.0125)
+    assert errors(store) == [[0.04, 0.005, 0.0025]]
+    assert any("in all 4.75 %." in text for text in report.as_dict()["design"])
+    assert report.verdicts[1].look == 12 and report.verdicts[1].level == pytest.approx(0.0025)
 
 
 def test_a_decided_claim_keeps_its_verdict_and_leaves_the_error_to_the_others(store: Store) -> None:
@@ -105,14 +105,14 @@ def test_a_decided_claim_keeps_its_verdict_and_leaves_the_error_to_the_others(st
     restate(store, 8)
     clear, near = build(store.study, store.runs).verdicts
     assert (clear.outcome, clear.look, clear.pairs) == ("supported", 5, 5)
-    assert (near.outcome, near.look, near.level) == ("undecided", 8, pytest.approx(0.025))
+    assert (near.outcome, near.look, near.level) == ("undecided", 8, pytest.approx(0.005))
 
 
 def test_a_seed_counts_only_once_all_of_its_trials_have_ended(store: Store) -> None:
     judged(store, range(4), 8)
     store.write_trial("clear", 4, {"val/loss": 3.0})
     report = build(store.study, store.runs)
-    assert errors(store) == [[0.025]] and report.verdicts[0].pairs == 4
+    assert errors(store) == [[0.02]] and report.verdicts[0].pairs == 4
 
 
 def test_one_seed_is_no_look(store: Store) -> None:
@@ -120,20 +120,58 @@ def test_one_seed_is_no_look(store: Store) -> None:
     assert errors(store) == []
 
 
-@pytest.mark.parametrize("change", [{"margin": 0.2}, {"metric": "val/perplexity"}])
-def test_another_margin_or_metric_is_a_new_study(store: Store, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"margin": 0.2}, {"margin": BORDER + 1e-8}, {"metric": "val/perplexity"}])
+def test_other_claims_about_judged_trials_are_the_next_look_and_judged_by_it_alone(
+    store: Store, change: dict[str, Any]
+) -> None:
     judged(store, range(5), 5)
-    store.metrics = ["val/loss", "val/perplexity"]
+    store.metrics, before = ["val/loss", "val/perplexity"], store.claims
     store.claims = [{"text": "other", "worse": {**store.claims[0]["worse"], **change}}]
-    judged(store, range(8), 8)
-    assert errors(store) == [[0.05], [0.05]]
+    (other,) = judged(store, range(5), 5).verdicts
+    assert errors(store) == [[0.04, 0.005]] and other.level == pytest.approx(0.005)
+    (other,) = judged(store, range(8), 8).verdicts
+    assert errors(store) == [[0.04, 0.005, 0.0025]]
+    store.claims = before
+    near = judged(store, range(8), 8).verdicts[1]
+    assert errors(store) == [[0.04, 0.005, 0.0025, 0.00125]] and near.level == pytest.approx(0.00125)
 
 
-def test_another_wording_is_the_same_study(store: Store) -> None:
+def test_claims_that_are_added_or_dropped_are_the_next_look_too(store: Store) -> None:
+    both = store.claims
+    store.claims = both[:1]
     judged(store, range(5), 5)
-    store.claims = [{**claim, "text": claim["text"] + "!"} for claim in store.claims]
+    store.claims = both
+    judged(store, range(5), 5)
+    assert errors(store) == [[0.04, 0.005]]
+
+
+def test_another_wording_or_order_is_the_same_study(store: Store) -> None:
+    judged(store, range(5), 5)
+    store.claims = [{**claim, "text": claim["text"] + "!"} for claim in reversed(store.claims)]
+    store.claims[0]["worse"] = {**store.claims[0]["worse"], "than": ["b"]}
+    judged(store, range(5), 5)
+    assert errors(store) == [[0.04]]
     judged(store, range(8), 8)
-    assert errors(store) == [[0.05, 0.025]]
+    assert errors(store) == [[0.04, 0.005]]
+
+
+def test_trials_remember_the_looks_of_a_study_whose_folder_is_deleted(store: Store) -> None:
+    """Without them, the same trials would be judged with all of the error again and again."""
+    for stated in (5, 8):
+        judged(store, range(stated), stated)
+    forget(store)
+    judged(store, range(12), 12)
+    assert errors(store) == [[0.04, 0.005, 0.0025]]
+    for path in (store.runs / "trials").glob("*/judged.json"):
+        path.write_text("[{}, 3, {")
+    forget(store)
+    judged(store, range(12), 12)
+    assert errors(store) == [[0.04]], "the planted fault: nothing remembers"
+
+
+def forget(store: Store) -> None:
+    """Deletes the study's folder; its trials stay."""
+    shutil.rmtree(store.study)
 
 
 def test_trials_of_other_configurations_are_a_new_study(store: Store) -> None:
@@ -146,7 +184,7 @@ def test_trials_of_other_configurations_are_a_new_study(store: Store) -> None:
         record = store.runs / "trials" / cell["trial"] / "record.json"
         record.write_text(json.dumps({**json.loads(record.read_text()), "id": cell["trial"]}))
     build(store.study, store.runs)
-    assert errors(store) == [[0.05], [0.05]]
+    assert errors(store) == [[0.04], [0.04]]
 
 
 def test_an_environment_class_has_looks_of_its_own(store: Store) -> None:
@@ -155,14 +193,14 @@ def test_an_environment_class_has_looks_of_its_own(store: Store) -> None:
         for arm in store.arms:
             store.write_trial(arm, seed, {"val/loss": 1.0 + NOISE[seed]}, environment={"device": "cuda"})
     build(store.study, store.runs)
-    assert errors(store) == [[0.05], [0.05]]
+    assert errors(store) == [[0.04], [0.04]]
 
 
 def test_two_processes_that_judge_at_once_lose_no_look(tmp_path: Path, store: Store) -> None:
     judged(store, range(2), 8)
 
     def add(number: int) -> None:
-        update_ledger(store.study, lambda ledger: ledger.add((), str(number), None))
+        update_ledger(store.study, lambda ledger: ledger.add((), None, frozenset({str(number)})))
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(add, range(64)))
@@ -216,7 +254,8 @@ def test_seeds_that_are_left_out_after_a_look_are_refused_in_one_line(tmp_path: 
             answered(plan(tmp_path, claims=claims, seeds=fewer), tmp_path)
         assert "\n" not in str(no.value) and len(str(no.value)) <= 300
         assert path.read_bytes() == before and fakes.runs(tmp_path / "journal") == trained, "nothing was done"
-    answered(plan(tmp_path, claims=[worse("h4", 0.1)], seeds=4), tmp_path)  # other claims are a new study
+    with pytest.raises(UsageError, match="6 seeds, which must stay"):
+        answered(plan(tmp_path, claims=[worse("h4", 0.1)], seeds=4), tmp_path)  # whatever is claimed
     more = answered(plan(tmp_path, claims=claims, seeds=8), tmp_path)
     assert more.report.records.manifest.ledger.series[0].seeds == tuple(range(8))
 
@@ -233,7 +272,7 @@ def test_other_seeds_at_another_budget_are_another_study_and_neither_forgets_its
         answered(plan(tmp_path, claims=claims, seeds=[7, 8], **other), tmp_path)
     more = answered(plan(tmp_path, claims=claims, seeds=5), tmp_path)
     looks = [[look.error for look in series.looks] for series in more.report.records.manifest.ledger.series]
-    assert looks == [[0.05, 0.025], [0.05]]
+    assert looks == [[0.04, 0.005], [0.04]]
 
 
 def test_the_looks_of_a_study_are_judged_again_from_its_results_alone(store: Store) -> None:
@@ -242,7 +281,7 @@ def test_the_looks_of_a_study_are_judged_again_from_its_results_alone(store: Sto
     results = store.study / "report" / "results.csv"
     rows = [line for line in results.read_text().splitlines() if ",look@" in line]
     assert [row.split(",")[2:5] for row in rows] == (
-        [[str(seed), "look@5", "0.05"] for seed in range(5)] + [[str(seed), "look@8", "0.025"] for seed in range(5, 8)]
+        [[str(seed), "look@5", "0.04"] for seed in range(5)] + [[str(seed), "look@8", "0.005"] for seed in range(5, 8)]
     )
     asked = replace(first.records.manifest, cells=(), seeds=(), ledger=Manifest("", "", {}, (), (), ()).ledger)
     same_verdicts(read_results(results, asked), first)
@@ -262,14 +301,15 @@ def same_verdicts(records: Any, first: Report) -> None:
 @pytest.mark.parametrize(
     ("spent", "stated", "declared", "expected"),
     [
-        ([], True, 0, 0.05),
-        ([], False, 0, 0.025),
-        ([0.025], True, 0, 0.025),
-        ([0.05 / 3], True, 3, 0.05 / 3),
-        ([0.025], True, 3, 0.05 / 3),
-        ([0.05], True, 0, 0.025),
-        ([0.05, 0.025], False, 0, 0.0125),
-        ([0.025, 0.025, 0.025], True, 0, 0.0125),
+        ([], True, 0, 0.04),
+        ([], False, 0, 0.02),
+        ([0.02], True, 0, 0.02),
+        ([0.04 / 3], True, 3, 0.04 / 3),
+        ([0.025], True, 3, 0.04 / 3),
+        ([0.04], True, 0, 0.005),
+        ([0.05], True, 0, 0.005),  # of before a part was kept back
+        ([0.04, 0.005], False, 0, 0.0025),
+        ([0.02, 0.01, 0.01, 0.005], True, 0, 0.0025),
     ],
 )
 def test_the_error_of_a_look_follows_what_was_spent(
@@ -291,8 +331,11 @@ def path_error(counts: Sequence[int], error: Callable[[int], float]) -> float:
 
 
 def test_paths_of_looks_err_as_the_page_says_and_looks_that_nobody_counts_err_more() -> None:
-    """5 % at every n from 3 to 20 gives .23 (simulated here); half of what is left at each of them stays below α."""
+    """5 % at every n from 3 to 20 gives .23 (simulated here); what each look may spend stays below 5 % in all."""
     counts = range(3, 21)
+    spent: list[float] = []
+    for _ in counts:
+        spent.append(next_error(spent, all_stated=True))
+    assert sum(spent) <= 0.05
     assert path_error(counts, lambda k: 0.05) == pytest.approx(0.23, abs=0.01)
-    assert path_error(counts, lambda k: 0.05 / 2 ** (k + 1)) <= 0.05
-    assert path_error((5, 8, 12), lambda k: 0.05 / 2**k) <= 0.0875
+    assert path_error(counts, lambda k: spent[k]) <= 0.05

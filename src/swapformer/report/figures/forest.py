@@ -40,8 +40,7 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     svg.label(axes, svg.wrap(f"difference to {data.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")
     _name_sides(axes, data.evidence.directions.get(metric))
-    bars = "paired" if data.evidence.pairing(metric).paired else "of two means (Welch)"
-    caption = f"Small dots are seeds, bars 95 % t intervals, {bars}, not corrected for several comparisons."
+    caption = "Small dots are seeds, bars 95 % t intervals, paired by seed, not corrected for several comparisons."
     if margins:
         sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
         caption += f" Dashed lines mark the margins of the study's claims: {sizes}."

@@ -10,7 +10,6 @@ from statistics import median
 from swapformer.errors import cut
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
-from swapformer.report.page import wording
 from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
@@ -32,7 +31,7 @@ LONGEST_REMARK = 300
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
-    """How the study came to its verdicts: what its seeds can decide, what pairing did, looks, tuning."""
+    """How the study came to its verdicts: what its seeds can decide, looks, tuning."""
     manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     found = []
@@ -40,17 +39,6 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         alpha = ALPHA / max(len(manifest.looks), 1)
         planned = power_plan([v.claim for v in verdicts], len(manifest.seeds), alpha=alpha)
         found.append(f"If true differences lie two standard deviations off their margins, {planned}.")
-    for metric in manifest.metrics:
-        summaries = [row.summaries[metric].comparison for view in views for row in view.rows]
-        shares = sorted(1 - c.narrowed for c in summaries if c is not None and not math.isnan(c.narrowed))
-        if shares:
-            low, middle, high = (f"{share:.2f}" for share in (shares[0], median(shares), shares[-1]))
-            spread = f" (median of {len(shares)}, from {low} to {high})" if len(shares) > 1 else ""
-            found.append(f"Pairing by seed makes intervals in {metric} {middle} times as wide{spread}.")
-    for view in views:
-        where = f"With {view.condition}: " if view.condition else ""
-        for metric in manifest.metrics:
-            found.append(where + wording.pairing_text(metric, view.data.evidence.pairing(metric)))
     found += exchange(views)
     found += ladder_sentences(views, timed=True)
     path = look_path([verdict.claim for verdict in verdicts], records)

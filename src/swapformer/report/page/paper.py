@@ -103,7 +103,7 @@ def methods_text(records: Records, views: Sequence[View]) -> str:
             _compared(records),
             _trained(manifest.shared_config),
             *_fairness(records),
-            _judged(records, views, verdicts) if verdicts else "",
+            _judged(records, verdicts) if verdicts else "",
             _lost(records),
             _software(records),
         )
@@ -161,19 +161,15 @@ def _fairness(records: Records) -> Iterator[str]:
         yield f"Sizes were solved so that arms cost the same: {names}."
 
 
-def _judged(records: Records, views: Sequence[View], verdicts: Sequence[Verdict]) -> str:
-    manifest = records.manifest
+def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
     family = [verdict for verdict in verdicts if not verdict.claim.exact]
     text = ""
     if family:
-        ways = {view.data.evidence.pairing(metric).paired for view in views for metric in manifest.metrics}
-        how = {True: "paired by seed", False: "taken between means (Welch)"}
-        pairing = how[ways.pop()] if len(ways) == 1 else "paired by seed, or taken between means where that is narrower"
         what = f"{len(family)} claims, each with a margin stated beforehand, were"
         what = "1 claim, with a margin stated beforehand, was" if len(family) == 1 else what
         text = (
-            f"{what} judged by one-sided t limits of differences {pairing}; the error of {percent(ALPHA)} is that of "
-            "all claims together (Holm)"
+            f"{what} judged by one-sided t limits of differences paired by seed; the error of {percent(ALPHA)} is "
+            "that of all claims together (Holm)"
         )
         looks = look_path([verdict.claim for verdict in verdicts], records).seeds
         text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."

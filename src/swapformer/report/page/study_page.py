@@ -63,8 +63,12 @@ def render(
     caveats: Sequence[str],
     costs: Costs,
     folders: Callable[[str], str | None] = lambda trial: None,
+    errors: Sequence[float] = (),
 ) -> str:
-    """The HTML of the page; `folders` gives the folder of a trial as a link from the page, where there is one."""
+    """The HTML of the page.
+
+    `folders` gives the folder of a trial as a link from the page, where there is one; `errors` are those of its looks.
+    """
     manifest, cells = records.manifest, records.cells
     outcomes = Counter(each.outcome for each in claims)
     trials = arm_trials(records, folders)
@@ -76,6 +80,7 @@ def render(
         "costs": costs,
         "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
+        "sure": wording.error_text(errors, sum(not each.claim.exact for view in views for each in view.verdicts)),
         "headline": wording.headline([(each.claim.text, each.outcome) for each in claims]),
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
         "design": design_sentences(records, views),
@@ -167,7 +172,6 @@ class ConditionGroup:
     condition: str
     verdict: Verdict
     why: str
-    pairing: str
     lines: tuple[ContrastLine, ...]
 
 
@@ -202,18 +206,9 @@ def verdict_card(claim: GridVerdict, views: Sequence[View]) -> VerdictCard:
         seen = view.data.evidence
         metric = verdict.claim.metric if verdict.claim.of_means else None
         lines = tuple(_line(contrast, metric, seen, position) for contrast in verdict.contrasts)
-        why = wording.verdict_text(verdict)
-        groups.append(ConditionGroup(view.condition, verdict, why, _pairing(verdict, seen), lines))
+        why = wording.found_text(verdict)
+        groups.append(ConditionGroup(view.condition, verdict, why, lines))
     return VerdictCard(claim, wording.claim_text(claim.claim), tuple(groups), _ticks(edges, position), position(0.0))
-
-
-def _pairing(verdict: Verdict, evidence: Evidence) -> str:
-    claim = verdict.claim
-    if not claim.of_means or claim.metric is None:
-        return ""
-    if claim.relative:
-        return "Paired by seed: a relative margin moves with the arm that it is relative to."
-    return wording.pairing_text(claim.metric, evidence.pairing(claim.metric))
 
 
 def _line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -11,13 +12,24 @@ from swapformer.report.statistics.verdicts import Verdict
 
 
 def verdicts_md(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts of one condition: each claim with its differences and the limits that decide."""
-    lines = ["| claim | verdict | difference, and the limits that decide |", "|---|---|---|"]
+    """The verdicts of one condition: each claim with what decides it, and its differences with 95 % intervals."""
+    lines = ["| claim | verdict | decided by | difference [95 %] |", "|---|---|---|---|"]
     for each in verdicts:
-        found = "; ".join(map(wording.contrast_text, each.contrasts)) or wording.verdict_text(each)
         outcome = each.outcome if each.outcome == "undecided" else f"**{each.outcome}**"
-        lines.append(f"| {cell(each.claim.text)} | {outcome} | {cell(found)} |")
+        differences = "; ".join(map(wording.usual_text, each.contrasts))
+        cells = [each.claim.text, outcome, wording.found_text(each), differences]
+        lines.append(f"| {' | '.join(map(cell, cells))} |")
     return "\n".join([*lines, ""])
+
+
+BEGIN, END = "<!-- made by: swapformer report {} --publish -->", "<!-- end of what is made -->"
+"""The markers in an exercise's README between which a study's report is written."""
+
+
+def into_readme(readme: str, study: str, content: str) -> str:
+    """A README with `content` between the markers of a study; unchanged where it has none."""
+    begin, end = re.escape(BEGIN.format(study)), re.escape(END)
+    return re.sub(f"({begin}\n).*?({end})", lambda found: f"{found[1]}\n{content}\n{found[2]}", readme, flags=re.S)
 
 
 def table_md(
@@ -28,6 +40,7 @@ def table_md(
     condition: str = "",
     caveats: Sequence[str] = (),
     verdicts: Sequence[Verdict] = (),
+    note: bool = True,
 ) -> str:
     """`table.md` of one condition, under its name where there is a grid: verdicts, the table of arms, caveats."""
     heads = ["arm", "trials", *(f"{cell(m)}{arrow(directions.get(m))}" for m in metrics)]
@@ -37,14 +50,12 @@ def table_md(
         found = [row.summaries[metric] for metric in metrics]
         cells = [one.full_text + (f"<br>Δ {one.paired.full_text}" if one.n and one.paired else "") for one in found]
         lines.append("| " + " | ".join([name, row.trials_text, *cells]) + " |")
-    note = cell(wording.table_note(rows, baseline))
     return "\n".join(
         [
             *([f"### {cell(condition)}", ""] if condition else []),
             *([verdicts_md(verdicts)] if verdicts else []),
             *lines,
-            "",
-            note,
+            *(["", cell(wording.table_note(rows, baseline))] if note else []),
             *chain.from_iterable(("", cell(text)) for text in caveats),
             "",
         ]

@@ -10,7 +10,6 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import label
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
-from swapformer.report.statistics.pairing import Pairing
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 
@@ -69,12 +68,33 @@ def name_text(contrast: Contrast) -> str:
     return f"{contrast.arm} − {contrast.than}" if contrast.than else contrast.arm
 
 
+def usual_text(contrast: Contrast) -> str:
+    """A difference with its arms and its 95 % interval, which other claims do not widen."""
+    value = contrast.estimate.value
+    if math.isnan(value):
+        return f"{name_text(contrast)} unknown"
+    if contrast.lower == contrast.upper:
+        return f"{name_text(contrast)} = {number_format.compact(value)}"
+    return f"{name_text(contrast)} = {number_format.difference_text(value, contrast.usual)}"
+
+
 def difference_text(contrast: Contrast) -> str:
     """The estimated difference with its corrected interval."""
     estimate = contrast.estimate
     if math.isnan(estimate.value):
         return "unknown"
     return number_format.difference_text(estimate.value, contrast.usual, (contrast.lower, contrast.upper))
+
+
+def error_text(errors: Sequence[float], claims: int) -> str:
+    """How often verdicts like a study's are wrong, over its looks, which took these errors; empty without claims."""
+    if not claims:
+        return ""
+    together = f"all {claims} claims together" if claims > 1 else "for its one claim"
+    text = f"Wrong in at most {number_format.percent(math.fsum(errors))} of studies, {together}"
+    if len(errors) < 2:
+        return f"{text}."
+    return f"{text}, over {len(errors)} looks ({number_format.listed([number_format.percent(e) for e in errors])})."
 
 
 def ends_text(verdict: Verdict) -> str:
@@ -92,29 +112,18 @@ def ends_text(verdict: Verdict) -> str:
     )
 
 
-def pairing_text(metric: str, pairing: Pairing) -> str:
-    """How differences in a metric are taken, and why."""
-    how = "paired by seed" if pairing.paired else "taken between means, not paired by seed (Welch)"
-    return f"Differences in {metric} are {how}: {pairing.reason}."
-
-
 def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
     """What the table of results shows in a cell."""
     summaries = [one for row in rows for one in row.summaries.values()]
-    compared = {one.metric for one in summaries if one.paired is not None}
-    means = list(dict.fromkeys(one.metric for one in summaries if one.paired is not None and not one.paired.paired))
-    how = "paired by seed" if len(means) < len(compared) or not compared else "between means (Welch)"
-    if 0 < len(means) < len(compared):
-        how += f" but in {number_format.listed(means)}, where it is between means (Welch)"
+    apart = list(dict.fromkeys(one.arm for one in summaries if one.paired is not None and not one.paired.paired))
+    how = "paired by seed" + (f" (unpaired: {number_format.listed(apart)}, which share none)" if apart else "")
     text = (
-        f"Mean over finished trials with its 95 % t interval; Δ is the difference to {baseline}, {how}, "
-        "with its 95 % t interval (not corrected for several comparisons; the verdicts are). "
-        "A round bracket is an open end: an arm that diverged is not flattered by its survivors."
+        f"Means over finished trials with 95 % t intervals; Δ is the difference to {baseline}, {how}. A round bracket "
+        "is an open end: an arm that lost trials is not flattered by its survivors."
     )
     if any(one.n > 1 and one.seed_error == 0 for one in summaries):
         text += (
-            " Values that are the same with every seed have no t interval: where they lie in [0, 1], theirs allows for "
-            "other values that are too rare to have been seen."
+            " Where all seeds agree on a value in [0, 1], its interval allows for others too rare to have been seen."
         )
     return text
 
@@ -139,6 +148,72 @@ def headline(claims: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 _OPPOSITE = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
 
 
+def found_text(verdict: Verdict) -> str:
+    """What decides a claim, or leaves it open, in one sentence: `by at least 0.30 (claimed: 0.05)`.
+
+    The limits are those of the verdict, whose error all claims of a study share; intervals elsewhere are 95 % ones.
+    """
+    if verdict.claim.withdrawn:
+        return f"withdrawn: {verdict.claim.withdrawn}"
+    if not verdict.contrasts:
+        return verdict_text(verdict)
+    claim, several = verdict.claim, len(verdict.contrasts) > 1
+    shown = [c for c in verdict.contrasts if c.outcome == verdict.outcome] or list(verdict.contrasts)
+    if verdict.outcome == "supported":
+        shown = list(verdict.contrasts)
+    parts = [_limit_text(claim, each) + (f" than {each.than}" if several and each.than else "") for each in shown]
+    text = f"{'; '.join(parts)} ({_claimed_text(claim)})"
+    if verdict.outcome == "undecided":
+        text += f": {_needs_text(verdict)}"
+    return text
+
+
+def _claimed_text(claim: Claim) -> str:
+    if claim.bounds is not None:
+        return f"claimed: {_range_text(claim.bounds)}"
+    size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
+    if claim.kind == "within":
+        return f"claimed: less than {size}"
+    return f"claimed: more than {size}" if claim.margin else "claimed: more than 0"
+
+
+def _limit_text(claim: Claim, contrast: Contrast) -> str:
+    """The limits of one difference that say what was found, counted in the direction of the claim."""
+    value, lower, upper = contrast.estimate.value, contrast.lower, contrast.upper
+    if math.isnan(value):
+        return "unknown"
+    digits = number_format.decimals_for(value, *contrast.usual)
+    if not any(map(math.isfinite, contrast.usual)):
+        digits = number_format.decimals(abs(value) / 100) if value else 1
+
+    def shown(x: float, signed: bool = False) -> str:
+        return number_format.number(x, digits, signed)
+
+    low_edge, high_edge = contrast.region
+    if lower == upper:  # exact
+        return f"is {number_format.compact(value)}"
+    if claim.bounds is not None or claim.kind == "within":
+        if math.isinf(lower) and math.isinf(upper):
+            return f"{shown(value, True)}, without limits"
+        if low_edge == -math.inf and contrast.outcome != "refuted":
+            return f"at most {shown(upper, True)}" if math.isfinite(upper) else f"{shown(value, True)}, without a limit"
+        if low_edge == -math.inf:
+            return f"at least {shown(lower, True)}"
+        if high_edge == math.inf and contrast.outcome != "refuted":
+            return (
+                f"at least {shown(lower, True)}" if math.isfinite(lower) else f"{shown(value, True)}, without a limit"
+            )
+        if high_edge == math.inf:
+            return f"at most {shown(upper, True)}"
+        return f"between {shown(lower, True)} and {shown(upper, True)}"
+    least, most = (lower, upper) if low_edge != -math.inf else (-upper, -lower)
+    if contrast.outcome == "refuted":
+        return f"{claim.kind} by at most {shown(most)}" if most > 0 else f"the opposite by at least {shown(-most)}"
+    if math.isinf(least):
+        return f"{claim.kind} by {shown(value if low_edge != -math.inf else -value)}, without a limit"
+    return f"{claim.kind} by at least {shown(least)}"
+
+
 def refuted_text(verdict: Verdict) -> str:
     """What the refutation of a claim about two arms means: `not better by 0.01`, or the opposite; empty for others."""
     claim = verdict.claim
@@ -155,6 +230,8 @@ def refuted_text(verdict: Verdict) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """Why the verdict is what it is, and what would change it."""
+    if verdict.claim.withdrawn:
+        return f"Withdrawn: {verdict.claim.withdrawn}."
     if not verdict.contrasts:
         return "There is nothing to compare: " + ("; ".join(verdict.notes) or "no trials") + "."
     several = len(verdict.contrasts) > 1
@@ -167,35 +244,31 @@ def verdict_text(verdict: Verdict) -> str:
         return "The whole interval lies where the claim does not hold" + (f" (against {against})." if several else ".")
     undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     where = f" against {len(undecided)} of {len(verdict.contrasts)} arms" if several else ""
+    return f"The data do not decide{where}: {_needs_text(verdict)}."
+
+
+def _needs_text(verdict: Verdict) -> str:
+    """What would decide an undecided claim."""
+    undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     if same := [c for c in undecided if isinstance(c.estimate, SameModelEstimate)]:
         who = f"{same[0].arm} and {same[0].than}" if same[0].than else f"arms of {same[0].arm}"
-        needs = f"{who} trained the same model, so their difference is no evidence"
-    elif verdict.pairs < 2:
+        return f"{who} trained the same model, so their difference is no evidence"
+    if verdict.pairs < 2 and undecided:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
         of = f"paired seeds of {few.arm} and {few.than}" if few.than else f"seeds with {few.arm}"
-        needs = f"there are {few.estimate.n} {of}, and at least 2 are needed"
-    elif verdict.needed is not None:
-        needs = seeds_text(verdict.needed)
-    elif any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
-        needs = "a mean over survivors cannot speak for an arm that diverged; claim `diverges` instead"
-    else:
-        needs = "no number of seeds of this kind would"
-    return f"The data do not decide{where}: {needs}."
+        return f"there are {few.estimate.n} {of}, and at least 2 are needed"
+    if verdict.needed is not None:
+        return seeds_text(verdict.needed)
+    if any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
+        return "a mean over survivors cannot speak for an arm that lost trials; claim `diverges` or `reaches` instead"
+    return "no number of seeds of this kind would decide"
 
 
 def seeds_text(needed: SeedRange) -> str:
-    """How many seeds would decide a claim, and with which probability."""
+    """How many seeds would decide a claim."""
     low, high = needed.low, needed.high
     if low is None:
-        return "more than 1000 seeds would be needed: the difference lies too close to the edge of the claim"
-    text = f"{low} or many more seeds would decide" if high is None else f"{low} to {high} seeds would decide"
-    text = f"about {low} seeds would decide" if low == high else text
-    known = {
-        n: number_format.percent(min(round(chance, 2), 0.99))
-        for n, chance in zip((low, high), needed.chances, strict=True)
-        if n is not None and not math.isnan(chance)
-    }
-    if not known:
-        return text
-    chances = " and ".join(f"{n} with probability {chance}" for n, chance in known.items())
-    return f"{text} ({chances}, if the observed difference and spread were the true ones)"
+        return "more than 1000 seeds would be needed"
+    if low == high:
+        return f"roughly {low} seeds would decide"
+    return f"{low} or many more seeds would decide" if high is None else f"roughly {low} to {high} seeds would decide"

@@ -11,7 +11,7 @@ import numpy as np
 from swapformer.report import number_format
 from swapformer.report.records import Records
 from swapformer.report.statistics import small_samples
-from swapformer.report.statistics.estimates import UNBOUNDED, FloatArray, mean_estimate, welch_estimate
+from swapformer.report.statistics.estimates import UNBOUNDED, FloatArray, mean_estimate
 from swapformer.report.statistics.evidence import Evidence
 
 
@@ -19,10 +19,9 @@ from swapformer.report.statistics.evidence import Evidence
 class Comparison:
     """The difference arm - baseline in one metric.
 
-    `lower`, `upper`: its 95 % interval, uncorrected (t, but where all differences are the same), `paired` by seed or
-    not as the rule for the metric says, and open on a side that would flatter an arm that lost trials. Beside it: both
-    t intervals, `by_seed` and `by_means` (Welch; nan where neither arm varies), BCa bootstrap interval, sign-flip p and
-    probability of improvement. `individual`: the differences, seed by seed.
+    `lower`, `upper`: its 95 % interval, uncorrected (t, but where all differences are the same), and open on a side
+    that would flatter an arm that lost trials. `paired`: by seed, as everywhere but where the arms share none. Beside
+    it: BCa bootstrap interval, sign-flip p and probability of improvement. `individual`: the differences, seed by seed.
     """
 
     difference: float
@@ -30,8 +29,6 @@ class Comparison:
     upper: float
     pairs: int
     paired: bool
-    by_seed: tuple[float, float]
-    by_means: tuple[float, float]
     bootstrap: tuple[float, float]
     p_sign_flip: float
     p_improvement: float
@@ -59,24 +56,6 @@ class Comparison:
     @property
     def bootstrap_text(self) -> str:
         return self._ends(self.bootstrap)
-
-    @property
-    def narrowed(self) -> float:
-        """The share of the unpaired interval's width that pairing saved; nan where there is nothing to narrow."""
-        width, unpaired = (high - low for low, high in (self.by_seed, self.by_means))
-        return 1 - width / unpaired if 0 < width < math.inf and unpaired > 0 else math.nan
-
-    @property
-    def by_seed_text(self) -> str:
-        return self._ends(self.by_seed)
-
-    @property
-    def by_means_text(self) -> str:
-        return self._ends(self.by_means)
-
-    @property
-    def narrowed_text(self) -> str:
-        return number_format.DASH if math.isnan(self.narrowed) else f"{100 * self.narrowed:.0f} %".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -156,16 +135,13 @@ def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
     pairs = evidence.pairs(arm, than, metric)
     difference = pairs.x - pairs.y
     estimate = evidence.mean_difference(arm, than, metric)
-    varies = len(difference) > 1 and max(np.ptp(pairs.x), np.ptp(pairs.y)) > 0
     direction = evidence.directions.get(metric)
     resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
     return Comparison(
         estimate.value,
         *estimate.limits,
-        len(difference),
+        len(difference) if estimate.paired else estimate.n,
         estimate.paired,
-        small_samples.t_interval(difference),
-        welch_estimate(pairs.x, pairs.y).limits if varies else (math.nan, math.nan),
         small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
         small_samples.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
         _improvement(arm, than, metric, direction, evidence) if direction else math.nan,

@@ -79,7 +79,10 @@ class _Parser(Fields):
         if not isinstance(text, str) or not text.strip():
             raise self.fail(f"needs a `text` that says it in words, got {quote(text)}")
         named = replace(self, where=f"{self.where} ({quote(text)})")
-        kinds = [str(key) for key in raw if key not in ("text", "at")]
+        withdrawn = raw.get("withdrawn", "")
+        if not isinstance(withdrawn, str) or ("withdrawn" in raw and not withdrawn.strip()):
+            raise named.fail(f"`withdrawn` says why in words, but is {quote(withdrawn)}")
+        kinds = [str(key) for key in raw if key not in ("text", "at", "withdrawn")]
         for kind in kinds:
             if kind in _GONE:
                 raise named.fail(f"`{kind}` is gone: say {_GONE[kind]}")
@@ -92,7 +95,21 @@ class _Parser(Fields):
         found = named.body(text.strip(), next(kind for kind in KINDS if kind == kinds[0]), raw[kinds[0]])
         if found.spans and chosen is not None and not found.over:
             raise named.fail("`at` and arms with conditions exclude each other: a contrast names its conditions itself")
+        if not withdrawn:
+            named.same_tokens(found)
+        found = replace(found, withdrawn=withdrawn.strip())
         return found if found.spans else replace(found, at=chosen)
+
+    def same_tokens(self, claim: Claim) -> None:
+        """Refuse a difference between losses of other tokens, which is about the text and not the model."""
+        for metric in claim.metrics:
+            other = metric.replace("loss_within@", "loss_beyond@")
+            if other != metric and other in claim.metrics:
+                raise self.fail(
+                    f"{metric} and {other} are losses of other tokens, so their difference is about the text; compare "
+                    "the same targets with more and with less context: a replay under `task.eval_lengths`, or one "
+                    "metric between arms"
+                )
 
     def body(self, text: str, kind: Kind, raw: Any) -> Claim:
         keys = _KEYS[kind]

@@ -19,7 +19,8 @@
     grows           {arm, than, metric, RANGE}             the slope of its logarithm over that of the computation
 
 RANGE is one of above: x, below: x, between: [x, y]. `weights` have a number for each arm, or a mapping of metrics to
-numbers; in a grid an arm may be `ARM with CONDITION`. `at: {key: value}` beside a claim limits it to those conditions.
+numbers; in a grid an arm may be `ARM with CONDITION`. `at: {key: value}` beside a claim limits it to those conditions,
+and `withdrawn: WHY` takes it back: it is shown as such, and stays in the family whose error the claims share.
 
 Every claim is a *region* of a true value, most often the difference arm - than; a verdict asks whether the interval
 lies in it.
@@ -74,7 +75,7 @@ class Claim:
     contrast, a slope, a trend (whose weights are ranks) or an optimum (1 and -1), `bounds` its range, or
     that of a share of seeds; `over`: the axis that they lie on, in words; `where`: the rung of a ladder that it is
     about, or `next`. `at`: the conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so
-    that arithmetic decides it.
+    that arithmetic decides it. `withdrawn`: why it is judged no more; it keeps its share of the error.
     """
 
     text: str
@@ -92,6 +93,7 @@ class Claim:
     exact: bool = False
     over: str = ""
     where: str = ""
+    withdrawn: str = ""
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """Estimates of what claims are about beside the difference of two means: contrasts, trends, and rates of seeds.
 
-contrast, slope   Σ weight · value, seed by seed, or Σ weight · mean with the degrees of freedom of Satterthwaite
+contrast, slope   Σ weight · value, seed by seed
 trend             Kendall's τ between the arms' order and their values, with each seed (`bounded`)
 reaches           the seeds whose value is as good as asked; a trial that diverged or has no number is not
-first             +1 with a seed where the arm is better than all others, -1 where another is better, 0 in a tie
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     Estimate,
     FloatArray,
-    MeanEstimate,
     OpenEstimate,
     Region,
     SameModelEstimate,
@@ -172,17 +170,9 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
         return SameModelEstimate(n=len(next(iter(by_arm.values()))))
     if evidence.none_reached([(term.name, term.metric) for term in claim.terms]):
         return UnknownEstimate(n=len(next(iter(by_arm.values()))))
-    series = list(by_arm.values())
-    found = mean_estimate(np.sum(series, axis=0), _bounds(claim, evidence))
-    if evidence.censored.intersection(claim.metrics):
-        return censored_estimate(np.sum(series, axis=0), found)
-    unpaired = len(series) > 1 and len(claim.metrics) == 1 and not claim.spans
-    if not unpaired or not isinstance(found, MeanEstimate) or evidence.pairing(claim.metrics[0]).paired:
-        return found
-    n = found.n
-    variances = [float(values.var(ddof=1)) / n for values in series]
-    freedom = sum(variances) ** 2 / sum(variance**2 / (n - 1) for variance in variances)
-    return MeanEstimate(found.value, n, math.sqrt(sum(variances)), freedom)
+    total = np.sum(list(by_arm.values()), axis=0)
+    found = mean_estimate(total, _bounds(claim, evidence))
+    return censored_estimate(total, found) if evidence.censored.intersection(claim.metrics) else found
 
 
 def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
@@ -223,15 +213,16 @@ def _trend(claim: Claim, evidence: Evidence) -> Estimate:
     later, earlier = np.tril_indices(len(rows), -1)
     signs = np.sign(whole[:, later] - whole[:, earlier])
     scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
-    taus = scores / np.sqrt(np.maximum(untied, 1) * len(later))
-    return trend_estimate(taus, scores, len(rows))
+    return trend_estimate(scores / np.sqrt(np.maximum(untied, 1) * len(later)), scores, len(rows))
 
 
 def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
-    """Whether the limits of a contrast below and above would flatter an arm, being of its survivors alone."""
+    """Whether the limits of a contrast below and above would flatter an arm that lost trials, or has no times."""
     below = above = False
     terms = judged_terms(claim, evidence) if claim.kind in OVER_LADDER else claim.terms
     for term in terms:
+        if evidence.never_reached(term.name, term.metric):  # its mean may be lower, and never higher
+            below, above = below or term.weight > 0, above or term.weight < 0
         if not evidence.lost(term.name, term.metric).any():
             continue
         direction = evidence.directions.get(term.metric)

@@ -87,7 +87,7 @@ class SameModelEstimate(UnknownEstimate):
 class MeanEstimate(Estimate):
     """Student's t: `value ± t(tail, freedom) · standard_error`, `standard_error > 0`.
 
-    `unpaired`: Welch's degrees of freedom of a difference of two means; None for a mean of paired differences, n - 1.
+    `unpaired`: the degrees of freedom of a difference of two means; None for a mean of paired differences, n - 1.
     """
 
     value: float
@@ -216,11 +216,19 @@ def mean_estimate(differences: FloatArray, bounds: Region = UNBOUNDED) -> Estima
     return MeanEstimate(value, n, error)
 
 
-def welch_estimate(x: FloatArray, y: FloatArray) -> MeanEstimate:
-    """Welch's estimate of mean(x) - mean(y), which takes x and y for independent; at least one of them varies."""
+FEWEST_FOR_WELCH = 5
+"""Seeds on each side from which on Welch's degrees of freedom hold; below, they err up to five times too often."""
+
+
+def unpaired_estimate(x: FloatArray, y: FloatArray) -> Estimate:
+    """The estimate of mean(x) - mean(y) from independent samples: Welch's, from fewer than five with min(n) - 1."""
+    fewest = min(len(x), len(y))
+    if fewest < 2 or not max(np.ptp(x), np.ptp(y)) > 0:
+        return UnknownEstimate(float(x.mean() - y.mean()) if fewest else math.nan, fewest)
     a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
     freedom = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
-    return MeanEstimate(float(x.mean() - y.mean()), min(len(x), len(y)), math.sqrt(a + b), freedom)
+    freedom = freedom if fewest >= FEWEST_FOR_WELCH else fewest - 1.0
+    return MeanEstimate(float(x.mean() - y.mean()), fewest, math.sqrt(a + b), freedom)
 
 
 def edges(region: Region) -> int:

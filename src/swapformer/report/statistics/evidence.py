@@ -15,8 +15,7 @@ from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.bounded import censored_estimate
-from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate, welch_estimate
-from swapformer.report.statistics.pairing import Pairing, choose
+from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.moments import split_moment
@@ -102,12 +101,16 @@ class Evidence:
         return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
-        """The estimate of mean(arm - than), paired by seed or not as the rule for the metric says (`pairing`).
+        """The estimate of mean(arm - than), paired by seed; of two means where no seed is shared (`are_unpaired`).
 
-        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials.
+        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials, and of
+        times to a target the limit that an arm without any time would set (`never_reached`).
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
-        of `arm - than ± r·than`, and the difference is paired.
+        of `arm - than ± r·than`.
         """
+        if self.are_unpaired(arm, than, metric) and not relative:
+            estimate = estimates.unpaired_estimate(self.finite_values(arm, metric), self.finite_values(than, metric))
+            return self._opened(estimate, arm, than, metric)
         pairs = self.pairs(arm, than, metric)
         difference = pairs.x - pairs.y
         if self.same_model(arm, than, metric):
@@ -120,21 +123,41 @@ class Evidence:
             moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
                 estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
-        elif isinstance(estimate, MeanEstimate) and not self.pairing(metric).paired:
-            estimate = welch_estimate(pairs.x, pairs.y)
         if metric in self.censored:
             estimate = censored_estimate(difference, estimate)
+        return self._opened(estimate, arm, than, metric)
+
+    def _opened(self, estimate: Estimate, arm: str, than: str, metric: str) -> Estimate:
+        """The estimate of a difference with the limits given up that the data cannot set."""
         below, above = self.flattering_limits(arm, than, metric)
+        below, above = below or self.never_reached(arm, metric), above or self.never_reached(than, metric)
         return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
 
-    def pairing(self, metric: str) -> Pairing:
-        """Whether differences in a metric are paired by seed, by the rule over all arms that have it."""
-        if metric in self.censored:
-            return Pairing(True, "times are cut off at the budget, which skews them")
-        arms = [arm for arm in self.arms if (arm, metric) in self.values]
-        rows = np.array([self.values[arm, metric] for arm in arms]).reshape(len(arms), len(self.seeds))
-        classes = {where for arm in arms for where in self.classes.get(arm, ("",))}
-        return choose(rows, len(classes) < 2)
+    def are_unpaired(self, arm: str, than: str, metric: str) -> bool:
+        """Whether two arms share no seed at which both ended, but have values in one environment class."""
+        here, there = self._has(arm, metric), self._has(than, metric)
+        if not here.any() or not there.any() or (self.ended(arm) & self.ended(than)).any() or (here & there).any():
+            return False
+        one_class = np.full(len(self.seeds), "", dtype=object)
+        where = {*self.classes.get(arm, one_class)[here], *self.classes.get(than, one_class)[there]}
+        return len(where) == 1
+
+    def left_out(self, arm: str, than: str, metric: str) -> dict[str, int]:
+        """Arm → seeds with a value that are not compared, because the other arm was not trained with them."""
+        if self.are_unpaired(arm, than, metric):
+            return {}
+        counts = {
+            one: int((self._has(one, metric) & ~self.ended(other) & ~self._has(other, metric)).sum())
+            for one, other in ((arm, than), (than, arm))
+        }
+        return {one: count for one, count in counts.items() if count}
+
+    def _has(self, arm: str, metric: str) -> BoolArray:
+        return np.isfinite(self.seed_values(arm, metric))
+
+    def never_reached(self, arm: str, metric: str) -> bool:
+        """Whether a metric is a time to a target that no trial of the arm reached: its mean has no limit below."""
+        return self.none_reached([(arm, metric)])
 
     def same_model(self, arm: str, than: str, metric: str | None) -> bool:
         """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.

@@ -1,26 +1,31 @@
 """Verdicts on all claims of a study in all conditions, at one look or at several.
 
-A look is a judgement of the study at the seeds with which every trial has ended, at a part of the error α:
+A look is a judgement of the study at the seeds with which every trial has ended, at a part of the error α = 5 %:
 
-    declared by `looks`               α / the number of looks
-    all seeds that the study states   what is left of α: all of it where nothing was looked at before
-    fewer seeds                       half of what is left
-    more, after α is spent            α/2, then α/4 …: the looks together then err more often than α
+    declared by `looks`               4 % / the number of looks
+    all seeds that the study states   what is left of 4 %: all of it where nothing was looked at before
+    fewer seeds                       half of what is left of 4 %
+    later: more seeds, other claims   .5 %, then .25 % …
 
-so that all looks together err with probability Σ error at most (Bonferroni), which the page prints. A decided claim
-keeps its verdict, unless an arm that it favours loses trials with the seeds of later looks: then it is undecided again.
-The claims that are still undecided share a look's error by Holm's procedure: as long as no wrong verdict has been
-given, every claim on which one could be given is among them, or was rightly decided the other way, and has its seeds.
-The ledger in the study's manifest holds the looks that were taken; a report from the same seeds is none.
+so that all looks together err with probability Σ error at most (Bonferroni), which is below α and is printed. Looks are
+counted by what was trained, not by what is claimed of it: other claims about judged trials are the next look, and are
+judged by it alone. A decided claim keeps its verdict, unless an arm that it favours loses trials with the seeds of
+later looks: then it is undecided again. The claims that are still undecided share a look's error by Holm's procedure:
+as long as no wrong verdict has been given, every claim on which one could be given is among them, or was rightly
+decided the other way, and has its seeds. The ledger in the study's manifest holds the looks that were taken; trials
+remember them too (`judged.json`), for a study whose folder is gone. A report from the same seeds and claims is no look.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.report.records import Records, read
@@ -28,19 +33,24 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import gather, join
 from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
-from swapformer.results.files import READ_ONLY
-from swapformer.results.ledger import Ledger, Look, Series, digest
+from swapformer.results.files import READ_ONLY, write_atomic
+from swapformer.results.ledger import Ledger, Look, Series, digest, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
+from swapformer.results.store import Store
 
 _OPEN = ("missing", "running", "interrupted")
 
 
 @dataclass(frozen=True)
 class LookPath:
-    """The looks that a study was judged at, those of before first; `series` are those of before."""
+    """The looks that a study was judged at, those of before first; `series` are those of before.
+
+    `claims`: the digest of what is claimed now. Looks with other claims took their error, and judged nothing of these.
+    """
 
     looks: tuple[Look, ...]
     series: Series | None = None
+    claims: str = ""
 
     @property
     def added(self) -> tuple[Look, ...]:
@@ -58,21 +68,30 @@ class LookPath:
         counts = [len(look.trials) for look in self.looks]
         return tuple(sum(counts[: k + 1]) for k in range(len(counts)))
 
+    def judges(self, look: Look) -> bool:
+        """Whether a look was at the claims of now."""
+        return look.claims in ("", self.claims)
+
     @property
     def error(self) -> float:
         """The probability that the looks together give any wrong verdict, at most."""
         return math.fsum(look.error for look in self.looks)
 
 
+FIRST = 0.8
+"""The part of the error that the stated seeds may take; the rest is for looks after them."""
+
+
 def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA) -> float:
     """The error of the next look after looks that took `spent`, where so many looks were `declared`, if any."""
-    left, beyond = alpha, 0
+    first = FIRST * alpha
+    left, beyond = first, 0
     for error in spent:
         beyond += left <= 1e-9
         left -= error
     if left <= 1e-9:
-        return alpha / 2 ** (beyond + 1)
-    return min(alpha / declared if declared else left if all_stated else left / 2, left)
+        return round((alpha - first) / 2 ** (beyond + 1), 12)
+    return round(min(first / declared if declared else left if all_stated else left / 2, left), 12)
 
 
 def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> LookPath:
@@ -83,18 +102,27 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     cells = records.cells[records.cells["arm"].isin(arms)]
     environments = tuple(sorted({where for where in cells["environment"] if where}))
     open_seeds, here = set(cells.loc[cells["status"].isin(_OPEN), "seed"]), set(cells["seed"])
-    series = _series(manifest, trials, environments, settings_of(manifest, arms))
+    series, of = _series(manifest, trials, environments, settings_of(manifest, arms)), claims_digest(claims)
     looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
     if series and len(looks) < len(series.looks):
-        return LookPath(tuple(looks), series)  # a sequential study that is run again has not come to the others yet
+        return LookPath(tuple(looks), series, of)  # a sequential study that is run again has not come to the others yet
     ended = [seed for seed in manifest.seeds if seed in here and seed not in open_seeds]
-    for seeds in _steps(manifest, ended):
+
+    def take(seeds: Sequence[int]) -> None:
         known = [seed for look in looks for seed in look.trials]
-        if new := [seed for seed in seeds if seed not in known]:
-            all_stated = set(manifest.seeds) <= {*known, *new}
-            error = next_error([look.error for look in looks], all_stated, len(manifest.looks), alpha)
-            looks.append(Look(error, {seed: trials.get(seed, ()) for seed in new}, environments))
-    return LookPath(tuple(looks), series)
+        new = [seed for seed in seeds if seed not in known]
+        all_stated = set(manifest.seeds) <= {*known, *new}
+        error = next_error([look.error for look in looks], all_stated, len(manifest.looks), alpha)
+        looks.append(Look(error, {seed: trials.get(seed, ()) for seed in new}, environments, of))
+
+    for seeds in _steps(manifest, ended):
+        if not set(seeds) <= {seed for look in looks for seed in look.trials}:
+            take(seeds)
+    path = LookPath(tuple(looks), series, of)
+    last = max((at for at, look in enumerate(looks) if path.judges(look)), default=-1)
+    if looks and (last < 0 or any(look.trials for look in looks[last + 1 :])):
+        take(())
+    return LookPath(tuple(looks), series, of)
 
 
 def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -112,8 +140,7 @@ def _series(
     manifest: Manifest, trials: Mapping[int, Collection[str]], environments: Collection[str], settings: frozenset[str]
 ) -> Series | None:
     """The looks of the ledger at this study as it is; the newest where there are several."""
-    of = claims_digest(manifest)
-    return next((s for s in reversed(manifest.ledger.series) if s.is_about(of, trials, environments, settings)), None)
+    return next((s for s in reversed(manifest.ledger.series) if s.is_about(trials, environments, settings)), None)
 
 
 def settings_of(manifest: Manifest, arms: Collection[str]) -> frozenset[str]:
@@ -121,9 +148,10 @@ def settings_of(manifest: Manifest, arms: Collection[str]) -> frozenset[str]:
     return frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
 
 
-def claims_digest(manifest: Manifest) -> str:
-    """What the claims say, apart from their wording: a change of margin or metric is a new study."""
-    return digest([{key: body for key, body in claim.items() if key != "text"} for claim in manifest.claims])
+def claims_digest(claims: Sequence[Claim]) -> str:
+    """What the claims say, whatever their wording and order, and however they are written."""
+    said = [{**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)} for claim in claims]
+    return digest(sorted(json.dumps(each, sort_keys=True) for each in said))
 
 
 def _trials(manifest: Manifest, arms: Collection[str]) -> dict[int, tuple[str, ...]]:
@@ -135,26 +163,108 @@ def _trials(manifest: Manifest, arms: Collection[str]) -> dict[int, tuple[str, .
     return {seed: tuple(sorted(ids)) for seed, ids in found.items()}
 
 
-def record_looks(study_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
+def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
     """The records with the ledger brought up to date, in the study's manifest too unless the store may only be read.
 
-    Without claims nothing is judged.
+    A study whose folder has no looks at its trials has those that they remember. Without claims nothing is judged.
     """
     if not claims:
         return records
+    store = Store(runs_dir)
+    arms = {arm for claim in claims for arm in claim.arms}
+    settings, trials = settings_of(records.manifest, arms), _trials(records.manifest, arms)
+    added: Sequence[Look] = ()
 
     def update(ledger: Ledger) -> Ledger:
-        path = look_path(claims, replace(records, manifest=replace(records.manifest, ledger=ledger)))
-        settings = settings_of(records.manifest, {arm for claim in claims for arm in claim.arms})
-        return ledger.add(path.added, claims_digest(records.manifest), path.series, settings) if path.added else ledger
+        nonlocal added
+        manifest = replace(records.manifest, ledger=ledger)
+        if _series(manifest, trials, (), settings) is None:
+            looks = _remembered(store, trials, settings)
+            ledger = ledger.add(looks, None, settings) if looks else ledger
+        path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
+        added = path.added
+        return ledger.add(added, path.series, settings) if added else ledger
 
     try:
         ledger = update_ledger(study_dir, update)
+        _remember(store, added, trials, settings)
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
         ledger = update(records.manifest.ledger)
     return replace(records, manifest=replace(records.manifest, ledger=ledger))
+
+
+JUDGED = "judged.json"
+"""The looks at which a trial was judged, in its folder."""
+
+
+def _remember(
+    store: Store, looks: Sequence[Look], trials: Mapping[int, Collection[str]], settings: frozenset[str]
+) -> None:
+    """Have trials remember looks: those that a look added, or all where it added none."""
+    of = digest(sorted(settings))
+    for look in looks:
+        mark = {"settings": of, "error": look.error, "claims": look.claims, "environments": list(look.environments)}
+        for ids in (look.trials or trials).values():
+            for trial in ids:
+                path = store.directory(trial) / JUDGED
+                if path.parent.is_dir():
+                    write_atomic(path, json.dumps([*_marks(path), {**mark, "added": bool(look.trials)}]) + "\n")
+
+
+def _marks(path: Path) -> list[dict[str, Any]]:
+    """The looks that a trial remembers; none where its file is missing or damaged."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _remembered(store: Store, trials: Mapping[int, tuple[str, ...]], settings: frozenset[str]) -> tuple[Look, ...]:
+    """The looks that trials remember, the first first."""
+    of, found = digest(sorted(settings)), dict[tuple[float, str, bool], dict[int, tuple[str, ...]]]()
+    where: dict[tuple[float, str, bool], tuple[str, ...]] = {}
+    for seed, ids in trials.items():
+        for mark in (each for trial in ids for each in _marks(store.directory(trial) / JUDGED)):
+            try:
+                key = float(mark["error"]), str(mark["claims"]), bool(mark["added"])
+                if mark["settings"] == of:
+                    found.setdefault(key, {})[seed] = tuple(ids)
+                    where[key] = tuple(map(str, mark["environments"]))
+            except (KeyError, TypeError, ValueError):
+                continue
+    return tuple(
+        Look(error, seeds if added else {}, where[error, claims, added], claims)
+        for (error, claims, added), seeds in sorted(found.items(), key=lambda item: -item[0][0])
+    )
+
+
+def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
+    """Begin the ledger of a study that has no looks yet with those in its published `results.csv`.
+
+    Only where that is about some of its trials, and these remember none themselves.
+    """
+    claims = claims_of(manifest)
+    arms = {arm for claim in claims for arm in claim.arms}
+    trials, settings = _trials(manifest, arms), settings_of(manifest, arms)
+    try:
+        with published.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        known = {trial for ids in trials.values() for trial in ids}
+        looks = looks_in_rows(rows)[0] if known.intersection(row["trial"] for row in rows) else ()
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        return  # a file that nobody can read holds no looks
+    looks = tuple(replace(look, trials={seed: trials.get(seed, ()) for seed in look.trials}) for look in looks)
+
+    def update(ledger: Ledger) -> Ledger:
+        known = _series(replace(manifest, ledger=ledger), trials, (), settings)
+        if known or not looks or _remembered(Store(runs_dir), trials, settings):
+            return ledger
+        return ledger.add(looks, None, settings)
+
+    update_ledger(study_dir, update)
 
 
 def require_seeds(study_dir: Path, manifest: Manifest) -> None:
@@ -188,16 +298,20 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     several = bool(manifest.looks) or len(path.looks) > 1
     found: dict[tuple[str, int], Verdict] = {}
     seeds: set[int] = set()
-    for look in path.looks or (Look(alpha, {}),):
+    for look in path.looks or (Look(FIRST * alpha, {}),):
         pending = [unit for unit in units if unit not in found or found[unit].outcome == "undecided"]
         if not pending:
             break
         seeds |= look.trials.keys()
+        if not path.judges(look):
+            continue
         seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
         over_all = whole.restrict(seeds)
         family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
         verdicts = judge_family(family, look.error)
         for unit, verdict in zip(pending, verdicts, strict=True):
+            if verdict.claim.withdrawn:
+                verdict = replace(verdict, outcome="undecided", needed=None)
             p_adjusted = min(1.0, verdict.p_adjusted * alpha / look.error)
             found[unit] = replace(verdict, look=len(seeds) if several else None, p_adjusted=p_adjusted)
     return {
@@ -224,7 +338,7 @@ def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
     claims = claims_of(records.manifest)
     return {
         (arm, condition)
-        for where, verdicts in judge_all(claims, record_looks(study_dir, claims, records)).items()
+        for where, verdicts in judge_all(claims, record_looks(study_dir, runs_dir, claims, records)).items()
         for verdict in verdicts
         if _decidable(verdict)
         for arm, condition in _arms(verdict, where)

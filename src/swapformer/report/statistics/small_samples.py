@@ -24,6 +24,13 @@ def t_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
     return mean - half, mean + half
 
 
+def prediction_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
+    """Where one more value of the same normal law lies with this probability: mean ± t(n - 1) · sd · √(1 + 1/n)."""
+    n = len(values)
+    half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
 def bootstrap_interval(
     differences: FloatArray, generator: np.random.Generator, level: float = 0.95, resamples: int = 2000
 ) -> tuple[float, float]:

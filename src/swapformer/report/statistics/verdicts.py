@@ -24,6 +24,7 @@ from typing import Literal
 
 import numpy as np
 
+from swapformer.report import number_format
 from swapformer.report.statistics import contrasts as estimators
 from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
@@ -32,7 +33,7 @@ from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Regio
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.ladder import claim_notes, judged_terms
 from swapformer.report.statistics.power import SeedRange, seeds_for
-from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels
+from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels, prediction_interval
 
 VerdictOutcome = Literal["supported", "refuted", "undecided"]
 ALPHA = 0.05
@@ -257,6 +258,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     for other in claim.than:
         if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
             apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
+            notes += _seed_notes(claim.arm, other, claim.metric, evidence)
     notes += [
         f"{claim.arm} and {other} were not evaluated on the same data: {name} has {here} and {there}"
         for other in claim.than
@@ -273,6 +275,29 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
 
 
+def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[str]:
+    """What is said where two arms do not have the same seeds."""
+    if not evidence.are_unpaired(arm, other, metric):
+        return [
+            f"{count} seeds of {one} are left out: the other arm was not trained with them"
+            for one, count in evidence.left_out(arm, other, metric).items()
+        ]
+    counts = {each: evidence.finite_values(each, metric) for each in (arm, other)}
+    few = [each for each, values in counts.items() if len(values) == 1]
+    if not few:
+        return [f"unpaired: {arm} and {other} share no seed"]
+    (one, many) = (few[0], other if few[0] == arm else arm)
+    if len(counts[many]) < 2:
+        return []
+    low, high = prediction_interval(counts[many])
+    inside = "inside" if low <= counts[one][0] <= high else "outside"
+    return [
+        f"the one seed of {one} lies {inside} what one more seed of {many} would give in 95 % of cases "
+        f"({number_format.interval(low, high, number_format.decimals_for(counts[one][0], low, high))}); that is no "
+        "verdict"
+    ]
+
+
 def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
     """What is said of times to a target that trials of a claim's arms did not reach."""
     about = [(name, metric) for name in _names(claim) for metric in claim.metrics if metric in evidence.censored]
@@ -284,7 +309,7 @@ def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
     cut = [(name, int(evidence.unreached.get((name, metric), np.zeros(1)).sum())) for name, metric in about]
     return [
         f"{name} does not reach the target of {claim.metric} with {count} of {len(evidence.seeds)} seeds: they count "
-        "as cut off, min(T, horizon); `first` compares by rank"
+        "as cut off, min(T, horizon)"
         for name, count in cut
         if count
     ]
