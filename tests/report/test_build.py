@@ -303,7 +303,7 @@ def test_the_terminal_shows_verdicts_and_markup_is_not_interpreted(report: Repor
     report.render(Console(file=out, width=110))
     text = out.getvalue()
     assert "✓ supported" in text and "<script>alert(1)</script>" in text and "report.html" in text
-    assert "worse by at least 0.1" in text
+    assert "worse by at least 0.2" in text
 
 
 def test_a_study_without_a_single_trial_still_has_a_report(tmp_path: Path) -> None:
