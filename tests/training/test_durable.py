@@ -29,8 +29,9 @@ def test_a_checkpoint_is_synced_with_its_folder_and_after_the_rows_that_it_stand
 
     monkeypatch.setattr(os, "fsync", note)
     fit(compose(TINY), tmp_path)
-    names = [name for name, _ in synced]
+    names = [name.rpartition(".")[0] if name.startswith(".tmp-items") else name for name, _ in synced]
+    items = [".tmp-items.npz", tmp_path.name]  # after the last evaluation
     begun = ["metrics.tmp", tmp_path.name]
-    assert names == [*begun, *["metrics.csv", "last.tmp", "checkpoints"] * 2]
+    assert names == [*begun, *["metrics.csv", "last.tmp", "checkpoints"] * 2, *items]
     first, last = (content for name, content in synced if name == "metrics.csv")
     assert b"\n2,train/loss" in first and b"\n3,train/loss" not in first and b"\n4,train/loss" in last

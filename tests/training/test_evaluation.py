@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from swapformer.results.items import read_items
 from swapformer.study.config.compose import compose
 from swapformer.task import Copy, Task
 from swapformer.task.base import Batch
@@ -91,6 +92,22 @@ def test_an_outcome_says_how_many_items_were_evaluated(outcomes: dict[str, Outco
     assert {name: found["items"] for name, found in outcomes["four"].evaluation.items()} == dict.fromkeys(
         ("val", "val@8", "test", "test@8"), 15
     )
+
+
+def test_a_trial_keeps_the_sums_of_its_items_which_give_its_metrics(tmp_path: Path) -> None:
+    found = fit(compose([*TINY, "task.batch_size=4"]), tmp_path)
+    kept = read_items(tmp_path / "items.npz")
+    assert kept.keys() == found.evaluation.keys()
+    for name, rows in kept.items():
+        split, at, length = name.partition("@")
+        nats, tokens, hits, _, matches, sequences = rows.sum(axis=0)
+        assert sequences == found.evaluation[name]["items"]
+        for metric, value in (
+            ("loss", nats / tokens),
+            ("accuracy", hits / tokens),
+            ("exact_match", matches / sequences),
+        ):
+            assert found.metrics[f"{split}/{metric}{at}{length}"] == pytest.approx(value, rel=1e-5)
 
 
 class TestDigests:

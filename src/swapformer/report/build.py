@@ -23,7 +23,15 @@ from swapformer.report.page.caveats import caveats, design_sentences, evaluation
 from swapformer.report.page.paper import paper_tex
 from swapformer.report.page.to_json import fairness_dict, row_dict, tuned_dict, verdict_dict
 from swapformer.report.records import Records, read
-from swapformer.report.results_csv import HISTORY, add_looks, history_csv, results_csv
+from swapformer.report.results_csv import (
+    HISTORY,
+    ITEMS,
+    LARGEST_ITEMS,
+    add_looks,
+    history_csv,
+    published_items,
+    results_csv,
+)
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
@@ -34,6 +42,7 @@ from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
 from swapformer.results.costs import Costs, read_costs
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
+from swapformer.results.items import npz
 from swapformer.results.lock import wait_for_lock
 from swapformer.results.store import Store
 
@@ -123,7 +132,7 @@ class Report:
         for called, said in wording.headline([(each.claim.text, each.outcome) for each in self.claims]):
             console.print(Text.assemble((f"{called}: ", "bold"), said))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
-            console.print(Text(sure, style="dim"))
+            console.print(Text(f"{sure} {wording.items_text(self.verdicts)}".strip(), style="dim"))
         for each in self.claims:
             mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
@@ -213,6 +222,7 @@ def build(
         "results.csv": results_csv(records, metrics, path.taken),
         **({} if (history := history_csv(records)) is None else {HISTORY: history}),
     }
+    items = npz(published_items(records))
     page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:
@@ -222,7 +232,9 @@ def build(
     except ReadOnly as error:
         files, unwritten = [], str(error)
     if publish_to is not None:
-        files += write(publish_to, {**public, **_drawn(_small([*grid.figures, *_figures(_published_views(views))]))})
+        kept = {ITEMS: items} if 0 < len(items) <= LARGEST_ITEMS else {}
+        shown = _small([*grid.figures, *_figures(_published_views(views))])
+        files += write(publish_to, {**public, **kept, **_drawn(shown)})
         files += _publish_readme(publish_to, records, views, errors)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors, unwritten)
 
@@ -326,6 +338,8 @@ def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float])
         parts += [tables.verdicts_md(view.verdicts)] if view.verdicts else []
     shared = sum(not verdict.claim.exact for view in views for verdict in view.verdicts)
     parts += [wording.error_text(errors, shared), ""] if shared else []
+    unknown = wording.items_text([verdict for view in views for verdict in view.verdicts])
+    parts += [unknown, ""] if unknown else []
     parts += ["<details><summary>All arms and metrics</summary>", ""]
     parts += [
         tables.table_md(

@@ -24,6 +24,7 @@ from swapformer.report.derive import (
 from swapformer.report.target_times import TargetTime, cut_off, last_value
 from swapformer.results.arms import Cell
 from swapformer.results.history import TRAINING_LOSS, read_history
+from swapformer.results.items import FILE, Items, mean_items, read_items
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
 from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record
@@ -56,7 +57,9 @@ class Records:
     and seed: evaluation set → its items in short; none of trials from before that was kept. `remarks`: what the records
     of finished trials say besides, by condition, arm and seed. `older`: probe → how many
     trials hold its figures' data in the form of an older version. `unreached`: (condition, arm, seed, metric) of times
-    to a target that the trial did not reach; they are cut off.
+    to a target that the trial did not reach; they are cut off. `items`: the sums over evaluated items of each condition
+    and arm, as the mean of its finished seeds; nothing where some kept none. `generated`: whether the task generates
+    its samples and reads no text.
     """
 
     manifest: Manifest
@@ -72,6 +75,8 @@ class Records:
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
     older: Mapping[str, int] = field(default_factory=dict)
     unreached: frozenset[tuple[str, str, int, str]] = frozenset()
+    items: Mapping[tuple[str, str], Items] = field(default_factory=dict)
+    generated: bool = False
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""
@@ -88,6 +93,7 @@ class Records:
             evaluations={key: found for key, found in self.evaluations.items() if key[0] == condition},
             remarks={key: found for key, found in self.remarks.items() if key[0] == condition},
             unreached=frozenset(key for key in self.unreached if key[0] == condition),
+            items={key: found for key, found in self.items.items() if key[0] == condition},
         )  # fmt: skip
 
     def count(self, status: str, arm: str | None = None) -> int:
@@ -115,6 +121,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     remarks: dict[CellKey, Sequence[str]] = {}
     times: dict[tuple[str, str], dict[Cell, TargetTime]] = {}
     targets = _targets(manifest, runs_dir, problems)
+    kept: dict[tuple[str, str], list[Items]] = {}
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -128,6 +135,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         if trial.record is not None:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
+            if trial.status == FINISHED and manifest.claims and trial.record.evaluation:
+                kept.setdefault((cell.condition, cell.arm), []).append(read_items(directory / FILE))
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
@@ -187,6 +196,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         remarks,
         older,
         frozenset(unreached),
+        items={key: mean_items(found) for key, found in kept.items()},
+        generated="source" not in (manifest.shared_config.get("task") or {"source": ""}),
     )
 
 

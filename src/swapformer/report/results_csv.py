@@ -4,6 +4,7 @@ Rows of `results.csv` are of three kinds, which their status tells apart: what a
 were judged (`judged`, without an arm, and without a seed where other claims were judged on the same ones); and what
 else is known of the study (`stated`, without an arm and a seed), whose note is JSON:
 
+    generated         true where the task generates its samples
     longest_trained   the longest length in training
     impossible        [arm, condition, reason] of an arm that could not be built
     difference        how an arm differs from the baseline, as in the manifest's `fairness`
@@ -34,6 +35,7 @@ from swapformer.errors import UsageError, quote, suggest
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
 from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
 from swapformer.results.files import write_atomic
+from swapformer.results.items import Items, read_items
 from swapformer.results.ledger import LOOK, UNKNOWN, Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import Manifest
 from swapformer.results.record import CORRUPT, MISSING, STATUSES
@@ -149,6 +151,8 @@ def _plain(value: float) -> str:
 def _stated(records: Records) -> Iterator[tuple[str, Any]]:
     """What else is known of a study: the kind of each fact, and the fact as JSON holds it."""
     manifest = records.manifest
+    if records.generated:
+        yield "generated", True
     if manifest.longest_trained is not None:
         yield "longest_trained", manifest.longest_trained
     for (arm, condition), reason in manifest.impossible_at.items():
@@ -214,7 +218,9 @@ def read_results(path: Path, manifest: Manifest) -> Records:
         found = _measured(measured, manifest, known if stated else None)
         filled = replace(found.manifest, ledger=Ledger((Series(looks),) if looks else (), unknown))
         history = read_history_csv(path.with_name(HISTORY))
-        return replace(_with_stated(found, filled, stated), histories=history)
+        return replace(
+            _with_stated(found, filled, stated), histories=history, items=read_published_items(path.with_name(ITEMS))
+        )
     except RecursionError:
         raise UsageError(f"{path} must be a study's results.csv, but a note in it is nested too deeply") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
@@ -391,6 +397,7 @@ def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[st
         records,
         manifest=manifest,
         evaluations=_by_cell(of.get("evaluated", [])),
+        generated=bool(of.get("generated")),
         remarks=_by_cell(of.get("remark", [])),
         unreached=frozenset(
             (condition, arm, int(seed), metric)
@@ -410,6 +417,33 @@ def _condition(row: Mapping[str, str], manifest: Manifest) -> str:
         if all(row[key] == value for key, value in values.items()):
             return name
     raise ValueError(f"a row has no condition of the grid: {dict(row)}")
+
+
+ITEMS = "items.npz"
+"""Beside `results.csv`: for each condition, arm and evaluation set the mean over seeds of the sums of each item."""
+LARGEST_ITEMS = 300_000
+"""Bytes of an `items.npz` that is published."""
+
+
+def published_items(records: Records) -> Items:
+    """The items of a study under one name for each condition, arm and set."""
+    return {
+        json.dumps([condition, arm, name]): rows
+        for (condition, arm), of in records.items.items()
+        for name, rows in of.items()
+    }
+
+
+def read_published_items(path: Path) -> dict[tuple[str, str], Items]:
+    """The items of each condition and arm; none where there is no file, or one that is damaged."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    try:
+        for key, rows in read_items(path).items():
+            condition, arm, name = json.loads(key)
+            found.setdefault((str(condition), str(arm)), {})[str(name)] = rows
+    except (ValueError, TypeError):
+        return {}
+    return dict(found)
 
 
 HISTORY = "history.csv"

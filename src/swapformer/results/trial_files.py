@@ -22,7 +22,7 @@ LARGEST = 1e150
 """Numbers from here on count as infinite: their squares overflow, and no interval can be given."""
 FOLDERS = ("checkpoints", "artifacts")
 FILES = (
-    *("record.json", "config.yaml", "metrics.csv", "tokeniser.json", "log.txt", "heartbeat"),
+    *("record.json", "config.yaml", "metrics.csv", "tokeniser.json", "log.txt", "heartbeat", "items.npz"),
     "checkpoints/last.ckpt",
 )
 """What a trial's folder holds by fixed names."""

@@ -58,6 +58,11 @@ class SequenceMetric(Metric):
     def compute(self) -> Tensor:
         return self.measure(self._rows()).to(device=self.device, dtype=torch.float32)
 
+    def items(self) -> Tensor:
+        """nats, tokens, hits, bytes, matches and 1 of each sequence with targets, in their order: float64 [N, 6]."""
+        rows = self._rows()
+        return torch.stack([*rows, (rows.hits == rows.tokens).double(), torch.ones_like(rows.tokens)], dim=1)
+
     def _rows(self) -> SequenceSums:
         # Summed on the CPU in float64: MPS has none, and the sums of a long evaluation lose digits in float32.
         nats = joined_state(self.nats, torch.empty(0))

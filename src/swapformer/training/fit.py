@@ -14,6 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.model.stack import stacks
+from swapformer.results import items
 from swapformer.results.vocabulary import write_vocabulary
 from swapformer.targets import make
 from swapformer.task.base import Task
@@ -150,6 +151,9 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
             if final:
                 module.final = True
                 trainer.validate(module, verbose=False)
+                if ranks.first:
+                    rows = {name: items.grouped(found.numpy()) for name, found in module.items.items() if len(found)}
+                    items.write_items(directory / items.FILE, rows)
                 if not math.isfinite(module.results["val/loss"]):
                     raise Diverged(f"the validation loss is {module.results['val/loss']} after training")
         except Diverged as error:

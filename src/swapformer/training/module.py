@@ -25,6 +25,7 @@ from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task, target_mask
+from swapformer.task.metrics import SequenceMetric
 from swapformer.training.assemble import Config, scaling
 from swapformer.training.data import (
     BatchShare,
@@ -141,6 +142,15 @@ class TrialModule(lightning.LightningModule):
             for answer, metrics in collections.items()
             for name, value in metrics.compute().items()
         }
+        self.items = (
+            {}
+            if not self.final
+            else {
+                f"{split}{item.name}": found.items()
+                for (split, item), collections in zip(self.current_evaluations, self.collections, strict=True)
+                if isinstance(found := next(iter(collections[MAIN].values())), SequenceMetric)
+            }
+        )
         for split in dict.fromkeys(split for split, _ in self.current_evaluations):
             values = {
                 key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")

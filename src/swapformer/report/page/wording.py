@@ -86,6 +86,14 @@ def difference_text(contrast: Contrast) -> str:
     return number_format.difference_text(estimate.value, contrast.usual, (contrast.lower, contrast.upper))
 
 
+def items_text(verdicts: Sequence[Verdict]) -> str:
+    """What is not known of other text; empty where it is known of every verdict that could tell."""
+    decided = [v for v in verdicts if v.outcome != "undecided" and v.claim.of_values and not v.claim.exact]
+    if not decided or any(each.elsewhere for each in decided):
+        return ""
+    return "Other text or samples: not known, since no sums over evaluated items were kept."
+
+
 def error_text(errors: Sequence[float], claims: int) -> str:
     """How often verdicts like a study's are wrong, over its looks, which took these errors; empty without claims."""
     if not claims:
@@ -163,6 +171,7 @@ def found_text(verdict: Verdict) -> str:
         shown = list(verdict.contrasts)
     parts = [_limit_text(claim, each) + (f" than {each.than}" if several and each.than else "") for each in shown]
     text = f"{'; '.join(parts)} ({_claimed_text(claim)})"
+    text += f", {verdict.elsewhere}" if verdict.elsewhere else ""
     if verdict.outcome == "undecided":
         text += f": {_needs_text(verdict)}"
     return text

@@ -30,6 +30,7 @@ from swapformer.report.statistics.estimates import (
 )
 from swapformer.report.statistics.evidence import BoolArray, Evidence
 from swapformer.report.statistics.ladder import claim_estimate, judged_terms
+from swapformer.report.statistics.other_text import item_error, scores_other_tokens, summands, widened
 from swapformer.report.statistics.rates import RateEstimate
 
 
@@ -172,6 +173,9 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
         return UnknownEstimate(n=len(next(iter(by_arm.values()))))
     total = np.sum(list(by_arm.values()), axis=0)
     found = mean_estimate(total, _bounds(claim, evidence))
+    terms = summands(claim, "")
+    if terms is not None and scores_other_tokens(terms) and (items := item_error(terms, evidence)) is not None:
+        found = widened(found, *items)
     return censored_estimate(total, found) if evidence.censored.intersection(claim.metrics) else found
 
 

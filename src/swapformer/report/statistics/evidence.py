@@ -18,6 +18,7 @@ from swapformer.report.statistics.bounded import censored_estimate
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
+from swapformer.results.items import Items
 from swapformer.results.moments import split_moment
 from swapformer.results.record import DIVERGED, FINISHED
 
@@ -57,6 +58,7 @@ class Evidence:
     did not reach it, where any did not.
     `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
+    `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
     """
 
     arms: tuple[str, ...]
@@ -73,6 +75,8 @@ class Evidence:
     unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
     sizes: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    items: Mapping[str, Items] = field(default_factory=dict)
+    generated: bool = False
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -305,7 +309,7 @@ def gather(records: Records) -> Evidence:
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
-        _sizes(records), _absent(records),
+        _sizes(records), _absent(records), {arm: found for (_, arm), found in records.items.items()}, records.generated,
     )  # fmt: skip
 
 
@@ -354,4 +358,6 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         },
         sizes=named(lambda each: each.sizes),
         absent=named(lambda each: each.absent),
+        items=named(lambda each: each.items),
+        generated=first.generated,
     )

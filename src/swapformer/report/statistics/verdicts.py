@@ -32,6 +32,7 @@ from swapformer.report.statistics.contrasts import flattering_limits, label
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.ladder import claim_notes, judged_terms
+from swapformer.report.statistics.other_text import Elsewhere, item_error, summands, widened
 from swapformer.report.statistics.power import SeedRange, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels, prediction_interval
 
@@ -76,6 +77,7 @@ class Verdict:
 
     `needed` is the range of seeds that would decide an undecided claim, or None where no number of seeds would; `notes`
     say what limits the verdict. `look` is the number of seeds at which a sequential study came to it, None in others.
+    `elsewhere`: whether it would be the same with the error over evaluated items added; empty where that is not known.
     """
 
     claim: Claim
@@ -87,6 +89,7 @@ class Verdict:
     needed: SeedRange | None
     notes: tuple[str, ...]
     look: int | None = None
+    elsewhere: Elsewhere = ""
 
     @property
     def pairs(self) -> int:
@@ -146,7 +149,27 @@ def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA)
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
     p_values = [cases[index].p() for index in shared]
     corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
-    return [case.judge(*corrected.get(index, (0.0, 0.0))) for index, case in enumerate(cases)]
+    found = [case.judge(*corrected.get(index, (0.0, 0.0))) for index, case in enumerate(cases)]
+    return [_with_items(verdict, evidence) for verdict, (_, evidence) in zip(found, family, strict=True)]
+
+
+def _with_items(verdict: Verdict, evidence: Evidence) -> Verdict:
+    """The verdict with a word on other text, where the items of all that it is about were kept."""
+    if verdict.outcome == "undecided" or verdict.claim.exact:
+        return verdict
+    wider = []
+    for contrast in verdict.contrasts:
+        terms = summands(verdict.claim, contrast.than)
+        found = None if terms is None else item_error(terms, evidence)
+        if found is None:
+            return verdict
+        estimate = widened(contrast.estimate, *found)
+        below, above = contrast.errors
+        wider.append(replace(contrast, estimate=estimate, lower=estimate.lower(below), upper=estimate.upper(above)))
+    holds = _outcome(wider) == verdict.outcome
+    if evidence.generated:
+        return replace(verdict, elsewhere="on other samples too" if holds else "on these samples only")
+    return replace(verdict, elsewhere="on other text too" if holds else "on this text only")
 
 
 def reconsider(verdict: Verdict, later: Evidence) -> Verdict:

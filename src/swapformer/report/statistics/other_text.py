@@ -1,0 +1,98 @@
+"""Whether a verdict would hold for other text: the standard error over evaluated items beside that over seeds.
+
+All arms are evaluated on the same items, so the error that matters is that of the contrast, item by item. Of a metric
+Σa/Σb an item's share in the mean is linearised (Cochran, Sampling Techniques, 1977, section 6.4),
+
+    u_i = K (a_i − (Σa/Σb) b_i) / Σb,    d_i = Σ weight · u_i over the terms,    SE_item = sd(d_i) / √K
+
+over K items, and SE² = SE_seed² + SE_item² with the degrees of freedom of Satterthwaite. That counts the interaction of
+seeds and items twice, which is cautious.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from swapformer.report.statistics.claims import Claim
+from swapformer.report.statistics.estimates import Estimate, FloatArray, IdenticalEstimate, MeanEstimate, OpenEstimate
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.results.items import COLUMNS
+
+Elsewhere = Literal["", "on other text too", "on this text only", "on other samples too", "on these samples only"]
+Weighted = tuple[float, str, str]
+"""Weight, arm and metric of a summand."""
+_RATIOS = {
+    "loss": ("nats", "tokens", 1.0),
+    "accuracy": ("hits", "tokens", 1.0),
+    "exact_match": ("matches", "sequences", 1.0),
+    "bits_per_byte": ("nats", "bytes", 1 / math.log(2)),
+}
+"""Metric → the sums that it is the ratio of, and its unit."""
+
+
+def summands(claim: Claim, than: str) -> list[Weighted] | None:
+    """What a claim is the sum of, against one other arm; None where it is no sum of means."""
+    if claim.kind == "contrast":
+        return [(term.weight, term.name, term.metric) for term in claim.terms]
+    if claim.of_means and claim.metric is not None and than and not claim.relative:
+        return [(1.0, claim.arm, claim.metric), (-1.0, than, claim.metric)]
+    return None
+
+
+def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, int] | None:
+    """SE_item of a sum of metrics, and over how many items; None where items of some term were not kept."""
+    by_set: dict[str, FloatArray] = {}
+    for weight, arm, metric in terms:
+        found = _shares(arm, metric, evidence)
+        if found is None:
+            return None
+        name, shares = found
+        if name in by_set and by_set[name].shape != shares.shape:
+            return None
+        by_set[name] = by_set.get(name, 0.0) + weight * shares
+    if not by_set or min(map(len, by_set.values())) < 2:
+        return None
+    squares = [float(each.var(ddof=1)) / len(each) for each in by_set.values()]
+    return math.sqrt(math.fsum(squares)), min(map(len, by_set.values()))
+
+
+def scores_other_tokens(terms: Sequence[Weighted]) -> bool:
+    """Whether the terms of a sum are scored on different evaluation sets."""
+    return len({_set_of(metric)[0] for _, _, metric in terms}) > 1
+
+
+def widened(estimate: Estimate, error: float, items: int) -> Estimate:
+    """An estimate over seeds with the error over items added; as it was where it is none of a mean."""
+    if isinstance(estimate, OpenEstimate):
+        return OpenEstimate(widened(estimate.inner, error, items), estimate.below, estimate.above)
+    if not isinstance(estimate, MeanEstimate | IdenticalEstimate) or not error > 0:
+        return estimate
+    seeds = estimate.standard_error**2 if isinstance(estimate, MeanEstimate) else 0.0
+    freedom = estimate.freedom if isinstance(estimate, MeanEstimate) else math.inf
+    total = seeds + error**2
+    joint = total**2 / ((seeds**2 / freedom if math.isfinite(freedom) else 0.0) + error**4 / (items - 1))
+    return MeanEstimate(estimate.value, estimate.n, math.sqrt(total), joint)
+
+
+def _set_of(metric: str) -> tuple[str, str]:
+    """The evaluation set of a metric, and what it measures: `val/loss@64` → `val@64`, `loss`."""
+    split, _, name = metric.partition("/")
+    measure, at, length = name.partition("@")
+    return f"{split}{at}{length}", measure
+
+
+def _shares(arm: str, metric: str, evidence: Evidence) -> tuple[str, FloatArray] | None:
+    """Each item's share in a metric's mean, less the mean; None where items were not kept or it is no ratio of sums."""
+    name, measure = _set_of(metric)
+    rows = evidence.items.get(arm, {}).get(name)
+    if rows is None or measure not in _RATIOS:
+        return None
+    above, below, unit = _RATIOS[measure]
+    a, b = rows[:, COLUMNS.index(above)], rows[:, COLUMNS.index(below)]
+    if not b.sum() > 0:
+        return None
+    return name, np.asarray(unit * len(a) * (a - a.sum() / b.sum() * b) / b.sum())

@@ -1,0 +1,172 @@
+"""The word on other text: the error over items by its definition, its rate in simulated texts, and what is kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from report.statistics.test_contrasts import one
+from report.statistics.test_verdicts import evidence
+from report.store import Store
+from swapformer.report.build import build, rebuild
+from swapformer.report.results_csv import read_results
+from swapformer.report.statistics.other_text import item_error, widened
+from swapformer.results.items import COLUMNS, FEWEST, TOKENS, grouped, mean_items, npz, read_items, write_items
+from swapformer.results.ledger import Ledger
+from swapformer.task import measures
+
+Rows = NDArray[np.float64]
+
+
+def rows(nats: Rows, tokens: int = 1024) -> Rows:
+    """Items of so many tokens, with a mean loss each."""
+    counts = np.full(len(nats), float(tokens))
+    return np.stack([nats * counts, counts, np.zeros_like(counts), counts, np.zeros_like(counts), counts / 8], axis=1)
+
+
+def kept(values: dict[str, list[float]], items: dict[str, Rows]) -> object:
+    return replace(evidence(values), items={arm: {"val": each} for arm, each in items.items()})
+
+
+def test_the_error_of_one_arm_is_that_of_a_ratio_over_its_sequences() -> None:
+    """torchmetrics' standard error of a trial, and a jackknife, which is another definition of the same."""
+    draw = np.random.default_rng(0)
+    tokens = draw.integers(5, 30, 200).astype(float)
+    nats = tokens * draw.gamma(3.0, 0.5, 200)
+    table = np.stack([nats, tokens, tokens, tokens, tokens, np.ones(200)], axis=1)
+    found = item_error([(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table}))  # type: ignore[arg-type]
+    assert found is not None and found[1] == 200
+    assert found[0] == pytest.approx(float(measures.standard_error(torch.tensor(nats), torch.tensor(tokens))))
+    left_out = [(nats.sum() - nats[i]) / (tokens.sum() - tokens[i]) for i in range(200)]
+    jackknife = math.sqrt(199 / 200 * float(((np.array(left_out) - np.mean(left_out)) ** 2).sum()))
+    assert found[0] == pytest.approx(jackknife, rel=0.02)
+
+
+def test_what_arms_share_in_an_item_is_no_error_of_their_difference() -> None:
+    draw = np.random.default_rng(1)
+    hard, own = draw.normal(2.0, 0.5, 100), draw.normal(0.0, 0.01, 100)
+    seen = kept({"a": [2.0, 2.1], "b": [1.0, 1.2]}, {"a": rows(hard + own), "b": rows(hard)})
+    apart = item_error([(1.0, "a", "val/loss"), (-1.0, "b", "val/loss")], seen)  # type: ignore[arg-type]
+    alone = item_error([(1.0, "a", "val/loss")], seen)  # type: ignore[arg-type]
+    assert apart is not None and apart[0] == pytest.approx(own.std(ddof=1) / 10, rel=1e-6)
+    assert alone is not None and alone[0] > 20 * apart[0]
+
+
+@pytest.mark.parametrize("metric", ["val/perplexity", "probe/x", "val/loss@64"])
+def test_nothing_is_said_where_items_were_not_kept_or_it_is_no_ratio(metric: str) -> None:
+    seen = kept({"a": [2.0, 2.1]}, {"a": rows(np.arange(40.0))})
+    assert item_error([(1.0, "a", metric)], seen) is None  # type: ignore[arg-type]
+
+
+def shares_said(believed: bool, texts: int = 400) -> float:
+    """How often texts at whose mean the claim is just false give “supported, on other text too”."""
+    draw, said = np.random.default_rng(2), 0
+    for _ in range(texts):
+        difference = draw.normal(0.0, 0.05, 40)  # of an item, over all texts: none
+        seeds = difference.mean() + draw.normal(0.0, 0.001, 5)
+        values = {"a": (2 + seeds).tolist(), "b": [2.0] * 5}
+        items = {"a": rows(2 + difference), "b": rows(np.full(40, 2.0))}
+        seen = kept(values, items if believed else {"a": rows(np.full(40, 2.0)), "b": rows(np.full(40, 2.0))})
+        verdict = one(seen, worse={"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.0})  # type: ignore[arg-type]
+        said += verdict.outcome == "supported" and verdict.elsewhere != "on this text only"
+    return said / texts
+
+
+def test_at_a_margins_edge_other_text_is_promised_in_5_percent_of_texts_at_most() -> None:
+    assert shares_said(believed=True) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+    assert shares_said(believed=False) > 0.3, "the planted fault: items that all say the same"
+
+
+def test_a_verdict_says_whether_it_holds_elsewhere_and_of_what() -> None:
+    draw = np.random.default_rng(3)
+    noisy, clear = draw.normal(0.3, 2.0, 40), draw.normal(0.3, 0.01, 40)
+    for each, said in ((noisy, "only"), (clear, "too")):
+        seen = kept({"a": [2.3, 2.31, 2.29], "b": [2.0, 2.0, 2.0]}, {"a": rows(2 + each), "b": rows(np.full(40, 2.0))})
+        body = {"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.1}
+        verdict = one(seen, worse=body)  # type: ignore[arg-type]
+        assert verdict.outcome == "supported" and verdict.elsewhere.endswith(said) and "text" in verdict.elsewhere
+        samples = one(replace(seen, generated=True), worse=body)  # type: ignore[arg-type, type-var]
+        assert "samples" in samples.elsewhere
+    assert one(evidence({"a": [2.3, 2.31], "b": [2.0, 2.0]}), worse=body).elsewhere == ""
+
+
+def test_a_difference_of_other_tokens_is_judged_by_the_wider_interval_only() -> None:
+    draw = np.random.default_rng(4)
+    values = evidence({"a": [2.0, 2.01, 1.99]})
+    longer = {("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values}
+    plain = replace(values, values=longer)
+    items = {"a": {"val": rows(draw.normal(2.0, 1.0, 40)), "val@64": rows(draw.normal(1.9, 1.0, 40))}}
+    claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
+    metrics = ("val/loss", "val/loss@64")
+    assert one(plain, metrics=metrics, contrast=claim).outcome == "supported", "seeds alone"
+    wide = one(replace(plain, items=items), metrics=metrics, contrast=claim)
+    assert wide.outcome == "undecided" and wide.contrasts[0].estimate.value == pytest.approx(-0.1)
+
+
+def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:
+    from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
+
+    assert widened(UnknownEstimate(), 0.1, 40) == UnknownEstimate()
+    wide = widened(MeanEstimate(0.3, 5, 0.03), 0.04, 41)
+    assert isinstance(wide, MeanEstimate) and wide.standard_error == pytest.approx(0.05)
+    assert wide.freedom == pytest.approx(0.05**4 / (0.03**4 / 4 + 0.04**4 / 40))
+    assert isinstance(widened(IdenticalEstimate(0.3, 5), 0.04, 41), MeanEstimate)
+
+
+def test_items_keep_the_sums_and_are_a_thousand_tokens_or_a_thirtysecond() -> None:
+    draw = np.random.default_rng(5)
+    for sequences, longest in ((40, 4), (500, 64), (4000, 64)):
+        table = draw.integers(1, longest, (sequences, len(COLUMNS))).astype(float)
+        found = grouped(table)
+        assert found.sum(axis=0) == pytest.approx(table.sum(axis=0))
+        assert len(found) >= FEWEST - 2
+        size = min(TOKENS, table[:, 1].sum() / FEWEST)
+        assert np.abs(found[:-1, 1] - size).max() <= longest + 1
+    assert grouped(np.zeros((0, len(COLUMNS)))).shape == (0, len(COLUMNS))
+
+
+def test_items_survive_the_disk_and_a_damaged_file_holds_none(tmp_path: Path) -> None:
+    path = tmp_path / "items.npz"
+    write_items(path, {"val": rows(np.arange(40.0)), "val@64": rows(np.arange(50.0))})
+    found = read_items(path)
+    assert found.keys() == {"val", "val@64"} and np.array_equal(found["val"], rows(np.arange(40.0)))
+    assert npz(found) == path.read_bytes(), "the same items give the same bytes"
+    content = path.read_bytes()
+    for damaged in (b"", content[:100], b"no zip", content[:-30]):
+        path.write_bytes(damaged)
+        assert read_items(path) == {}
+    assert read_items(tmp_path / "nothing") == {}
+
+
+def test_seeds_that_were_evaluated_on_other_items_have_no_mean() -> None:
+    one_seed, other = {"val": rows(np.arange(40.0))}, {"val": rows(np.arange(40.0), tokens=999)}
+    assert np.array_equal(mean_items([one_seed, one_seed])["val"], one_seed["val"])
+    assert mean_items([one_seed, other]) == {} == mean_items([one_seed, {}]) == mean_items([])
+
+
+def test_a_published_study_says_the_same_of_other_text_as_its_store(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"b": [], "a": []}, "b", ["val/loss"], range(5))
+    store.claims = [{"text": "worse", "worse": {"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.1}}]
+    store.manifest = {"shared_config": {"task": {"source": {}}}}
+    draw = np.random.default_rng(6)
+    for arm, mean in (("b", 2.0), ("a", 2.3)):
+        for seed in store.seeds:
+            evaluation = {"val": {"items": 40, "hash": "0"}}
+            folder = store.write_trial(arm, seed, {"val/loss": mean + draw.normal(0, 0.001)}, evaluation=evaluation)
+            write_items(folder / "items.npz", {"val": rows(mean + np.linspace(-1, 1, 40))})
+    store.write_manifest()
+    made = build(store.study, store.runs, publish_to=tmp_path / "published")
+    assert made.verdicts[0].elsewhere == "on other text too"
+    assert "on other text too" in (tmp_path / "published" / "table.md").read_text()
+    asked = replace(made.records.manifest, cells=(), ledger=Ledger())
+    (again,) = rebuild(read_results(tmp_path / "published" / "results.csv", asked), tmp_path).verdicts
+    assert again == made.verdicts[0]
+    (tmp_path / "published" / "items.npz").unlink()
+    (unknown,) = rebuild(read_results(tmp_path / "published" / "results.csv", asked), tmp_path).verdicts
+    assert unknown.elsewhere == "" and unknown.outcome == again.outcome
