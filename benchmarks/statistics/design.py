@@ -120,5 +120,5 @@ def uncounted_looks(counts: tuple[int, ...], studies: int, seed: int) -> float:
 def laws_of_ranges() -> Iterator[tuple[str, float, float]]:
     """Names, true distances in standard deviations, and errors of the ranges that are simulated."""
     for distance in (0.7, 1.0, 2.0):
-        for error, text in ((ALPHA, "5 %"), (ALPHA / 8, "5 % / 8")):
+        for error, text in ((ALPHA, "4 %"), (ALPHA / 8, "4 % / 8")):
             yield f"{distance:g} standard deviations from the margin, error {text}", distance, error

@@ -12,8 +12,11 @@ import numpy as np
 from scipy import special
 
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, correlated
+from swapformer.report.statistics.sequential import FIRST
+from swapformer.report.statistics.verdicts import ALPHA as WHOLE
 
-ALPHA = 0.05
+ALPHA = FIRST * WHOLE
+"""The error of the look at the seeds that a study states."""
 FAR = 2.0
 """Standard deviations of a difference between the truth and the margin, where power is asked."""
 

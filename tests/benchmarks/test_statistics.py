@@ -15,7 +15,7 @@ from benchmarks.statistics.design import opposed_bound, opposed_shares
 from benchmarks.statistics.kinds import SLOPE, case_shares, cases, gathered, outcome
 from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_cases
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
-from benchmarks.statistics.shares import ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
+from benchmarks.statistics.shares import ALPHA, ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
@@ -50,7 +50,7 @@ def test_the_simulation_decides_as_the_report_does(name: str) -> None:
             low, high = limits(each, 1, 0, 0.025)
             for study, found in enumerate(outcomes(claims, each)):
                 seen = evidence(dict(zip(NAMES, each[study], strict=True)), "probe/x")
-                verdicts = judge([written(claim) for claim in claims], seen)
+                verdicts = judge([written(claim) for claim in claims], seen, ALPHA)
                 assert [verdict.outcome for verdict in verdicts] == [words[int(side)] for side in found]
                 estimate = seen.mean_difference("a1", "a0", "probe/x")
                 assert (estimate.lower(0.025), estimate.upper(0.025)) == pytest.approx((low[study], high[study]))
@@ -81,7 +81,7 @@ def test_what_is_known_to_fail_fails_in_the_simulation_too() -> None:
 def test_an_engine_that_forgets_holm_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.statistics import shares
 
-    monkeypatch.setattr(shares, "ALPHA", 0.05 * 8)
+    monkeypatch.setattr(shares, "ALPHA", 8 * ALPHA)
     assert law_shares(LAWS["normal"], 5, STUDIES, 1)["false supported"] > 0.1
 
 
@@ -104,7 +104,7 @@ def test_a_kind_of_claim_is_simulated_as_the_report_judges_it(name: str) -> None
     for _ in range(12):
         seen = gathered(case.draw(generator, 8), 8)
         side, _ = outcome(case.claim, seen, case.truth)
-        assert judge([case.claim], seen)[0].outcome == words[side]
+        assert judge([case.claim], seen, ALPHA)[0].outcome == words[side]
         decided += side != 0
     assert decided < 6, "the truth is at the edge"
 
@@ -135,10 +135,11 @@ def test_a_population_has_the_means_of_the_committed_seeds(tmp_path: Path) -> No
 
 def test_opposed_claims_err_with_the_bound_that_the_page_states() -> None:
     """Statistics of two arms against one baseline correlate by a half, and the bound is largest near .9."""
-    bounds = {at: opposed_bound(at / 20) for at in range(20)}
+    bounds = {at: opposed_bound(at / 20, 0.05) for at in range(20)}
     assert max(bounds.values()) < 0.061 and bounds[0] == pytest.approx(0.05, abs=1e-3)
     shares = opposed_shares(2, 0.0, 16, 20_000, 3)
-    assert max(shares.values()) == pytest.approx(bounds[10], abs=3 * math.sqrt(0.05 / 20_000))
+    assert max(shares.values()) == pytest.approx(opposed_bound(0.5), abs=3 * math.sqrt(0.05 / 20_000))
+    assert max(opposed_bound(at / 20) for at in range(20)) < 0.05, "of the first look's 4 %"
 
 
 @pytest.mark.parametrize("table", sorted({*TABLES} - {"laws", "kinds", "committed", "families", "ladders"}))
