@@ -351,3 +351,28 @@ def test_what_seeds_could_decide_is_planned_for_every_kind() -> None:
     contrast = {"text": "c", "contrast": {"weights": {"a": 1, "b": -1}, "metric": "val/loss", "between": [-1, 1]}}
     plan = power_plan(parse([contrast, reaches], "ab", METRICS), 8)
     assert (plan.claims, plan.decidable) == (2, 2)
+
+
+def optimum_errors(studies: int) -> float:
+    """How often an optimum is called lower or higher than it is: six settings a factor of 2 apart, noisy losses."""
+    draw, wrong, places = np.random.default_rng(0), 0, np.log(2.0 ** np.arange(6))
+    truth, over = 1.5 * float(np.log(2)), {f"a{at}": 2.0**at for at in range(6)}
+    claims = [
+        parse([{"text": "s", "optimum": {"metric": "val/loss", "over": over, side: truth}}], tuple(over), METRICS)[0]
+        for side in ("above", "below")
+    ]
+    bowl = 0.1 * ((places - truth) / np.log(2)) ** 2
+    for _ in range(studies):
+        losses = {f"a{at}": 2 + bowl[at] + draw.normal(0, 0.05, 8) for at in range(6)}
+        seen = evidence(losses, "capped(val/loss)")
+        wrong += any(judge([claim], seen, 0.04)[0].outcome == "supported" for claim in claims)
+    return wrong / studies
+
+
+def test_optima_that_noise_pulls_to_the_middle_of_the_grid_are_judged_with_that_bias(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = optimum_errors(200)
+    assert held <= 0.08 + 3 * np.sqrt(0.08 * 0.92 / 200), "either side at 4 %"
+    monkeypatch.setattr("swapformer.report.statistics.contrasts.BiasedEstimate", lambda found, bias: found)
+    assert optimum_errors(200) > held, "the planted fault"

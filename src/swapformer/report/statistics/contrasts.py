@@ -20,6 +20,7 @@ from swapformer.report.statistics.bounded import censored_estimate, trend_estima
 from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
+    BiasedEstimate,
     Estimate,
     FloatArray,
     OpenEstimate,
@@ -182,8 +183,11 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
 def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
     """The mean over seeds of the place with the lowest loss on an axis, less that of the other arm, if any.
 
-    A seed with which that is not known, as where the lowest loss is at an end, leaves both limits open.
+    Noise pulls the vertex of a parabola to the middle of the grid. How far it lies from the vertex of the mean curve is
+    added to both limits. A seed with which the place is not known, as where the lowest loss is at an end of the grid,
+    leaves both limits open.
     """
+    of_means = 0.0
     total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
     ended = np.ones(len(evidence.seeds), dtype=bool)
     for sign in sorted({term.weight for term in claim.terms}):
@@ -191,11 +195,15 @@ def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
         rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
         places = [term.place for term in terms]
         total = total + sign * np.array([optimum(places, row) for row in rows.T])
+        whole = rows[:, np.isfinite(rows).all(axis=0)]
+        of_means += sign * optimum(places, whole.mean(axis=1)) if whole.size else math.nan
         for term in terms:
             kept = kept & evidence.same_class(claim.terms[0].name, term.name)
             ended = ended & evidence.ended(term.name)
     values = total[kept & np.isfinite(total)]
     found = mean_estimate(values)
+    if len(values) and math.isfinite(of_means):
+        found = BiasedEstimate(found, abs(float(values.mean()) - of_means))
     unknown = bool((ended & kept & ~np.isfinite(total)).any())
     return OpenEstimate(found, True, True) if unknown else found
 

@@ -174,6 +174,31 @@ class WiderEstimate(Estimate):
 
 
 @dataclass(frozen=True)
+class BiasedEstimate(Estimate):
+    """An estimate that may lie off by up to `bias` on either side, beside its error over seeds."""
+
+    inner: Estimate
+    bias: float
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return self.inner.value
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return self.inner.n
+
+    def p_above(self, x: float) -> float:
+        return self.inner.p_above(x + self.bias)
+
+    def lower(self, tail: float) -> float:
+        return self.inner.lower(tail) - self.bias
+
+    def negate(self) -> BiasedEstimate:
+        return BiasedEstimate(self.inner.negate(), self.bias)
+
+
+@dataclass(frozen=True)
 class OpenEstimate(Estimate):
     """An estimate whose limit below, above or on both sides is given up (see `Evidence.mean_difference`)."""
 

@@ -16,6 +16,9 @@ from swapformer.report.statistics.evidence import Evidence
 FEWEST = 4
 ERROR = 0.01
 """How often values of a normal law are taken for two groups."""
+FEWEST_TO_REACH = 5
+"""Seeds from which on one claim `reaches` could be decided: .5^5 is below 4 %."""
+REACHES_NEEDS = f"`reaches`, which counts them, would need {FEWEST_TO_REACH} or more"
 NEAR = 0.01
 """A share or rate this close to 0 or 1 is saturated."""
 
@@ -81,6 +84,6 @@ def notes(claim: Claim, evidence: Evidence) -> list[str]:
     seeds = min(int(evidence.ended(arm).sum()) for arm in claim.arms)
     if doubtful and seeds:
         most = number_format.percent(round(excluded_share(seeds), 2))
-        excluded = f"{seeds} seeds exclude a share of failing seeds only above {most}"
-        found.append(f"{excluded}; claim `reaches` where some fail")
+        advice = "claim `reaches` where some fail" if seeds >= FEWEST_TO_REACH else REACHES_NEEDS
+        found.append(f"{seeds} seeds exclude a share of failing seeds only above {most}; {advice}")
     return found

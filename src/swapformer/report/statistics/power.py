@@ -214,6 +214,9 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         if (holds if below < estimate.value < above else fails) == 1:
             return None  # the open side is the one that would have to close
         return seeds_for(estimate.inner, region, error)
+    if isinstance(estimate, estimates.BiasedEstimate):
+        outside = -1 if below < estimate.value < above else 1
+        return seeds_for(estimate.inner, (below - outside * estimate.bias, above + outside * estimate.bias), error)
     if isinstance(estimate, FactorEstimate):
         logs = tuple(math.log(edge) if edge > 0 else -math.inf for edge in region)
         return seeds_for(estimate.inner, (logs[0], logs[1]), error)
