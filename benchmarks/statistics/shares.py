@@ -12,8 +12,8 @@ import numpy as np
 from scipy import special
 
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, correlated
-from swapformer.report.statistics.sequential import FIRST
 from swapformer.report.statistics.verdicts import ALPHA as WHOLE
+from swapformer.report.statistics.verdicts import FIRST
 
 ALPHA = FIRST * WHOLE
 """The error of the look at the seeds that a study states."""

@@ -35,8 +35,8 @@ from swapformer.report.results_csv import (
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import FIRST, judge_all, look_path, record_looks, trials_saved
-from swapformer.report.statistics.verdicts import ALPHA, Verdict
+from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
+from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
@@ -126,9 +126,12 @@ class Report:
         }
 
     def render(self, console: Console) -> None:
-        """Print verdicts and tables to a terminal."""
+        """Print verdicts and tables to a terminal; where a page holds it all, the verdicts and the first metric."""
         manifest = self.records.manifest
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
+        if any(path.name == _PAGE for path in self.files):
+            self._render_short(console)
+            return
         for called, said in wording.headline([(each.claim.text, each.outcome) for each in self.claims]):
             console.print(Text.assemble((f"{called}: ", "bold"), said))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
@@ -161,6 +164,34 @@ class Report:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
             console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
 
+    def _render_short(self, console: Console) -> None:
+        """A line for each verdict, the table of the first metric, and where the rest is."""
+        manifest = self.records.manifest
+        for each in self.claims:
+            mark = f"{wording.SYMBOLS[each.outcome]} "
+            (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
+            why = f": {_short(only)}" if only is not None else ""
+            console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), f"{each.claim.text}{why}"))
+            for condition, verdict in each.verdicts.items() if only is None else ():
+                said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_short(verdict)}"
+                console.print(Text(said, style=wording.COLORS[verdict.outcome]))
+            notes = [note for verdict in each.verdicts.values() if verdict.contrasts for note in verdict.notes]
+            for note in dict.fromkeys(notes):  # what limits the verdict
+                console.print(Text(f"  {note}", style="dim"))
+        if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
+            console.print(Text(f"{sure} {wording.items_text(self.verdicts)}".strip(), style="dim"))
+        for caveat in evaluation_caveats(self.views):
+            console.print(Text(f"· {caveat}", style="dim"))
+        for view in self.views[-1:]:
+            console.print(Text(f"\n{view.condition}", style="bold") if view.condition else "")
+            console.print(self._table(view, manifest.metrics[0]))
+        tables = len(self.views) * len(manifest.metrics) - 1
+        more = [f"{tables} more tables"] * (tables > 0) + [f"{len(self.caveats)} caveats"] * bool(self.caveats)
+        console.print(Text(f"\n{', '.join([*more, 'all figures'])}:"))
+        console.print(Text(str(next(path for path in self.files if path.name == _PAGE))), soft_wrap=True)
+        if self.unwritten:
+            console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
+
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -177,6 +208,11 @@ class Report:
                 Text(summary.paired.full_text if summary.paired else ""),
             )
         return table
+
+
+def _short(verdict: Verdict) -> str:
+    """What decided a verdict, and at how many seeds where there were several looks."""
+    return wording.found_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
 
 
 PAPER = ("latex", "pdf", "png")

@@ -10,7 +10,7 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
 from swapformer.report.statistics.power import PowerPlan, power_plan
-from swapformer.report.statistics.verdicts import ALPHA
+from swapformer.report.statistics.verdicts import ALPHA, FIRST
 from swapformer.results.arms import ArmDifference, arm_name
 from swapformer.results.store import Store
 from swapformer.study.launch.machine import memory_bytes
@@ -240,7 +240,7 @@ def power(spec: Spec) -> PowerPlan:
         for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
         if claim.at is None or condition in claim.at
     ]
-    return power_plan(claims, len(spec.seeds), alpha=ALPHA / max(len(spec.looks), 1))
+    return power_plan(claims, len(spec.seeds), alpha=FIRST * ALPHA / max(len(spec.looks), 1))
 
 
 def _is_done(trial: Trial, store: Store) -> bool:

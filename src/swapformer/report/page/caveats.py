@@ -14,9 +14,7 @@ from swapformer.report.records import Records
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
-from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.sequential import look_path, trials_saved
-from swapformer.report.statistics.verdicts import ALPHA
 from swapformer.results.arms import arm_name, is_timed
 from swapformer.results.moments import INIT, split_moment
 
@@ -31,14 +29,10 @@ LONGEST_REMARK = 300
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
-    """How the study came to its verdicts: what its seeds can decide, looks, tuning."""
+    """How the study came to its verdicts: what differences are worth, looks, tuning."""
     manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     found = []
-    if verdicts:
-        alpha = ALPHA / max(len(manifest.looks), 1)
-        planned = power_plan([v.claim for v in verdicts], len(manifest.seeds), alpha=alpha)
-        found.append(f"If true differences lie two standard deviations off their margins, {planned}.")
     found += exchange(views)
     found += ladder_sentences(views, timed=True)
     path = look_path([verdict.claim for verdict in verdicts], records)

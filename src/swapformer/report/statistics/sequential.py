@@ -32,7 +32,7 @@ from swapformer.report.records import Records, read
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import gather, join
-from swapformer.report.statistics.verdicts import ALPHA, Verdict, judge_family, reconsider
+from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict, judge_family, reconsider
 from swapformer.results.files import READ_ONLY, write_atomic
 from swapformer.results.ledger import Ledger, Look, Series, digest, looks_in_rows
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
@@ -76,10 +76,6 @@ class LookPath:
     def error(self) -> float:
         """The probability that the looks together give any wrong verdict, at most."""
         return math.fsum(look.error for look in self.looks)
-
-
-FIRST = 0.8
-"""The part of the error that the stated seeds may take; the rest is for looks after them."""
 
 
 def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA) -> float:

@@ -38,6 +38,9 @@ from swapformer.report.statistics.small_samples import holm_adjusted, holm_level
 
 VerdictOutcome = Literal["supported", "refuted", "undecided"]
 ALPHA = 0.05
+"""In at most this share of studies any verdict is wrong, over all looks."""
+FIRST = 0.8
+"""The part of the error that the stated seeds may take; the rest is for looks after them."""
 
 
 @dataclass(frozen=True)
