@@ -203,7 +203,7 @@ REHEARSED = (
 """One study of each exercise, the quickest."""
 LONG = (
     *("04_head_count/by_depth", "05_kv_sharing/quality", "12_initialisation/natural", "13_sparse_patterns/series"),
-    "15_open_questions/hints",
+    *("15_open_questions/hints", "17_learning_rates"),
 )
 """Those that take longer than ten seconds all the same: `make evidence` runs them."""
 

@@ -27,12 +27,19 @@ def wrong(setting: Number, way: str, folder: Path) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("way", NUMBERS)
+QUICK = ("nan", "10^23", "true")
+"""The ways that every run tries; `make evidence` tries the others."""
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[] if way in QUICK else pytest.mark.evidence) for way in NUMBERS]
+)
 def test_no_number_of_the_base_configuration_is_believed_when_it_is_none(way: str, tmp_path: Path) -> None:
     assert len(settings.base_settings()) > 30
     assert [said for setting in settings.base_settings() if (said := wrong(setting, way, tmp_path))] == []
 
 
+@pytest.mark.evidence
 def test_no_number_of_an_option_is_believed_when_it_is_none(tmp_path: Path) -> None:
     """Each number of each option with one of the wrong values; the random form tries all of them."""
     ways = list(NUMBERS)

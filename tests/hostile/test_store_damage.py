@@ -132,6 +132,7 @@ def test_a_field_of_a_record_of_the_wrong_type_is_damage_that_is_named(place: Pl
     assert tried > 200
 
 
+@pytest.mark.evidence
 def test_a_manifest_of_wrong_types_is_named_and_stops_no_list(place: Place) -> None:
     path = place.store.studies / template.NAME / "manifest.json"
     wrong = []
