@@ -119,6 +119,7 @@ def test_a_damaged_record_is_listed_with_its_reason(place: Place) -> None:
             assert {each.status for each in place.store.records()[1:]} == {FINISHED}
 
 
+@pytest.mark.evidence
 def test_a_field_of_a_record_of_the_wrong_type_is_damage_that_is_named(place: Place) -> None:
     path = place.store.directory(place.bad) / "record.json"
     tried, wrong = 0, []
