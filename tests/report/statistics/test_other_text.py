@@ -116,7 +116,10 @@ def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:
     wide = widened(MeanEstimate(0.3, 5, 0.03), 0.04, 41)
     assert isinstance(wide, MeanEstimate) and wide.standard_error == pytest.approx(0.05)
     assert wide.freedom == pytest.approx(0.05**4 / (0.03**4 / 4 + 0.04**4 / 40))
-    assert isinstance(widened(IdenticalEstimate(0.3, 5), 0.04, 41), MeanEstimate)
+    silent = widened(IdenticalEstimate(0.3, 5), 0.04, 41)
+    assert silent.lower(0.04) == -math.inf and silent.p_above(0.0) == 1.0, "equal seeds say nothing of the mean"
+    share = widened(IdenticalEstimate(1.0, 5, 0.0, 1.0), 1e-9, 41)
+    assert share.lower(0.04) == IdenticalEstimate(1.0, 5, 0.0, 1.0).lower(0.04)
 
 
 def test_items_keep_the_sums_and_are_a_thousand_tokens_or_a_thirtysecond() -> None:

@@ -169,6 +169,15 @@ def test_trials_remember_the_looks_of_a_study_whose_folder_is_deleted(store: Sto
     assert errors(store) == [[0.04]], "the planted fault: nothing remembers"
 
 
+def test_remembered_looks_at_the_same_error_stay_apart(store: Store) -> None:
+    """Half of what is left, and the rest: both looks take 1 %, and both are spent."""
+    for ended in (3, 5, 8):
+        judged(store, range(ended), 8)
+    forget(store)
+    judged(store, range(12), 12)
+    assert errors(store) == [[0.02, 0.01, 0.01, 0.005]]
+
+
 def forget(store: Store) -> None:
     """Deletes the study's folder; its trials stay."""
     shutil.rmtree(store.study)

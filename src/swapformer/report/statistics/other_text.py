@@ -18,7 +18,14 @@ from typing import Literal
 import numpy as np
 
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import Estimate, FloatArray, IdenticalEstimate, MeanEstimate, OpenEstimate
+from swapformer.report.statistics.estimates import (
+    Estimate,
+    FloatArray,
+    IdenticalEstimate,
+    MeanEstimate,
+    OpenEstimate,
+    WiderEstimate,
+)
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.results.items import COLUMNS
 
@@ -69,13 +76,13 @@ def widened(estimate: Estimate, error: float, items: int) -> Estimate:
     """An estimate over seeds with the error over items added; as it was where it is none of a mean."""
     if isinstance(estimate, OpenEstimate):
         return OpenEstimate(widened(estimate.inner, error, items), estimate.below, estimate.above)
-    if not isinstance(estimate, MeanEstimate | IdenticalEstimate) or not error > 0:
+    if isinstance(estimate, IdenticalEstimate) and error > 0:  # its seeds show no spread, which is no proof of none
+        return WiderEstimate(estimate, MeanEstimate(estimate.value, estimate.n, error, items - 1.0))
+    if not isinstance(estimate, MeanEstimate) or not error > 0:
         return estimate
-    seeds = estimate.standard_error**2 if isinstance(estimate, MeanEstimate) else 0.0
-    freedom = estimate.freedom if isinstance(estimate, MeanEstimate) else math.inf
-    total = seeds + error**2
-    joint = total**2 / ((seeds**2 / freedom if math.isfinite(freedom) else 0.0) + error**4 / (items - 1))
-    return MeanEstimate(estimate.value, estimate.n, math.sqrt(total), joint)
+    seeds, total = estimate.standard_error**2, estimate.standard_error**2 + error**2
+    freedom = total**2 / (seeds**2 / estimate.freedom + error**4 / (items - 1))
+    return MeanEstimate(estimate.value, estimate.n, math.sqrt(total), freedom)
 
 
 def _set_of(metric: str) -> tuple[str, str]:

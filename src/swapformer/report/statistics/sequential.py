@@ -170,20 +170,21 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
     arms = {arm for claim in claims for arm in claim.arms}
     settings, trials = settings_of(records.manifest, arms), _trials(records.manifest, arms)
     added: Sequence[Look] = ()
+    before = 0
 
     def update(ledger: Ledger) -> Ledger:
-        nonlocal added
+        nonlocal added, before
         manifest = replace(records.manifest, ledger=ledger)
         if _series(manifest, trials, (), settings) is None:
             looks = _remembered(store, trials, settings)
             ledger = ledger.add(looks, None, settings) if looks else ledger
         path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
-        added = path.added
+        added, before = path.added, len(path.taken)
         return ledger.add(added, path.series, settings) if added else ledger
 
     try:
         ledger = update_ledger(study_dir, update)
-        _remember(store, added, trials, settings)
+        _remember(store, added, before, trials, settings)
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
@@ -196,12 +197,15 @@ JUDGED = "judged.json"
 
 
 def _remember(
-    store: Store, looks: Sequence[Look], trials: Mapping[int, Collection[str]], settings: frozenset[str]
+    store: Store, looks: Sequence[Look], before: int, trials: Mapping[int, Collection[str]], settings: frozenset[str]
 ) -> None:
-    """Have trials remember looks: those that a look added, or all where it added none."""
+    """Have trials remember looks, `before` of which were taken: those that a look added, or all where it added none."""
     of = digest(sorted(settings))
-    for look in looks:
-        mark = {"settings": of, "error": look.error, "claims": look.claims, "environments": list(look.environments)}
+    for number, look in enumerate(looks, before):
+        mark = {
+            "settings": of, "number": number, "error": look.error, "claims": look.claims,
+            "environments": list(look.environments),
+        }  # fmt: skip
         for ids in (look.trials or trials).values():
             for trial in ids:
                 path = store.directory(trial) / JUDGED
@@ -220,21 +224,18 @@ def _marks(path: Path) -> list[dict[str, Any]]:
 
 def _remembered(store: Store, trials: Mapping[int, tuple[str, ...]], settings: frozenset[str]) -> tuple[Look, ...]:
     """The looks that trials remember, the first first."""
-    of, found = digest(sorted(settings)), dict[tuple[float, str, bool], dict[int, tuple[str, ...]]]()
-    where: dict[tuple[float, str, bool], tuple[str, ...]] = {}
+    of, found = digest(sorted(settings)), dict[int, Look]()
     for seed, ids in trials.items():
         for mark in (each for trial in ids for each in _marks(store.directory(trial) / JUDGED)):
             try:
-                key = float(mark["error"]), str(mark["claims"]), bool(mark["added"])
                 if mark["settings"] == of:
-                    found.setdefault(key, {})[seed] = tuple(ids)
-                    where[key] = tuple(map(str, mark["environments"]))
+                    number, environments = int(mark["number"]), tuple(map(str, mark["environments"]))
+                    look = found.setdefault(number, Look(float(mark["error"]), {}, environments, str(mark["claims"])))
+                    seeds = {**look.trials, seed: tuple(ids)} if mark["added"] else look.trials
+                    found[number] = replace(look, trials=seeds)
             except (KeyError, TypeError, ValueError):
                 continue
-    return tuple(
-        Look(error, seeds if added else {}, where[error, claims, added], claims)
-        for (error, claims, added), seeds in sorted(found.items(), key=lambda item: -item[0][0])
-    )
+    return tuple(found[number] for number in sorted(found))
 
 
 def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
