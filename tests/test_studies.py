@@ -180,7 +180,9 @@ def test_a_published_study_is_judged_again_from_its_folder(name: str, scale: str
     again = tmp_path / "part" / "results" / (scale or "")
     rebuild(records, again, publish=True, draw=False)
     assert (again / "table.md").read_text() == (place / "table.md").read_text()
-    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before, f"swapformer report {name} --publish"
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before, (
+        f"swapformer report {STUDIES[name]} --publish"
+    )
 
 
 def run_at_smoke_scale(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,8 @@ def verdicts_md(verdicts: Sequence[Verdict]) -> str:
     return "\n".join([*lines, ""])
 
 
-BEGIN, END = "<!-- made by: swapformer report {} --publish -->", "<!-- end of what is made -->"
+BEGIN = "<!-- {}: made by `swapformer report FOLDER --publish`, FOLDER that of its study.yaml -->"
+END = "<!-- end of what is made -->"
 """The markers in an exercise's README between which a study's report is written."""
 
 
