@@ -2,12 +2,13 @@
 
 An exercise's README answers what `exercises.yaml` says that it asks, item by item, in a table of its own:
 
-    | item | answer | verdict or number | figure | study |
-    |---|---|---|---|---|
-    | 1 heads from 1 to 32 | flat from 4 to 32 | 0.002 nats | [axis](width/results/axis_val_loss.svg) | `width` |
-    | 2 … | | not answered yet | – | – |
+    | item | grade | answer | verdict or number | figure | study |
+    |---|---|---|---|---|---|
+    | 1 heads from 1 to 32 | measured | flat from 4 to 32 | 0.002 nats | [axis](width/results/axis.svg) | `width` |
+    | 2 … | not run | | `deepest` would tell | – | – |
 
 An item's number comes first; a figure is a link to a file, a study the name of a part (or of the exercise); – is none.
+Only what is `measured` or `derived` is answered; `undecided` and `not run` say what would decide, `outside` why.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from swapformer.report.statistics.sequential import judge_all
 from swapformer.study.published_results import published_results
 from swapformer.yaml_reader import read_yaml
 
-COLUMNS = ("item", "answer", "verdict or number", "figure", "study")
-NOT_YET = "not answered yet"
+COLUMNS = ("item", "grade", "answer", "verdict or number", "figure", "study")
+ANSWERED = ("measured", "derived")
+GRADES = (*ANSWERED, "undecided", "not run", "outside")
 NONE = "–"
 COMMAND = "python -m docs.scorecard --publish"
 PICTURE = "scorecard.svg"
@@ -51,15 +53,11 @@ class Item:
 
     number: int
     text: str
+    grade: str
     answer: str
     verdict: str
     figure: str
     study: str
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is an answer, “not decided, because …” among them."""
-        return self.verdict != NOT_YET
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def read_items(readme: Path, asks: Sequence[str], studies: Collection[str]) -> l
     if len(found) != len(asks):
         raise UsageError(
             f"{readme} must answer the {len(asks)} items that the exercise asks, but its table has {len(found)}; give "
-            f"each a row, with `{NOT_YET}` where there is no answer"
+            "each a row, with the grade `not run` where there is no answer"
         )
     return found
 
@@ -122,8 +120,12 @@ def _item(line: str, where: str, number: int, folder: Path, studies: Collection[
     if said != str(number):
         raise UsageError(f"{where}: items are numbered from 1, so item {number} must stand here, not {quote(cells[0])}")
     item = Item(number, text, *cells[1:])
-    if not item.verdict or (item.answered and not item.answer):
-        raise UsageError(f"{where}: item {number} needs an answer and a verdict or number, or `{NOT_YET}`")
+    if item.grade not in GRADES:
+        raise UsageError(f"{where}: the grade of item {number} must be one of {', '.join(GRADES)}, not {item.grade!r}")
+    if not item.verdict or (item.grade in ANSWERED and not item.answer):
+        raise UsageError(f"{where}: item {number} needs a verdict or number, and an answer where it is {item.grade}")
+    if item.grade == "measured" and item.study == NONE and item.verdict == NONE:
+        raise UsageError(f"{where}: item {number} is measured, so it must name its study or a number")
     for link in _LINK.findall(item.figure):
         if not (folder / link).is_file():
             raise UsageError(f"{where}: item {number} links {quote(link)}, which does not exist")
@@ -151,17 +153,23 @@ def judged(study: Path) -> dict[str, Counter[str]]:
 class ExerciseScore:
     """How far an exercise is answered.
 
-    `number`: as in the chapter; `folder`: its own, empty where it is not begun; `claims`: scale → how many have each
-    verdict, "" for the default scale; `picture`: the first of its README, below its folder.
+    `number`: as in the chapter; `grades`: how many items have each; `folder`: its own, empty where it is not begun;
+    `claims`: scale → how many have each verdict, "" for the default scale; `picture`: the first of its README, below
+    its folder.
     """
 
     number: str
     title: str
     asked: int
-    answered: int = 0
+    grades: Counter[str] = field(default_factory=Counter)
     folder: str = ""
     claims: Mapping[str, Counter[str]] = field(default_factory=dict)
     picture: str = ""
+
+    @property
+    def answered(self) -> int:
+        """How many items are measured or derived."""
+        return sum(self.grades[each] for each in ANSWERED)
 
 
 def scores(root: Path) -> list[ExerciseScore]:
@@ -177,13 +185,13 @@ def _score(number: str, asked: Exercise, folder: Path | None) -> ExerciseScore:
         return ExerciseScore(number, asked.title, len(asked.asks))
     studies = studies_of(folder)
     readme = folder / "README.md"
-    count = sum(item.answered for item in read_items(readme, asked.asks, studies))
+    grades = Counter(item.grade for item in read_items(readme, asked.asks, studies))
     claims: dict[str, Counter[str]] = {}
     for study in studies.values():
         for scale, counts in judged(study).items():
             claims.setdefault(scale, Counter()).update(counts)
     picture = next((link for link in _LINK.findall(readme.read_text(encoding="utf-8")) if link.endswith(".svg")), "")
-    return ExerciseScore(number, asked.title, len(asked.asks), count, folder.name, claims, picture)
+    return ExerciseScore(number, asked.title, len(asked.asks), grades, folder.name, claims, picture)
 
 
 def scorecard(found: Sequence[ExerciseScore]) -> str:
@@ -193,16 +201,25 @@ def scorecard(found: Sequence[ExerciseScore]) -> str:
         "# The exercises, and what is answered", "",
         f"Made by `{COMMAND}` from the table of items in each README and the results in each study's folder; a test "
         "holds that this page is what the command makes.", "",
-        f"{answered} of {total} items are answered. Claims are counted as supported / refuted / undecided.", "",
+        f"{answered} of {total} items are answered, which is what was measured or derived; of the others "
+        f"{_others(Counter(grade for each in found for grade in each.grades.elements()))}. Claims are counted as "
+        "supported / refuted / undecided.", "",
         "| exercise | question | items answered | claims | picture |", "|---|---|---|---|---|",
         *("| " + " | ".join(_row(each)) + " |" for each in found), "",
     ]  # fmt: skip
     return "\n".join(lines)
 
 
+def _others(grades: Mapping[str, int]) -> str:
+    """How many items have the grades that are no answers."""
+    said = [f"{grades[each]} {each}" for each in GRADES if each not in ANSWERED and grades.get(each)]
+    return ", ".join(said) or "there are none"
+
+
 def _row(score: ExerciseScore) -> list[str]:
     """The cells of an exercise: number, title, items, claims, picture."""
-    items = f"{score.answered} of {score.asked}"
+    rest = f" ({_others(score.grades)})" if score.answered < sum(score.grades.values()) else ""
+    items = f"{score.answered} of {score.asked}{rest}"
     if not score.folder:
         return [score.number, score.title, items, "not begun", ""]
     said = "<br>".join(f"{f'{scale}: ' if scale else ''}{_counts(counts)}" for scale, counts in score.claims.items())

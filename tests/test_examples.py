@@ -52,6 +52,7 @@ def test_a_notebook_is_cells_of_text_and_of_code(name: str) -> None:
             assert all(line.startswith("#") for line in cell.strip().splitlines()[1:]), cell
 
 
+@pytest.mark.evidence
 def test_a_part_is_swapped(tmp_path: Path) -> None:
     *_, page = [line for line in run("swap_a_part.py", tmp_path) if line.endswith("report.html")]
     assert Path(page).is_absolute() or (tmp_path / page).is_file()

@@ -61,7 +61,7 @@ def test_the_verdict_makes_the_mark(exercise: Path, claim: str, mark: str) -> No
 
 
 def test_an_undecided_claim_is_marked_so(exercise: Path) -> None:
-    claim = "behind 256 tokens of one sequence it writes less than 1.5 times as fast"
+    claim = "behind 256 tokens of one sequence mqa writes less than 1.5 times as fast"
     assert cell(exercise, arm="mqa", claim=claim, supported="better", refuted="worse").mark == "undecided"
 
 

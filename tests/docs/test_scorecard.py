@@ -20,37 +20,39 @@ def scorecard(root: Path) -> str:
     return card(scores(root))
 
 
-HEAD = "| item | answer | verdict or number | figure | study |\n|---|---|---|---|---|\n"
-FIRST = "| 1 the first | flat | 0.2 \\| nats | [it](a.svg) | `width`, `width.gpu` |\n"
-SECOND = "| 2 the second | | not answered yet | – | – |\n"
+HEAD = "| item | grade | answer | verdict or number | figure | study |\n|---|---|---|---|---|---|\n"
+FIRST = "| 1 the first | measured | flat | 0.2 \\| nats | [it](a.svg) | `width`, `width.gpu` |\n"
+SECOND = "| 2 the second | not run | | `depth` would tell | – | – |\n"
 
 
-def items(folder: Path, text: str) -> list[tuple[int, str, bool]]:
-    """Number, verdict and whether it is answered, of each item of a README with this text that answers two."""
+def items(folder: Path, text: str) -> list[tuple[int, str, str]]:
+    """Number, verdict and grade of each item of a README with this text, of an exercise that asks two."""
     (folder / "a.svg").touch()
     (folder / "README.md").write_text(text)
     found = read_items(folder / "README.md", ["one", "two"], ["04_x/width", "04_x/tasks"])
-    return [(item.number, item.verdict, item.answered) for item in found]
+    return [(item.number, item.verdict, item.grade) for item in found]
 
 
 def test_a_table_of_items_is_read_to_its_end(tmp_path: Path) -> None:
     found = items(tmp_path, f"# x\n\n| a | b |\n|---|---|\n\n{HEAD}{FIRST}{SECOND}\n| 3 | x | y | – | – |\n")
-    assert found == [(1, "0.2 \\| nats", True), (2, "not answered yet", False)]
+    assert found == [(1, "0.2 \\| nats", "measured"), (2, "`depth` would tell", "not run")]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("# x\n", r"README\.md must have one table \| item \| answer .*, but it has 0"),
+        ("# x\n", r"README\.md must have one table \| item \| grade \| answer .*, but it has 0"),
         (HEAD + FIRST + SECOND + "\n" + HEAD, "but it has 2"),
         (HEAD + FIRST, "must answer the 2 items that the exercise asks, but its table has 1"),
         (HEAD + FIRST + FIRST, "line 4: items are numbered from 1, so item 2 must stand here, not '1 the first'"),
-        (HEAD + FIRST + "| 2 x | y | z | – |\n", "line 4: an item has 5 cells, but there are 4"),
-        (HEAD + FIRST + "| 2 x | | 3 | – | – |\n", "item 2 needs an answer and a verdict or number, or `not answered"),
-        (HEAD + FIRST + "| 2 x | y | | – | – |\n", "item 2 needs an answer"),
-        (HEAD + FIRST + "| 2 x | y | z | [b](b.svg) | – |\n", "item 2 links 'b.svg', which does not exist"),
-        (HEAD + FIRST + "| 2 x | y | z | b.svg | – |\n", "figure of item 2 must be a link or –, not 'b.svg'"),
-        (HEAD + FIRST + "| 2 x | y | z | – | `depth` |\n", "names the study 'depth', but there is tasks, width"),
+        (HEAD + FIRST + "| 2 x | measured | y | z | – |\n", "line 4: an item has 6 cells, but there are 5"),
+        (HEAD + FIRST + "| 2 x | derived | | 3 | – | – |\n", "item 2 needs a verdict or number, and an"),
+        (HEAD + FIRST + "| 2 x | outside | y | | – | – |\n", "item 2 needs a verdict or number"),
+        (HEAD + FIRST + "| 2 x | known | y | 3 | – | – |\n", "grade of item 2 must be one of .*, not 'known'"),
+        (HEAD + FIRST + "| 2 x | measured | y | – | – | – |\n", "item 2 is measured, so it must"),
+        (HEAD + FIRST + "| 2 x | measured | y | z | [b](b.svg) | – |\n", "links 'b.svg', which does not exist"),
+        (HEAD + FIRST + "| 2 x | measured | y | z | b.svg | – |\n", "must be a link or –, not 'b.svg'"),
+        (HEAD + FIRST + "| 2 x | measured | y | z | – | `depth` |\n", "study 'depth', but there is tasks, width"),
     ],
 )
 def test_what_is_wrong_with_a_table_of_items_is_named(text: str, complaint: str, tmp_path: Path) -> None:
@@ -106,12 +108,14 @@ def test_a_verdict_that_a_study_does_not_give_is_not_counted(tmp_path: Path) -> 
         scorecard(tmp_path)
     (folder.parent / "README.md").write_text(f"![p](width/results/a.svg)\n\n{HEAD}{SECOND.replace('2', '1')}{SECOND}")
     rows = scorecard(tmp_path).splitlines()
-    assert "| 1.4 | [T](04_head_count/README.md) | 0 of 2 | no results yet | [<img " in rows[-2]
+    assert "| 1.4 | [T](04_head_count/README.md) | 0 of 2 (2 not run) | no results yet | [<img " in rows[-2]
     assert rows[-1] == "| 1.5 | X | 0 of 1 | not begun |  |"
     (folder / "results" / "results.csv").write_bytes((shipped.parent / "results" / "results.csv").read_bytes())
-    assert "| 0 of 2 | 2 / 0 / 4 |" in scorecard(tmp_path)
+    assert "| 0 of 2 (2 not run) | 2 / 0 / 4 |" in scorecard(tmp_path)
     shutil.copytree(folder / "results", folder / "results" / "gpu")
-    assert "| 0 of 2 | 2 / 0 / 4<br>gpu: 2 / 0 / 4 |" in scorecard(tmp_path), "each scale is judged by itself"
+    assert "| 0 of 2 (2 not run) | 2 / 0 / 4<br>gpu: 2 / 0 / 4 |" in scorecard(tmp_path), (
+        "each scale is judged by itself"
+    )
     (tmp_path / "06_strange").mkdir()
     with pytest.raises(UsageError, match="must name every exercise, but '06_strange' is missing"):
         scorecard(tmp_path)

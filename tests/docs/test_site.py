@@ -41,6 +41,7 @@ def test_every_page_is_in_the_menu_once(pages: Path) -> None:
         assert menu.count(f'"{path.relative_to(pages / "pages").as_posix()}"') == 1, path
 
 
+@pytest.mark.evidence
 def test_every_link_leads_somewhere_and_nothing_is_fetched(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("zensical", reason="needs the extra `docs`")
     assert build.main(["--out", str(tmp_path / "site"), "--no-pictures"]) == 0, capfd.readouterr()

@@ -147,6 +147,7 @@ def test_several_loggers_are_entries_of_one_node_and_each_has_states_of_its_own(
     assert len({made(kind).folder_name for kind in KINDS} | {Memory().folder_name}) == 4
 
 
+@pytest.mark.evidence
 def test_a_trained_trial_is_in_each_of_three_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the process beside the training, as a user asks for it; its id is that of a trial without a logger."""
     monkeypatch.chdir(tmp_path)

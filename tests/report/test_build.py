@@ -25,6 +25,7 @@ from report.store import ENVIRONMENT, Store, falling
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.figures.style import arm_styles
+from swapformer.report.page.tables import BEGIN, END
 from swapformer.report.results_csv import RESULT_COLUMNS
 from swapformer.report.statistics.evidence import Evidence
 
@@ -50,6 +51,10 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
         "axis": {"key": "model.num_heads", "values": {f"h{h}": h for h in (1, 2, 4, 7, 8, 16)}},
         "impossible": [{"arm": "h7", "reason": "7 does not divide 128"}],
         "longest_trained": 32,
+        "figures": [
+            {"name": "curve_val_loss", "caption": "Loss by | step", "y": "nats", "lines": {"a counter": 9.5}},
+            {"name": "axis_val_loss"},
+        ],
     }
     fates = {("h16", 1): "diverged", ("h16", 4): "diverged", ("h4", 3): "failed", ("h2", 5): "running"}
     generator = np.random.default_rng(1)
@@ -228,18 +233,56 @@ def test_a_second_build_writes_the_same_bytes(troubled: Store, report: Report) -
     assert not any(b"<dc:date>" in content for content in before.values())
 
 
-def test_a_figure_is_published_up_to_the_largest_size(
-    troubled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_published_figure_has_the_words_and_levels_of_the_study_file(report: Report) -> None:
+    """Only the listed one: the figure of the same metric over the axis keeps the report's words."""
+    curve, axis = ((report.directory / f"{name}_val_loss.svg").read_text() for name in ("curve", "axis"))
+    assert ">nats<" in curve and ">a counter<" in curve
+    assert ">nats<" not in axis and ">a counter<" not in axis
+    shown = [figure for view in report.views for figure in view.figures if figure.caption == "Loss by | step"]
+    assert [figure.name for figure in shown] == ["curve_val_loss"]
+
+
+def test_a_listed_figure_stands_in_the_readme_and_one_without_a_caption_is_linked(
+    troubled: Store, tmp_path: Path
 ) -> None:
-    whole = build(troubled.study, troubled.runs, publish_to=tmp_path / "whole")
-    drawn = {path.name: path.stat().st_size for path in whole.files if path.parent == whole.directory}
-    sizes = sorted(size for name, size in drawn.items() if name.endswith(".svg"))
-    monkeypatch.setattr("swapformer.report.build.LARGEST_PUBLISHED", sizes[-2])
-    build(troubled.study, troubled.runs, publish_to=tmp_path / "small")
-    left = {path.name for path in (tmp_path / "whole").iterdir()} - {
-        path.name for path in (tmp_path / "small").iterdir()
-    }
-    assert left == {name for name, size in drawn.items() if name.endswith(".svg") and size > sizes[-2]} != set()
+    begin = BEGIN.format("99_fake")
+    (tmp_path / "README.md").write_text(f"# x\n\n{begin}\nold\n{END}\n\nrest\n")
+    build(troubled.study, troubled.runs, publish_to=tmp_path / "part" / "results")
+    text = (tmp_path / "README.md").read_text()
+    assert "![Loss by \\| step](part/results/curve_val_loss.svg)\n\n*Loss by \\| step*\n" in text
+    assert "Figures: [axis_val_loss](part/results/axis_val_loss.svg)." in text
+    assert "old" not in text and text.endswith("rest\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "complaint"),
+    [
+        ("curve_val_los", 10**6, "'curve_val_los' is none; it draws .*curve_val_loss"),
+        ("curve_val_loss", 99, "may have 99 bytes, but curve_val_loss has"),
+    ],
+)
+def test_a_figure_that_cannot_be_published_is_one_clear_line(
+    name: str, largest: int, complaint: str, troubled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swapformer.report.build.LARGEST_PUBLISHED", largest)
+    manifest = troubled.manifest | {"figures": [{"name": name}]}
+    monkeypatch.setattr(troubled, "manifest", manifest)
+    troubled.write_manifest()
+    try:
+        with pytest.raises(UsageError, match=complaint):
+            build(troubled.study, troubled.runs, publish_to=tmp_path / "results")
+        assert not (tmp_path / "results").exists()
+    finally:
+        monkeypatch.undo()
+        troubled.write_manifest()
+
+
+def test_an_arm_has_one_colour_in_all_parts_of_an_exercise() -> None:
+    palette = ("a", "b", "c", "d")
+    one, two = arm_styles(["a", "c"], "a", False, palette), arm_styles(["c", "d", "b"], "d", False, palette)
+    assert one["c"].color == two["c"].color != arm_styles(["c", "d"], "c", False)["c"].color
+    assert len({style.color for style in two.values()}) == 3 and two["d"].key == "arm0"
+    assert arm_styles(["a", "x"], "a", False, palette) == arm_styles(["a", "x"], "a", False)
 
 
 def test_publishing_copies_all_but_the_page_and_removes_only_our_stale_figures(troubled: Store, tmp_path: Path) -> None:
@@ -250,7 +293,8 @@ def test_publishing_copies_all_but_the_page_and_removes_only_our_stale_figures(t
     published = build(troubled.study, troubled.runs, publish_to=results)
     names = {path.name for path in results.iterdir()}
     assert "own.svg" in names and "curve_gone.svg" not in names and "report.html" not in names
-    assert {"table.md", "results.csv", "axis_val_loss.svg"} <= names
+    assert {"table.md", "results.csv"} <= names
+    assert {name for name in names if name.endswith(".svg")} == {"own.svg", "axis_val_loss.svg", "curve_val_loss.svg"}
     assert {path for path in published.files if path.parent == results} == {results / n for n in names - {"own.svg"}}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from report.store import ENVIRONMENT, Store, falling
 from swapformer.errors import UsageError
-from swapformer.report.build import build, rebuild
+from swapformer.report.build import Report, build, rebuild
 from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.page.tables import table_md
 from swapformer.report.page.to_json import verdict_dict
@@ -41,6 +41,7 @@ def study(place: Path, fault: str = "") -> Store:
     setting = "model.kernel" if fault == "another kernel" else "model.position"
     store.manifest = {
         "derive": DERIVE, "longest_trained": 16,
+        "figures": [{"name": name} for name in ("curve_val_loss", "gap_val_loss", "length_val_loss", "arms_val_loss")],
         "fairness": [difference("b", (setting, "x", "y")), difference("c", ("model.position", "x", "z"))],
     }  # fmt: skip
     store.claims = [WORSE, LATER, RATIO]
@@ -106,9 +107,9 @@ def test_a_study_is_drawn_again_to_the_last_byte(tmp_path: Path) -> None:
     second = read_results(first.directory / "results.csv", asked(first.records))
     again = rebuild(second, tmp_path / "again", publish=True)
     drawn = {path.name: path.read_text() for path in (tmp_path / "again").iterdir()}
-    assert {"table.md", "curve_val_loss.svg", "gap_val_loss.svg", "length_val_loss.svg"} < drawn.keys()
-    beside = ("report.html", "results.csv", "history.csv")
-    assert drawn == {p.name: p.read_text() for p in first.directory.iterdir() if p.name not in beside}
+    listed = {f"{each.name}.svg" for each in first.records.manifest.figures}
+    assert drawn.keys() == {"table.md"} | listed and len(listed) == 4
+    assert drawn == {name: (first.directory / name).read_text() for name in drawn}
     assert [each for each in first.caveats if "commit" not in each] == list(again.caveats)
 
 
@@ -197,15 +198,19 @@ EDITS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report of a study of three arms, whose files no test writes to."""
+    store = study(tmp_path_factory.mktemp("edits"))
+    return build(store.study, store.runs)
+
+
 @pytest.mark.parametrize("name", EDITS)
-def test_a_table_that_no_report_writes_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    """S8 of the review: such edits changed verdicts silently."""
-    store = study(tmp_path)
-    report = build(store.study, store.runs)
-    path = store.study / "report" / "results.csv"
+def test_a_table_that_no_report_writes_is_refused_in_one_line(name: str, report: Report, tmp_path: Path) -> None:
+    """Such edits changed verdicts silently."""
     edit, complaint = EDITS[name]
-    lines = edit(path.read_text().splitlines())
-    path.write_text("\n".join(lines) + "\n")
+    lines = edit((report.directory / "results.csv").read_text().splitlines())
+    (path := tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match=complaint) as refused:
         read_results(path, replace(report.records.manifest, cells=()))
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from swapformer.errors import UsageError
 from swapformer.exercises import shipped
-from swapformer.results.arms import PublishedNumber
+from swapformer.results.arms import PublishedNumber, ShownFigure
 from swapformer.results.manifest import read_manifest, write_manifest
 from swapformer.study import spec
 from swapformer.study.config import overrides
@@ -205,6 +206,42 @@ def test_published_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) ->
         PublishedNumber("val/loss", "A 2017", 1.7, "h1"), PublishedNumber("val/loss", "A 2017", 1.0, None, 4),
     )  # fmt: skip
     assert "published" not in asked(spec.parse(study(), "s")).to_json()
+
+
+def test_figures_and_ranges_go_into_the_manifest_and_come_back(tmp_path: Path) -> None:
+    raw = study(
+        figures={"axis_val_loss": None, "curve_val_loss": {"caption": "c", "x": "steps", "lines": {"a counter": 2}}},
+        ranges={"val/loss": [0, 9]},
+    )
+    found = asked(spec.parse(raw, "s"))
+    write_manifest(tmp_path, found)
+    again = read_manifest(tmp_path)
+    assert again.figures == found.figures == (
+        ShownFigure("axis_val_loss"), ShownFigure("curve_val_loss", "c", "steps", "", {"a counter": 2.0}),
+    )  # fmt: skip
+    assert again.ranges == found.ranges == {"val/loss": (0.0, 9.0)}
+    assert not {"figures", "ranges"} & json.loads(asked(spec.parse(study(), "s")).to_json()).keys()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"figures": ["a"]}, "`figures` must map names of figures to"),
+        ({"figures": {"a": {"title": "b"}}}, "`figures`: 'a' may have caption, x, y and lines, and no other key"),
+        ({"figures": {"a.svg": {}}}, r"'a\.svg' must be the name of a figure's file without \.svg"),
+        ({"figures": {"a": {"x": 1}}}, "`x` must be a text, not 1"),
+        ({"figures": {"a": {"lines": {"b": True}}}}, "`lines` must map texts to numbers"),
+        ({"figures": {"a": {"lines": [1]}}}, "`lines` must map texts to numbers"),
+        ({"ranges": [1]}, "`ranges` must map metrics to"),
+        ({"ranges": {"val/los": [0, 1]}}, "does not measure 'val/los'; did you mean 'val/loss'"),
+        ({"ranges": {"val/loss": [1, 1]}}, "`ranges` of val/loss must be"),
+        ({"ranges": {"val/loss": [0, float("inf")]}}, "`ranges` of val/loss must be"),
+    ],
+)
+def test_wrong_figures_and_ranges_are_named(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        spec.parse(study(**more), "s")
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

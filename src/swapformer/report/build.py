@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from swapformer.errors import UsageError, printable
+from swapformer.errors import quote as quoted
+from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View, condition_views
 from swapformer.report.figures.figure_data import ReportFigure, reported_metrics
@@ -44,6 +46,7 @@ from swapformer.results.costs import Costs, read_costs
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
 from swapformer.results.items import npz
 from swapformer.results.lock import wait_for_lock
+from swapformer.results.manifest import Manifest
 from swapformer.results.store import Store
 
 _PAGE = "report.html"
@@ -225,8 +228,8 @@ def build(
     """Write the report of the study in `study_dir` (its manifest) and `runs_dir` (its trials) to `study_dir/report`.
 
     Writes `report.html`, `table.md`, `results.csv`, `history.csv` and the figures, each atomically. With `publish_to`
-    all but the page are also written there (the study's committed `results/`); of a large grid not every figure, and
-    none of more than `LARGEST_PUBLISHED` bytes. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
+    all but the page are also written there (the study's committed `results/`), of the figures those that the study file
+    lists, and the README of its exercise. `paper` (of `PAPER`) adds a folder `report/paper`: tables and a methods
     paragraph in LaTeX, each figure as PDF or PNG, and its data as CSV. Without `draw` no file of it is written.
 
     A store that may only be read is reported all the same; `Report.unwritten` says that no file was written.
@@ -269,8 +272,8 @@ def build(
         files, unwritten = [], str(error)
     if publish_to is not None:
         kept = {ITEMS: items} if 0 < len(items) <= LARGEST_ITEMS else {}
-        shown = _small([*grid.figures, *_figures(_published_views(views))])
-        files += write(publish_to, {**public, **kept, **_drawn(shown)})
+        shown = _listed(manifest, [*grid.figures, *_figures(views)], publish_to)
+        files += write(publish_to, {**public, **kept, **_drawn(shown)}, keep=_names(manifest))
         files += _publish_readme(publish_to, records, views, errors)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors, unwritten)
 
@@ -291,19 +294,21 @@ def rebuild(
 ) -> Report:
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page. With `publish`, the table and the figures that need no more than those numbers are written there,
-    and the look that this is, if it is one. A curve over lengths is left out where the file does not say what was
-    trained. `paper` as in `build`, in `directory/paper`. Without `draw` there are no figures.
+    It has no page. With `publish`, the table and those of the listed figures that need no more than those numbers are
+    written there, and the look that this is, if it is one; the other figures stay. A curve over lengths is left out
+    where the file does not say what was trained. `paper` as in `build`, in `directory/paper`.
+    Without `draw` there are no figures.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
         views = condition_views(records, claims, verdicts, [], Costs(), draw)
-    figures = _figures(_published_views(views))
-    drawn = [each for each in _small(figures) if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
+    figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
+    drawn = [each for each in figures if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
+    drawn = _listed(manifest, drawn, directory) if publish and draw else drawn
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
-    files = write(directory, public, clean=False) if publish else []
+    files = write(directory, public, clean=draw, keep=_names(manifest)) if publish else []
     path = look_path(claims, records)
     errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
     if publish and path.added and (directory / "results.csv").is_file():
@@ -316,18 +321,36 @@ def rebuild(
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors)
 
 
-def _published_views(views: Sequence[View]) -> Sequence[View]:
-    """The conditions whose figures are published: of a grid of more than two, the last one stands for all."""
-    return views if len(views) <= 2 else views[-1:]
-
-
 def _figures(views: Sequence[View]) -> list[ReportFigure]:
     return [figure for view in views for figure in view.figures]
 
 
-def _small(figures: Sequence[ReportFigure]) -> list[ReportFigure]:
-    """The figures that are published: one of many arms and layers may be larger, and the page holds it."""
-    return [figure for figure in figures if len(figure.svg.encode()) <= LARGEST_PUBLISHED]
+def _names(manifest: Manifest) -> set[str]:
+    """The files of the figures that a study file lists."""
+    return {f"{each.name}.svg" for each in manifest.figures}
+
+
+def _listed(manifest: Manifest, drawn: Sequence[ReportFigure], place: Path) -> list[ReportFigure]:
+    """The figures that are published, of those that were drawn; others are in the folder already.
+
+    Raises UsageError for one that is neither, and for one that is too large for a folder of results.
+    """
+    known = {each.name: each for each in drawn}
+    for each in manifest.figures:
+        if each.name not in known and not (place / f"{each.name}.svg").is_file():
+            names = number_format.listed(sorted(known)) or "none"
+            raise UsageError(
+                f"`figures` of {manifest.name} must name figures of its report, but {quoted(each.name)} is none; it "
+                f"draws {names}"
+            )
+    found = [known[each.name] for each in manifest.figures if each.name in known]
+    for figure in found:
+        if (size := len(figure.svg.encode())) > LARGEST_PUBLISHED:
+            raise UsageError(
+                f"a published figure may have {LARGEST_PUBLISHED:,} bytes, but {figure.name} has {size:,}; take it out "
+                "of `figures`: the report's page has it"
+            )
+    return found
 
 
 def _drawn(figures: Sequence[ReportFigure]) -> dict[str, str]:
@@ -366,9 +389,17 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
     )
 
 
-def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float]) -> str:
-    """What a README holds of a study: verdicts, how sure they are, and all else behind a fold."""
+def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float], place: str) -> str:
+    """What a README holds of a study: figures, which lie at `place`, verdicts, how sure they are, and a table.
+
+    A figure with a caption is shown, others are linked.
+    """
     asked, parts = records.manifest, list[str]()
+    links = [f"[{each.name}]({place}/{each.name}.svg)" for each in asked.figures if not each.caption]
+    for each in asked.figures:
+        caption = tables.cell(each.caption)
+        parts += [f"![{caption}]({place}/{each.name}.svg)", "", f"*{caption}*", ""] if caption else []
+    parts += [f"Figures: {number_format.listed(links)}.", ""] if links else []
     for view in views:
         parts += [f"### {tables.cell(view.condition)}", ""] if view.condition else []
         parts += [tables.verdicts_md(view.verdicts)] if view.verdicts else []
@@ -392,17 +423,20 @@ def _publish_readme(place: Path, records: Records, views: Sequence[View], errors
     for readme in (folder / "README.md", folder.parent / "README.md"):
         if readme.is_file():
             before = readme.read_text(encoding="utf-8")
-            after = tables.into_readme(before, records.manifest.name, _readme_md(records, views, errors))
+            where = place.relative_to(readme.parent).as_posix()
+            after = tables.into_readme(before, records.manifest.name, _readme_md(records, views, errors, where))
             if after != before:
                 return write(readme.parent, {readme.name: after}, clean=False)
     return []
 
 
-def write(directory: Path, contents: Mapping[str, str | bytes], clean: bool = True) -> list[Path]:
+def write(
+    directory: Path, contents: Mapping[str, str | bytes], clean: bool = True, keep: Collection[str] = ()
+) -> list[Path]:
     """Write each file atomically, its text `printable` unless it is a table of data.
 
     One report at a time writes to a folder. It removes what a killed one left there and, with `clean`, the figures of
-    an earlier report that are no longer drawn.
+    an earlier report that are no longer drawn, but those in `keep`.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -417,7 +451,8 @@ def write(directory: Path, contents: Mapping[str, str | bytes], clean: bool = Tr
                     temporary.write_bytes(text)
                 os.replace(temporary, directory / name)
             for path in directory.glob("*.svg") if clean else ():
-                if path.name not in contents and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):
+                stale = path.name not in contents and path.name not in keep
+                if stale and svg.MARK in path.read_text(encoding="utf-8", errors="replace"):
                     path.unlink()
     except OSError as error:
         if error.errno in READ_ONLY:

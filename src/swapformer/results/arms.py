@@ -78,6 +78,20 @@ class PublishedNumber:
 
 
 @dataclass(frozen=True)
+class ShownFigure:
+    """A figure that is published: its file's name without suffix, and what it says in place of the report's words.
+
+    `x`, `y`: labels of its axes. `lines`: text → value of a level drawn across it, such as the loss of a counter.
+    """
+
+    name: str
+    caption: str = ""
+    x: str = ""
+    y: str = ""
+    lines: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One arm with one seed in a condition of the grid, and the id of the trial that answers it.
 

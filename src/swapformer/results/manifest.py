@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swapformer.errors import UsageError, cut, quote
-from swapformer.results.arms import ArmCondition, ArmDifference, Cell, PublishedNumber, Values, arm_fields, parse_values
+from swapformer.results.arms import (
+    ArmCondition,
+    ArmDifference,
+    Cell,
+    PublishedNumber,
+    ShownFigure,
+    Values,
+    arm_fields,
+    parse_values,
+)
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger, write_atomic
 from swapformer.results.ledger import Ledger
@@ -47,6 +56,9 @@ class Manifest:
         derive: name → how one number per trial is derived, as in the study file; `metrics` has these names too.
         exact: the metrics that are the same with every seed.
         published: numbers from papers, shown beside the study's own.
+        figures: those that are published, as the study file lists them; a report's page has all.
+        ranges: the least and the largest value that a metric can take, where the study file says so.
+        palette: the arms of all parts of an exercise, each of which has one colour in all of them; () for one study.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
         settings: the id of what an arm trains in a condition, whatever the seed; none of manifests from before.
@@ -78,6 +90,9 @@ class Manifest:
     exact: tuple[str, ...] = ()
     settings: Mapping[ArmCondition, str] = field(default_factory=dict)
     published: tuple[PublishedNumber, ...] = ()
+    figures: tuple[ShownFigure, ...] = ()
+    palette: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -128,6 +143,9 @@ class Manifest:
             **({"exact": self.exact} if self.exact else {}),
             **({"settings": settings} if settings else {}),
             **({"published": [vars(each) for each in self.published]} if self.published else {}),
+            **({"figures": [vars(each) for each in self.figures]} if self.figures else {}),
+            **({"palette": self.palette} if self.palette else {}),
+            **({"ranges": self.ranges} if self.ranges else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -260,6 +278,9 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
             (str(each["arm"]), str(each.get("condition", ""))): str(each["id"]) for each in raw.get("settings") or ()
         },
         published=_each(raw.get("published") or (), partial(from_json, PublishedNumber)),
+        figures=_each(raw.get("figures") or (), partial(from_json, ShownFigure)),
+        palette=_each(raw.get("palette") or (), str),
+        ranges={str(metric): (float(a), float(b)) for metric, (a, b) in (raw.get("ranges") or {}).items()},
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only

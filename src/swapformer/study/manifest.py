@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.exercises import studies_of
 from swapformer.results.arms import ArmDifference, Cell
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.manifest import Axis, Manifest
@@ -15,7 +16,8 @@ from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Config
 from swapformer.study.plan import Plan, PlannedTrial, make_trial
-from swapformer.study.spec import Spec
+from swapformer.study.spec import NAMELESS, Spec
+from swapformer.yaml_reader import read_yaml
 
 
 def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmDifference] = ()) -> Manifest:
@@ -52,7 +54,20 @@ def asked(spec: Spec) -> Manifest:
         derive=spec.derive,
         exact=spec.exact,
         published=spec.literature,
+        figures=spec.figures,
+        ranges=spec.ranges,
+        palette=_palette(spec),
     )
+
+
+def _palette(spec: Spec) -> tuple[str, ...]:
+    """The arms of all parts of the study's exercise, if it is a part of one, in the order of the parts."""
+    if spec.published is None or "/" not in spec.name:
+        return ()
+    results = spec.published if spec.scale in NAMELESS else spec.published.parent
+    files = [read_yaml(path) for path in studies_of(results.parent.parent).values()]
+    arms = [list(file["arms"]) for file in files if isinstance(file, dict) and isinstance(file.get("arms"), dict)]
+    return tuple(dict.fromkeys(str(arm) for each in arms for arm in each))
 
 
 def _cell(planned: PlannedTrial) -> Cell:

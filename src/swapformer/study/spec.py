@@ -12,12 +12,12 @@ import yaml
 
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.exercises import find, shipped, study_name
-from swapformer.results.arms import PublishedNumber
+from swapformer.results.arms import PublishedNumber, ShownFigure
 from swapformer.study import comparison
 from swapformer.study import ladder as ladders
 from swapformer.study.config import overrides as texts
 from swapformer.study.design import with_design
-from swapformer.study.published_numbers import parse_published
+from swapformer.study.published_numbers import parse_figures, parse_published, parse_ranges
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ KEYS = (
     "scales",
     "axis",
     "published",
+    "figures",
+    "ranges",
     "design",
     *OWN_KEYS,
 )
@@ -65,7 +67,9 @@ class Spec:
         tune, match, grid: see `swapformer.study.comparison`.
         derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
         exact: the metrics that are the same with every seed.
+        ranges: the values that a metric can take, where that is known: seeds that are all equal decide only then.
         literature: numbers from papers, the key `published` of the file.
+        figures: those that `--publish` writes.
     """
 
     name: str
@@ -87,6 +91,8 @@ class Spec:
     derive: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: tuple[str, ...] = ()
     literature: tuple[PublishedNumber, ...] = ()
+    figures: tuple[ShownFigure, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that is none of a folder in `runs_dir/studies`, or in an exercise's there."""
@@ -190,6 +196,8 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         derive=derive,
         exact=_exact(raw.get("exact", []), metrics),
         literature=parse_published(raw.get("published", []), arms, metrics),
+        figures=parse_figures(raw.get("figures", {})),
+        ranges=parse_ranges(raw.get("ranges", {}), metrics),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from swapformer.catalogue import catalogue
+from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, quote, suggest
+from swapformer.paths import conf_dir
 from swapformer.report import number_format as f
 from swapformer.report.statistics.noise import SEEDS, MetricNoise
 from swapformer.study.config import overrides as texts
@@ -40,7 +41,7 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
     """The study of a baseline alone: that of a study, with the study's seeds, or the default model on a task."""
     from swapformer.study.spec import load, with_seeds
 
-    tasks = [each.partition(" ")[0] for each in catalogue().get("task", ())]
+    tasks = list(option_files(conf_dir())["task"])
     seeds = texts.value(overrides, "seeds")
     if name in tasks:
         if texts.value(overrides, "scale") is not None:
@@ -85,7 +86,7 @@ def with_averages(spec: Spec, overrides: Sequence[str]) -> Spec:
 
 def _averages(spec: Spec) -> list[tuple[str, str]]:
     """Each option that averages weights, with the name of its arm."""
-    return [(name, f"{spec.baseline}_{name}") for name in sorted(catalogue()[AVERAGE]) if name != "none"]
+    return [(name, f"{spec.baseline}_{name}") for name in sorted(option_files(conf_dir())[AVERAGE]) if name != "none"]
 
 
 def _settings(overrides: Sequence[str]) -> list[str]:

@@ -61,6 +61,17 @@ def apart(difference: float, **more: Any) -> Evidence:
 
 
 @pytest.mark.parametrize(
+    ("n", "ranges", "outcome"),
+    [(12, {}, "undecided"), (12, {"probe/x": (1.0, 41.0)}, "supported"), (2, {"probe/x": (1.0, 41.0)}, "undecided")],
+)
+def test_equal_seeds_decide_where_the_study_says_what_a_metric_can_be(n: int, ranges: Any, outcome: str) -> None:
+    """Twelve of twelve seeds with the same reach; the other values that it could have are then rare."""
+    seen = replace(evidence({"a": [24.0] * n, "b": [4.0] * n}, "probe/x"), ranges=ranges)
+    assert one(seen, higher=settings(metric="probe/x", margin=1)).outcome == outcome
+    assert one(seen, contrast={"weights": {"a": 1, "b": -1}, "metric": "probe/x", "above": 1}).outcome == outcome
+
+
+@pytest.mark.parametrize(
     ("difference", "outcome"),
     [(0.3, "supported"), (0.0, "refuted"), (-0.3, "refuted"), (0.1, "undecided"), (0.105, "undecided")],
 )

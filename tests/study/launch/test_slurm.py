@@ -139,7 +139,7 @@ def test_more_trials_than_an_array_may_have_wait_for_the_next_one(store: Store, 
     [
         pytest.param([signal.SIGUSR2], marks=pytest.mark.evidence),
         [signal.SIGTERM, signal.SIGUSR2],
-        [signal.SIGTERM],
+        pytest.param([signal.SIGTERM], marks=pytest.mark.evidence),
     ],
 )
 def test_a_preempted_trial_keeps_its_checkpoint_is_queued_again_and_resumes(

@@ -83,6 +83,7 @@ def record(store: Store, one: Trial) -> Record:
     return found
 
 
+@pytest.mark.evidence
 def test_a_trial_on_two_devices_is_started_and_comes_to_what_one_device_does(store: Store) -> None:
     short = ["budget.steps=4", "schedule.warmup_steps=1", "eval.every=4", "checkpoint_every=4"]
     two, alone = trial(*TWO, *short), trial(*short)

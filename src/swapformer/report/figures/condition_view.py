@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from swapformer.report.figures import svg
 from swapformer.report.figures.curves import gap_curve, learning_curve, length_curve
-from swapformer.report.figures.figure_data import FigureData, ReportFigure, figure_data, length_families
+from swapformer.report.figures.figure_data import FigureData, ReportFigure, figure_data, length_families, shown_as
 from swapformer.report.figures.forest import forest_plot
 from swapformer.report.figures.pareto import pareto_plots
 from swapformer.report.figures.shapes import draw_shapes
@@ -60,7 +60,7 @@ def condition_views(
     for condition, data in figure_data(records, claims).items():
         prefix = f"{svg.slug(condition)}_" if condition else ""
         here = tuple(each for each in tuned if each.condition == condition)
-        with svg.settings():
+        with svg.settings(), shown_as(records.manifest.figures, prefix):
             drawn = _figures(condition, data, here, costs) if draw else ()
             figures = _unique([figure for figure in drawn if figure is not None])
         named = tuple(replace(figure, name=prefix + figure.name) for figure in figures)

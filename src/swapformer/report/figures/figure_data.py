@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +19,20 @@ from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow, Summary, summarise
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence, gather
+from swapformer.results.arms import ShownFigure
 from swapformer.results.moments import BY_LAYER, PRUNING, REPLAY, family_of, split_moment
+
+_SHOWN: ContextVar[Mapping[str, ShownFigure] | None] = ContextVar("shown", default=None)
+
+
+@contextmanager
+def shown_as(figures: Sequence[ShownFigure], prefix: str = "") -> Iterator[None]:
+    """Within it, figures whose names begin with `prefix` are made with the words that the study file gives them."""
+    token = _SHOWN.set({each.name.removeprefix(prefix): each for each in figures if each.name.startswith(prefix)})
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,10 @@ class ReportFigure:
         csv: str = "",
     ) -> ReportFigure:  # fmt: skip
         """The figure as drawn; `described` stands in the SVG in place of the title, `csv` in place of what is told."""
+        shown = (_SHOWN.get() or {}).get(name)
+        if shown is not None:
+            caption = shown.caption or caption
+            svg.relabel(figure, shown.x, shown.y, shown.lines)
         text = svg.to_svg(figure, described or title)
         if tooltips is None:
             return cls(name, title, caption, text, csv=csv)
@@ -91,7 +110,8 @@ class FigureData:
         ordered = self.axis is not None and axis is not None and all(arm in axis.values for arm in arms)
         if ordered and axis is not None:
             arms = tuple(sorted(arms, key=axis.values.__getitem__))
-        return arm_styles(arms, self.baseline, ordered=ordered and len(arms) > 2)
+        palette = self.records.manifest.palette
+        return arm_styles(arms, self.baseline, ordered=ordered and len(arms) > 2, palette=palette)
 
     def label(self, metric: str) -> str:
         """The metric's name with the direction that is better."""

@@ -54,8 +54,15 @@ class Style:
     hollow: bool = False
 
 
-def arm_styles(arms: Sequence[str], baseline: str, ordered: bool) -> dict[str, Style]:
-    """A style for every arm: the baseline in ink, others from a palette, or along a ramp where they are `ordered`."""
+def arm_styles(arms: Sequence[str], baseline: str, ordered: bool, palette: Sequence[str] = ()) -> dict[str, Style]:
+    """A style for every arm: the baseline in ink, others from a palette, or along a ramp where they are `ordered`.
+
+    With `palette`, the arms of several studies, each arm looks the same in all of them: the first of it is in ink.
+    """
+    if not ordered and set(arms) <= set(palette):
+        found = arm_styles(palette, palette[0], ordered=False)
+        order = dict.fromkeys([baseline, *arms])
+        return {arm: replace(found[arm], key=f"arm{index}") for index, arm in enumerate(order)}
     others = [arm for arm in arms if arm != baseline]
     keys = {arm: f"arm{index}" for index, arm in enumerate(dict.fromkeys([baseline, *arms]))}
     styles = {baseline: Style(INK, THEME[0][2], "o", "-", keys[baseline])}

@@ -74,6 +74,33 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, fontsize=FONT, color=INK)
 
 
+def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
+    """Give the axes of a figure other labels, where they have any, and draw levels with their names across its panels.
+
+    The vertical axis grows where a level lies outside it.
+    """
+    for text, old in ((x, figure.get_supxlabel()), (y, figure.get_supylabel())):
+        if text and old:
+            (figure.supxlabel if text is x else figure.supylabel)(text)
+    for axes in figure.axes:
+        if x and axes.get_xlabel():
+            axes.set_xlabel(x)
+        if y and axes.get_ylabel():
+            axes.set_ylabel(y)
+        if not lines:
+            continue
+        low, high = axes.get_ylim()
+        room = 0.06 * (high - low)
+        levels = lines.values()
+        axes.set_ylim(min(low, min(levels) - room), max(high, max(levels) + room))
+        for name, value in lines.items():
+            axes.axhline(value, color=SOFT, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+            axes.annotate(
+                name, (1, value), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                ha="right", va="bottom", fontsize=FONT - 2, color=SOFT,
+            )  # fmt: skip
+
+
 def title(axes: Axes, text: str, size: float = FONT) -> None:
     """Put a title above a panel, at its left."""
     axes.set_title(text, fontsize=size, color=INK, loc="left", pad=4)

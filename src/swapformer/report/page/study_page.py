@@ -12,7 +12,7 @@ import yaml
 from swapformer.report import number_format
 from swapformer.report.figures import svg
 from swapformer.report.figures.condition_view import View
-from swapformer.report.figures.figure_data import ReportFigure
+from swapformer.report.figures.figure_data import ReportFigure, shown_as
 from swapformer.report.figures.grid_plot import grid_plot
 from swapformer.report.figures.ladder_plot import ladder_plot
 from swapformer.report.page import template, wording
@@ -45,7 +45,7 @@ def grid_section(views: Sequence[View]) -> GridSection:
     manifest = views[0].data.records.manifest
     evidence = {condition: each.evidence for condition, each in data.items()}
     found = [grid_effects(metric, manifest.baseline, manifest.conditions, evidence) for metric in manifest.metrics]
-    with svg.settings():
+    with svg.settings(), shown_as(manifest.figures):
         drawn = [grid_plot(metric, manifest.conditions, data) for metric in manifest.metrics]
         styles = next(iter(data.values())).styles
         for number, summary in enumerate(ladder_summaries(manifest, evidence)):

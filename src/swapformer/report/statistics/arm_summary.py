@@ -193,7 +193,7 @@ def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
     """The summary of one arm in one metric, without a comparison."""
     values = evidence.finite_values(arm, metric)
     n = len(values)
-    bounds = (0.0, 1.0) if n and 0 <= values.min() <= values.max() <= 1 else UNBOUNDED
+    bounds = evidence.range_of(metric, values) if n else UNBOUNDED
     mean = float(values.mean()) if n else math.nan
     seed_error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return Summary(arm, metric, mean, *mean_estimate(values, bounds).limits, n, seed_error, math.nan, None)

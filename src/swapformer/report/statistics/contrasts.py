@@ -209,13 +209,15 @@ def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
 
 
 def _bounds(claim: Claim, evidence: Evidence) -> Region:
-    """The range of possible sums, where all values lie in [0, 1] and are taken for shares or rates."""
+    """The range of possible sums of metrics whose ranges are known, those of shares and rates among them."""
+    low = high = 0.0
     for term in claim.terms:
-        values = evidence.finite_values(term.name, term.metric)
-        if not term.metric.startswith(("val/", "test/")) or not ((values >= 0) & (values <= 1)).all():
+        if term.metric not in evidence.ranges and not term.metric.startswith(("val/", "test/")):
             return UNBOUNDED
-    weights = [term.weight for term in claim.terms]
-    return sum(w for w in weights if w < 0), sum(w for w in weights if w > 0)
+        values = evidence.finite_values(term.name, term.metric)
+        ends = [term.weight * end for end in evidence.range_of(term.metric, values)] if term.weight else [0.0]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
 
 
 def _trend(claim: Claim, evidence: Evidence) -> Estimate:

@@ -10,12 +10,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from swapformer.errors import cut
+from swapformer.errors import UsageError, cut
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.bounded import censored_estimate
-from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, mean_estimate
+from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArray, MeanEstimate, Region, mean_estimate
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.items import Items
@@ -30,18 +30,21 @@ LONGEST = 240
 
 @dataclass(frozen=True)
 class PairedValues:
-    """Values of two arms at the seeds where both finished in one environment class; in `apart` the classes differ."""
+    """Values of two arms at the seeds where both finished in one environment class; in `apart` the classes differ.
+
+    `range`: the values that they could take.
+    """
 
     x: FloatArray
     y: FloatArray
     seeds: tuple[int, ...]
     apart: tuple[int, ...]
+    range: Region = UNBOUNDED
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The range of possible differences: values that all lie in [0, 1] are taken for shares or rates."""
-        share = all(((values >= 0) & (values <= 1)).all() for values in (self.x, self.y))
-        return (-1.0, 1.0) if share else (-math.inf, math.inf)
+    def bounds(self) -> Region:
+        """The range of possible differences."""
+        return self.range[0] - self.range[1], self.range[1] - self.range[0]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Evidence:
     `evaluated[arm]`: what its trials were evaluated on, by evaluation set; nothing where that was not kept.
     `censored`: the metrics that are times to a target, cut off at the budget; `unreached[arm, metric]`: the seeds that
     did not reach it, where any did not.
+    `ranges`: the values that a metric can take, where the study says so.
     `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
     `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
@@ -77,6 +81,12 @@ class Evidence:
     absent: Mapping[str, str] = field(default_factory=dict)
     items: Mapping[str, Items] = field(default_factory=dict)
     generated: bool = False
+    ranges: Mapping[str, Region] = field(default_factory=dict)
+
+    def range_of(self, metric: str, *values: FloatArray) -> Region:
+        """What a metric can be: as the study says, or from 0 to 1 where all `values` are, as shares and rates."""
+        share = all(((each >= 0) & (each <= 1)).all() for each in values)
+        return self.ranges.get(metric, (0.0, 1.0) if share else UNBOUNDED)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds alone."""
@@ -102,7 +112,9 @@ class Evidence:
         x, y = self.seed_values(arm, metric), self.seed_values(than, metric)
         both = np.isfinite(x) & np.isfinite(y)
         same = self.same_class(arm, than)
-        return PairedValues(x[both & same], y[both & same], self._seeds_at(both & same), self._seeds_at(both & ~same))
+        x, y = x[both & same], y[both & same]
+        seeds, apart = self._seeds_at(both & same), self._seeds_at(both & ~same)
+        return PairedValues(x, y, seeds, apart, self.range_of(metric, x, y))
 
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
         """The estimate of mean(arm - than), paired by seed; of two means where no seed is shared (`are_unpaired`).
@@ -277,7 +289,13 @@ class Evidence:
 
 def gather(records: Records) -> Evidence:
     """The evidence that the records of a study hold."""
-    arms = records.manifest.possible
+    arms, ranges = records.manifest.possible, records.manifest.ranges
+    for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
+        if metric in ranges and not ranges[metric][0] <= value <= ranges[metric][1]:
+            raise UsageError(
+                f"`ranges` says that {metric} lies from {ranges[metric][0]:g} to {ranges[metric][1]:g}, but {arm} has "
+                f"{value:g} with seed {seed}; correct it"
+            )
     seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
     index_of = {seed: index for index, seed in enumerate(seeds)}
     values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
@@ -310,6 +328,7 @@ def gather(records: Records) -> Evidence:
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
         _sizes(records), _absent(records), {arm: found for (_, arm), found in records.items.items()}, records.generated,
+        ranges,
     )  # fmt: skip
 
 
@@ -360,4 +379,5 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         absent=named(lambda each: each.absent),
         items=named(lambda each: each.items),
         generated=first.generated,
+        ranges=first.ranges,
     )

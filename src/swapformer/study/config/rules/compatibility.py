@@ -70,10 +70,11 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
                 except ValueError as error:
                     return found or list(whole_model.placed([str(error)], layers, plan, topology))
             unused = whole_model.unused(config["model"], plan)
-            found += [*whole_model.depth(plan), *_topology(config, plan, task), *unused]
+            model = factory(config["model"]["topology"])(plan)
+            found += [*whole_model.depth(plan), *_topology(config, plan, task, model), *unused]
             if not found:
-                _start(config, plan, task)
-                found += [*_probes(config, plan, task), *_measurement(config, plan, task)]
+                found += [*_probes(config, task, model), *_measurement(config, task, model)]
+                _start(config, task, model)
     except InstantiationException as error:
         return [_of_a_part(error.__cause__ or error)]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -117,9 +118,8 @@ def _make_optimiser(nodes: str) -> None:
     make_optimiser(optim)([nn.Parameter(torch.zeros(1, device="cpu"))])
 
 
-def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task, model: Topology) -> Iterator[str]:
     node = config["model"]["topology"]
-    model: Topology = factory(node)(plan)
     yield from whole_model.exchange(_target(node), plan, task, config["model"]["encoder"], model.reads_ahead)
     if not config["measure"]:  # what is measured alone learns nothing from what it sees
         yield from whole_model.lookahead(model, task, config["allow"])
@@ -132,11 +132,8 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterato
     yield from scaling.scaling(config, plan, model)
 
 
-def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
-    """What is loaded, what starts fresh and what is frozen: refused unless it fits the model."""
-    if config["optim"]["freeze"] == [] and config["init_from"] is None and not config["init_fresh"]:
-        return
-    model: Topology = factory(config["model"]["topology"])(plan)
+def _start(config: Mapping[str, Any], task: Task, model: Topology) -> None:
+    """What is loaded, what starts fresh and what is frozen: refused unless it fits the model, which it freezes."""
     freeze(model, config["optim"])
     if config["init_from"] is not None:
         match_weights(model, summarise_weights(Path(config["init_from"]["path"])), task, config)
@@ -144,11 +141,8 @@ def _start(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> None:
         raise UsageError("`init_fresh` is about the weights of `init_from`, which is null; set it, or leave both out.")
 
 
-def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+def _probes(config: Mapping[str, Any], task: Task, model: Topology) -> Iterator[str]:
     """Probes that could measure nothing."""
-    if not config["probes"]:
-        return
-    model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
         for name, node in config["probes"].items():
             probe = make_probe(node, config)
@@ -159,7 +153,7 @@ def _probes(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[
                 yield problem
 
 
-def _measurement(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iterator[str]:
+def _measurement(config: Mapping[str, Any], task: Task, model: Topology) -> Iterator[str]:
     """A measurement that could find nothing, or would be looked at by probes."""
     if not config["measure"]:
         return
@@ -170,7 +164,6 @@ def _measurement(config: Mapping[str, Any], plan: ModelPlan, task: Task) -> Iter
         )
     if config["trainer"]["devices"] > 1:
         yield f"one device is measured, but trainer.devices={config['trainer']['devices']}; use trainer.devices=1."
-    model: Topology = factory(config["model"]["topology"])(plan)
     with torch.device("cpu"):
         if problem := make(config["measure"], Measurement).unsuited(model, task):
             yield problem
