@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import shutil
 import signal
+import tempfile
 
 import pytest
 from xdist.remote import Producer
@@ -58,8 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+    os.environ["SWAPFORMER_LOCKS"] = tempfile.mkdtemp()  # timed trials of one process do not wait for those of another
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The folder of the locks goes."""
+    shutil.rmtree(os.environ.pop("SWAPFORMER_LOCKS", ""), ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docs.scorecard import COMMAND, PICTURE, read_asked, read_items, scorecard_svg, scores
+from docs.scorecard import COMMAND, PICTURE, ExerciseScore, read_asked, read_items, scorecard_svg, scores
 from docs.scorecard import main as command
 from docs.scorecard import scorecard as card
 from swapformer.errors import UsageError
@@ -61,17 +61,25 @@ def test_what_is_wrong_with_a_table_of_items_is_named(text: str, complaint: str,
     assert "\n" not in str(error.value)
 
 
-def test_the_committed_scorecard_is_what_the_command_makes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def committed() -> list[ExerciseScore]:
+    return scores(experiments_dir())
+
+
+def test_the_committed_scorecard_is_what_the_command_makes(
+    committed: list[ExerciseScore], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("docs.scorecard.scores", lambda root: committed if root == experiments_dir() else [])
     assert command([]) == 0
     page = capsys.readouterr().out
-    assert (experiments_dir() / "README.md").read_text(encoding="utf-8") == page, f"{COMMAND} writes it anew"
-    drawn = scorecard_svg(scores(experiments_dir()))
-    assert (experiments_dir() / PICTURE).read_text(encoding="utf-8") == drawn, f"{COMMAND} draws it anew"
+    assert (experiments_dir() / "README.md").read_text(encoding="utf-8") == page, f"{COMMAND} writes it again"
+    drawn = scorecard_svg(committed)
+    assert (experiments_dir() / PICTURE).read_text(encoding="utf-8") == drawn, f"{COMMAND} draws it again"
 
 
-def test_the_picture_holds_every_exercises_counts() -> None:
+def test_the_picture_holds_every_exercises_counts(committed: list[ExerciseScore]) -> None:
     """Its bars are as long as the counts say: the longest row of claims takes all of its room."""
-    found = scores(experiments_dir())
+    found = committed
     text = "".join(ElementTree.fromstring(scorecard_svg(found)).itertext())
     counts = [each.claims.get("", {}) for each in found]
     for each, verdicts in zip(found, counts, strict=True):

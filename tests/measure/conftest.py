@@ -23,7 +23,7 @@ TINY = ["task=copy", "model.num_layers=1", "model.d_model=16", "model.num_heads=
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock of this test alone: the machine's own is for those who measure on it."""
-    monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
+    monkeypatch.setenv(machine.VARIABLE, str(tmp_path))
 
 
 class Hand:

@@ -108,7 +108,10 @@ def test_two_mirrors_do_not_write_one_run(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "patience", "word"),
-    [({"hang": 600.0}, 0.1, "stopped making headway"), ({"nonsense": 1}, 60.0, "exit status")],
+    [
+        pytest.param({"hang": 600.0}, 0.1, "stopped making headway", marks=pytest.mark.evidence),
+        ({"nonsense": 1}, 60.0, "exit status"),
+    ],
 )
 def test_a_mirror_that_hangs_or_crashes_is_named_once_and_ended_with(
     store: Store, settings: dict[str, float], patience: float, word: str, caplog: pytest.LogCaptureFixture,

@@ -201,6 +201,9 @@ class Composer:
     def flops_of_a_step(self, resolved: dict[str, Any]) -> int:
         return 100 * self.cost(resolved, "flops")
 
+    def seconds_of_a_step(self, resolved: dict[str, Any]) -> float:
+        return float("nan")
+
     def bytes_of_a_step(self, resolved: dict[str, Any]) -> int:
         return 16 * self.cost(resolved, "params")
 

@@ -135,7 +135,7 @@ class Report:
         if any(path.name == _PAGE for path in self.files):
             self._render_short(console)
             return
-        for called, said in wording.headline([(each.claim.text, each.outcome) for each in self.claims]):
+        for called, said in wording.headline(self.claims):
             console.print(Text.assemble((f"{called}: ", "bold"), said))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
             console.print(Text(f"{sure} {wording.items_text(self.verdicts)}".strip(), style="dim"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from swapformer.report.derive import (
     ways_of,
 )
 from swapformer.report.target_times import TargetTime, cut_off, last_value
-from swapformer.results.arms import Cell
+from swapformer.results.arms import Cell, arm_name
 from swapformer.results.history import TRAINING_LOSS, read_history
 from swapformer.results.items import FILE, Items, mean_items, read_items
 from swapformer.results.manifest import Manifest, read_manifest
@@ -182,6 +182,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
     declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
+    problems += _item_problems(kept)
     return Records(
         replace(manifest, exact=(*manifest.exact, *declared)),
         pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
@@ -199,6 +200,19 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         items={key: mean_items(found) for key, found in kept.items()},
         generated="source" not in (manifest.shared_config.get("task") or {"source": ""}),
     )
+
+
+def _item_problems(kept: Mapping[tuple[str, str], list[Items]]) -> Iterator[str]:
+    """Why it is not known of an arm whether its verdicts hold for other text, where some of its trials kept items."""
+    for (condition, arm), found in kept.items():
+        name, without = arm_name(arm, condition), sum(not each for each in found)
+        if 0 < without < len(found):
+            what = f"{without} of {len(found)} trials of {name} have no sums over items, or a damaged {FILE}"
+        elif not without and set(mean_items(found)) < set(found[0]):
+            what = f"the trials of {name} were not evaluated on the same items"
+        else:
+            continue
+        yield f"{what}, so whether verdicts on it hold for other text is not known"
 
 
 def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tuple[str, int], dict[str, float]]:

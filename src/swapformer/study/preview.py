@@ -60,6 +60,7 @@ class StudyPreview:
         bytes: of weights, gradients, two moments and activations of the largest trial, counted; None if they were not.
         largest: the arm that this trial is of, with its condition.
         memory: bytes of this machine; None where trials run on others, or on devices.
+        start: seconds of processor time that this process took until now.
         seeds: of each arm, at the first look of a sequential study.
         later: the numbers of seeds that later looks may ask for.
         differences: metric → the distance from a margin that these seeds would find with a power of 80 %, in its units,
@@ -78,6 +79,7 @@ class StudyPreview:
     planned: PowerPlan | None
     largest: str = ""
     memory: int | None = None
+    start: float = 0.0
 
     def count(self, what: str, *, left: bool = False) -> int:
         """How many trials are asked for, or are to be run."""
@@ -85,9 +87,13 @@ class StudyPreview:
 
     @property
     def seconds(self) -> float:
-        """Until all have ended; nan where some arm's time is not known."""
+        """Until all have ended and the report is drawn; nan where some arm's time is not known.
+
+        To start a process that trains, and to draw, take about as long as it took to come here.
+        """
+        left = sum(each.left for each in self.asked)
         known = sum(each.left * each.seconds for each in self.asked if each.left)
-        return known / max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
+        return known / max(1, min(self.slots or 1, left)) + (2 * self.start if left else 0.0)
 
     @property
     def operations(self) -> float:
@@ -142,7 +148,7 @@ class StudyPreview:
             elif math.isnan(self.seconds):
                 yield "time: unknown, no trial of this machine is like these; after the first there is an estimate"
             else:
-                yield f"time, from trials of this machine: about {human(self.seconds)} with {self.slots} at a time"
+                yield f"time on this machine: about {human(self.seconds)} with {self.slots} at a time"
         if self.bytes is not None:
             yield f"memory of the largest trial beside its libraries: about {f.size(self.bytes)} in float32"
             at_a_time = max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
@@ -185,6 +191,7 @@ def preview(
     slots: int | None,
     *,
     memory: bool = False,
+    start: float = 0.0,
 ) -> StudyPreview:
     """What is known of a plan before it is run; nothing is written.
 
@@ -194,6 +201,7 @@ def preview(
         differences: as `find_differences` gives them: they hold the operations of each arm.
         slots: how many trials this machine runs at a time; None: others run them, whose times are not known.
         memory: whether to count the bytes of a training step, which takes a while.
+        start: seconds of processor time that this process took until now.
     """
     spec = plan.spec
     operations = {(each.arm, each.condition): each.flops for each in differences}
@@ -225,6 +233,7 @@ def preview(
         bytes=largest[0] if largest else None,
         largest=largest[1] if largest else "",
         memory=memory_bytes() if here else None,
+        start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
         differences={} if planned is None else differences_seen(plan, store, planned.detectable),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,7 +112,8 @@ def run_study(
     differences = find_differences(plan)
     if not quiet:
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
-        _say([preview(plan, store, differences, slots).summary], quiet)
+        foreseen = preview(plan, store, differences, slots, start=time.process_time())
+        _say([f"trains a model for each trial: {foreseen.summary}"], quiet)
     _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
     from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms

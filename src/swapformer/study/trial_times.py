@@ -1,4 +1,4 @@
-"""How long trials will take on this machine, by the records of those that were run here."""
+"""How long trials will take on this machine, by the records of those that were run here, or by a step timed now."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ NEAR = 3.0
 """How many times more or fewer operations a step of another trial may have, for its time to say anything."""
 LOOKED_AT = 200
 """Trials of other studies that are looked at for their times."""
+QUICK = 2e10
+"""Operations of a step that is timed where no trial was run here: a second or less."""
 
 
 def _same(one: Template, other: Template) -> bool:
@@ -27,7 +29,8 @@ class TrialTimes:
     """Seconds of a trial on this machine, from the records of trials that were run here.
 
     First those of the same arm; then, of this study's other arms and of the newest other trials in the store, that
-    whose steps have the most similar number of operations: its seconds for a step, times the number of steps.
+    whose steps have the most similar number of operations: its seconds for a step, times the number of steps. Where
+    there is none, a step of the baseline is timed, if it is quick.
     """
 
     def __init__(self, plan: Plan, store: Store, operations: Mapping[ArmCondition, float]) -> None:
@@ -64,12 +67,25 @@ class TrialTimes:
             for each in self._plan.one_each
             for record in self._of(each)
         ]
-        if own or not self._store.exists:
+        if own:
             return own
+        if not self._store.exists:
+            return self._timed()
         # Of others 6 operations for each parameter and token are near enough: they choose a trial to compare with.
         newest = sorted(self._store.ids(), key=self._store.age)[:LOOKED_AT]
         others = [record for trial in newest if (record := self._store.peek(trial)) is not None and self._here(record)]
-        return [
+        found = [
             (6.0 * record.parameters.get("active", 0) * record.tokens / record.steps, record.seconds / record.steps)
             for record in others
         ]
+        return found or self._timed()
+
+    def _timed(self) -> list[tuple[float, float]]:
+        """(operations, seconds) of a step of the baseline, timed here."""
+        config, where = self._plan.shared_config, (self._plan.spec.baseline, next(iter(self._plan.spec.conditions)))
+        steps = int(config["budget"]["steps"])
+        operations = self._operations.get(where, math.nan) / max(steps, 1)
+        if self._device.get("device") != "cpu" or not 0 < operations <= QUICK:
+            return []
+        seconds = self._plan.composer.seconds_of_a_step(config)
+        return [(operations, seconds)] if math.isfinite(seconds) else []

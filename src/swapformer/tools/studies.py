@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
     elsewhere = settings.get("hydra/launcher", "local") != "local"
     launcher = None if elsewhere else LocalLauncher(store, current_provenance(), **chosen)
     slots = None if launcher is None else launcher.slots_here(plan.possible_trials)
-    found = preview(plan, store, find_differences(plan), slots, memory=True)
+    found = preview(plan, store, find_differences(plan), slots, memory=True, start=time.process_time())
     if output.json:
         print(json.dumps(found.as_dict(), indent=1))
     else:

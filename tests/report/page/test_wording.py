@@ -51,9 +51,27 @@ def test_where_zero_lies_in_the_interval_nothing_opposite_is_said(tmp_path: Path
     assert said(tmp_path, 0.0, 0.004, **about("better", 0.05)) == "b is not better than a by 0.05."
 
 
-def test_a_headline_names_each_outcome_once_and_not_more_than_a_few_claims() -> None:
-    claims = [(f"claim {number}", "supported") for number in range(MOST_SAID + 2)]
-    found = headline([("not this", "refuted"), *claims, ("who knows", "undecided")])
-    assert [called for called, _ in found] == ["Yes", "No", "Not decided"]
-    assert found[0][1].endswith(f"claim {MOST_SAID - 1}; and 2 more") and found[1][1] == "not this"
+def test_a_headline_names_each_outcome_once_and_not_more_than_a_few_claims(tmp_path: Path) -> None:
+    """Of a refuted claim about two arms it says what holds: nobody reads “no: b is as good”."""
+    store = Store(tmp_path, {"a": [], "b": [], "c": []}, "a", ["val/loss"])
+    settings = {"arm": "b", "metric": "val/loss"}
+    store.claims = [
+        {"text": "b is as good", "within": {**settings, "of": "a", "margin": 0.01}},
+        {"text": "b is better", "better": {**settings, "than": "a", "margin": 0.01}},
+        {"text": "b is far worse", "worse": {**settings, "than": "a", "margin": 0.3}},
+        {"text": "b is best", "better": {**settings, "than": ["a", "c"], "margin": 0}},
+        {"text": "who knows", "better": {**settings, "than": "a", "margin": 0.0}, "withdrawn": "why"},
+        *({"text": f"claim {n}", "worse": {**settings, "than": "a", "margin": 0.01}} for n in range(3)),
+    ]
+    store.write_manifest()
+    for seed in store.seeds:
+        for arm, loss in (("a", 1.0), ("b", 1.18), ("c", 1.5)):
+            store.write_trial(arm, seed, {"val/loss": loss + 0.001 * (-1) ** seed * (arm == "b")})
+    found = dict(headline(build(store.study, store.runs, draw=False).claims))
+    assert list(found) == ["Found", "Refuted", "Not decided"]
+    first, second, third, *_ = found["Found"].split("; ")
+    assert first.startswith("b and a differ in val/loss: b − a = +0.18")
+    assert (second, third) == ("b is worse than a in val/loss, by 0.18", "b is not worse than a by 0.3")
+    assert found["Found"].endswith(f"claim 0; and {6 - MOST_SAID} more")
+    assert (found["Refuted"], found["Not decided"]) == ("b is best", "who knows")
     assert headline([]) == []

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from swapformer.report.statistics import small_samples
 from swapformer.report.statistics.estimates import (
@@ -115,7 +114,10 @@ def test_holm_by_hand() -> None:
     assert small_samples.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
 
 
+@pytest.mark.evidence
 def test_holm_is_statsmodels() -> None:
+    from statsmodels.stats.multitest import multipletests  # it takes seconds
+
     generator = np.random.default_rng(5)
     for _ in range(12):
         p = list(generator.beta(0.3, 3, generator.integers(1, 9)))

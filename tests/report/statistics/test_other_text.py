@@ -173,3 +173,13 @@ def test_a_published_study_says_the_same_of_other_text_as_its_store(tmp_path: Pa
     (tmp_path / "published" / "items.npz").unlink()
     (unknown,) = rebuild(read_results(tmp_path / "published" / "results.csv", asked), tmp_path).verdicts
     assert unknown.elsewhere == "" and unknown.outcome == again.outcome
+
+    def problem() -> str:
+        (said,) = build(store.study, store.runs, draw=False).records.problems
+        return said
+
+    file = store.directory("a", 3) / "items.npz"
+    write_items(file, {"val": rows(np.arange(50.0))})
+    assert problem().startswith("the trials of a were not evaluated on the same items, so whether verdicts on it hold")
+    file.write_bytes(file.read_bytes()[:-30])
+    assert problem().startswith("1 of 5 trials of a have no sums over items, or a damaged items.npz, so whether")

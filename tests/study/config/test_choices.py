@@ -21,10 +21,10 @@ def text(config: DictConfig) -> str:
 
 
 def test_arms_of_studies_are_what_hydra_composes() -> None:
-    """Some arms of every fifth study, at the smoke scale, after others that chose alike."""
+    """Some arms of every tenth study, at the smoke scale, after others that chose alike."""
     compared = 0
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        for path in [*shipped().values()][::5]:
+        for path in [*shipped().values()][::10]:
             spec = load(str(path), "smoke")
             arms = [
                 [*texts.merge(spec.overrides, where.overrides, own), "seed=3"]
@@ -39,7 +39,7 @@ def test_arms_of_studies_are_what_hydra_composes() -> None:
                     assert OmegaConf.is_struct(found) == OmegaConf.is_struct(plain)
                     found.seed = 4  # what is given may be changed
                 compared += 1
-    assert compared > 12
+    assert compared > 6
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from swapformer.study.launch.trial import Work, execute
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock of this test alone: the machine's own is for those who measure on it."""
+    monkeypatch.delenv(machine.VARIABLE, raising=False)
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
 
 
@@ -86,6 +87,7 @@ def test_who_waits_for_the_machine_comes_before_those_who_arrive_later() -> None
 def test_without_a_place_for_locks_trials_run_and_measurements_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.delenv(machine.VARIABLE, raising=False)
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path / "nowhere", tmp_path / "at all"))
     ran = False
     with computing():
@@ -98,6 +100,7 @@ def test_without_a_place_for_locks_trials_run_and_measurements_do_not(
 def test_the_second_place_for_locks_is_for_machines_without_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(machine.VARIABLE, raising=False)
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path / "nowhere", tmp_path))
     with computing(), pytest.raises(UsageError, match="trials run on it now"), alone():
         pass

@@ -55,6 +55,7 @@ def test_a_trial_that_does_not_stop_at_the_limit_is_killed_and_not_retried(
     assert len(fakes.runs(journal)) == 1
 
 
+@pytest.mark.evidence
 def test_a_probe_that_runs_into_the_limit_leaves_the_training_finished_and_a_note(store: Store, journal: Path) -> None:
     trial = fakes.trial(journal, probes={"slow": "slow"})
     launch_missing([trial], store, launcher(store, 4 * SECOND))

@@ -126,6 +126,7 @@ def test_every_setting_of_the_script_stands_in_it(store: Store, journal: Path, c
     assert script.index("module load cuda") < script.index("srun")
 
 
+@pytest.mark.evidence
 def test_more_trials_than_an_array_may_have_wait_for_the_next_one(store: Store, journal: Path, cluster: Path) -> None:
     trials = [fakes.trial(journal, seed=seed) for seed in range(3)]
     launch_missing(trials, store, launcher(store, array=2))
@@ -175,6 +176,7 @@ def test_a_job_that_has_used_up_its_timeouts_is_not_queued_again(store: Store, j
     assert len(fakes.runs(journal)) == 1
 
 
+@pytest.mark.evidence
 def test_a_trial_that_runs_into_its_own_limit_ends_its_job_alone(store: Store, journal: Path, cluster: Path) -> None:
     trials = [fakes.trial(journal, 0, "hang"), fakes.trial(journal, 1)]
     launch_missing(trials, store, launcher(store, time_limit=0.05))
@@ -183,6 +185,7 @@ def test_a_trial_that_runs_into_its_own_limit_ends_its_job_alone(store: Store, j
     assert record is not None and record.reason == "it ran into the time limit of 0.05 minutes"
 
 
+@pytest.mark.evidence
 def test_the_jobs_outlive_the_process_that_submitted_them_and_a_new_one_waits_for_them(
     store: Store, journal: Path, cluster: Path
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_jobs_outlive_the_process_that_submitted_them_and_a_new_one_waits_fo
     assert sorted(fakes.runs(journal)) == sorted(trial.id for trial in trials)
 
 
+@pytest.mark.evidence
 def test_a_stop_while_jobs_are_submitted_names_them_and_none_is_submitted_twice(
     store: Store, journal: Path, cluster: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

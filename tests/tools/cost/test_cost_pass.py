@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def study(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The study's folder in a store of this test; the machine is called quiet, and its lock is this test's too."""
-    monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
+    monkeypatch.setenv(machine.VARIABLE, str(tmp_path))
     monkeypatch.setattr(cost_pass.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs" / "studies" / "bias"

@@ -81,7 +81,7 @@ def render(
         "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
         "sure": wording.error_text(errors, sum(not each.claim.exact for view in views for each in view.verdicts)),
-        "headline": wording.headline([(each.claim.text, each.outcome) for each in claims]),
+        "headline": wording.headline(claims),
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
         "design": design_sentences(records, views),
         "fairness": [each for each in manifest.fairness if each.arm != manifest.baseline],

@@ -10,6 +10,7 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import label
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
+from swapformer.report.statistics.grid import GridVerdict
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 
@@ -136,21 +137,40 @@ def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
     return text
 
 
-HEADLINE = {"supported": "Yes", "refuted": "No", "depends": "It depends", "undecided": "Not decided"}
+HEADLINE = {"supported": "Found", "refuted": "Refuted", "depends": "By condition", "undecided": "Not decided"}
 """How a headline calls an outcome."""
 MOST_SAID = 4
 """Claims of one outcome that a headline names."""
 
 
-def headline(claims: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What a study found in plain words, from each claim's text and outcome: `Yes` → `a; b; and 3 more`."""
-    found = []
-    for outcome, called in HEADLINE.items():
-        texts = [text for text, other in claims if other == outcome]
-        more = f"; and {len(texts) - MOST_SAID} more" if len(texts) > MOST_SAID else ""
-        if texts:
-            found.append((called, "; ".join(texts[:MOST_SAID]) + more))
-    return found
+def headline(claims: Sequence[GridVerdict]) -> list[tuple[str, str]]:
+    """What a study found in plain words: `Found` → `a; b; and 3 more`.
+
+    Of a refuted claim about two arms it is what holds in its place, so that nobody has to turn a claim round.
+    """
+    texts: dict[str, list[str]] = {called: [] for called in HEADLINE.values()}
+    for each in claims:
+        instead = _instead(each) if each.outcome == "refuted" else ""
+        texts[HEADLINE["supported" if instead else each.outcome]].append(instead or each.claim.text)
+    return [
+        (called, "; ".join(said[:MOST_SAID]) + (f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""))
+        for called, said in texts.items()
+        if said
+    ]
+
+
+def _instead(found: GridVerdict) -> str:
+    """What holds in place of a refuted claim about two arms: `mine is better than base, by 0.18`; empty for others."""
+    verdicts = list(found.verdicts.values())
+    if len(verdicts) != 1 or len(verdicts[0].contrasts) != 1 or not found.claim.of_means:
+        return ""
+    claim, (contrast,) = found.claim, verdicts[0].contrasts
+    if claim.kind == "within":
+        return f"{claim.arm} and {contrast.than} differ in {claim.metric}: {usual_text(contrast)}"
+    size = number_format.compact(abs(contrast.estimate.value))
+    if _is_opposite(contrast):
+        return f"{claim.arm} is {_OPPOSITE[claim.kind]} than {contrast.than} in {claim.metric}, by {size}"
+    return refuted_text(verdicts[0]).rstrip(".")
 
 
 _OPPOSITE = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
@@ -229,12 +249,17 @@ def refuted_text(verdict: Verdict) -> str:
     if claim.kind not in _OPPOSITE or len(verdict.contrasts) != 1 or verdict.outcome != "refuted":
         return ""
     (contrast,) = verdict.contrasts
-    above = math.isinf(contrast.region[1])  # the claim holds above an edge
-    if contrast.upper < 0 if above else contrast.lower > 0:
+    if _is_opposite(contrast):
         return f"The opposite: {claim.arm} is {_OPPOSITE[claim.kind]} than {contrast.than}."
     size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
     by = f" by {size}" if claim.margin else ""
     return f"{claim.arm} is not {claim.kind} than {contrast.than}{by}."
+
+
+def _is_opposite(contrast: Contrast) -> bool:
+    """Whether a difference surely lies on the other side of 0 than a claim with one edge says."""
+    above = math.isinf(contrast.region[1])  # the claim holds above an edge
+    return contrast.upper < 0 if above else contrast.lower > 0
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -75,9 +75,11 @@ class Fields:
     def others(self, raw: Any, key: str, arm: str, kind: Kind) -> tuple[str, ...]:
         """The arms that the claim's is compared with."""
         names = raw if isinstance(raw, list | tuple) and kind != "within" else [raw]
-        others = tuple(dict.fromkeys(self.arm(name) for name in names))
+        others = tuple(self.arm(name) for name in names)
         if not others:
             raise self.fail(f"`{key}` must name at least one arm")
+        if twice := [name for name in others if others.count(name) > 1]:
+            raise self.fail(f"`{key}` must name each arm once, but {quote(twice[0])} stands there twice")
         if arm in others:
             raise self.fail(f"compares the arm {quote(arm)} with itself")
         return others
@@ -86,6 +88,8 @@ class Fields:
         """A metric of the study."""
         if kind == "diverges":
             return None
+        if name is None:
+            raise self.fail(f"`{kind}` needs `metric`, one of {', '.join(self.metrics) or 'none: the study has none'}")
         if not isinstance(name, str) or name not in self.metrics:
             raise self.fail(f"the study does not measure {quote(name)}{suggest(str(name), self.metrics)}")
         return name

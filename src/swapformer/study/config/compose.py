@@ -24,6 +24,7 @@ from swapformer.study.config.cost import TASKS, task_key
 from swapformer.study.config.cost import bytes_of_a_step as bytes_of_a_step
 from swapformer.study.config.cost import cost as cost
 from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
+from swapformer.study.config.cost import seconds_of_a_step as seconds_of_a_step
 from swapformer.study.config.cost import shapes as shapes
 from swapformer.study.config.cost import task_of as task_of
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH

@@ -6,6 +6,8 @@ Models are built on the meta device, where tensors have shapes and no data.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -94,6 +96,29 @@ def flops_of_a_step(config: Mapping[str, Any]) -> int:
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
     found = measure(config, task.interface, rows, [task.train_length], "float32")["lengths"][0]
     return int(found["forward"] + found["backward"])
+
+
+def seconds_of_a_step(config: Mapping[str, Any]) -> float:
+    """Seconds of a training step on one core of this machine, from two forward and backward passes; nan where it fails.
+
+    What a trainer adds to each step, and the optimiser, are counted as half of it and two milliseconds.
+    """
+    task, threads = task_of(config), torch.get_num_threads()
+    rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
+    try:
+        torch.set_num_threads(1)
+        with torch.random.fork_rng(devices=[]):
+            model: Topology = factory(config["model"]["topology"])(build_plan(config, task.interface))
+            given, took = model.example(rows, task.train_length, "cpu"), math.inf
+            for _ in range(2):
+                start = time.perf_counter()
+                model(*given).sum().backward()
+                took = min(took, time.perf_counter() - start)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return math.nan
+    finally:
+        torch.set_num_threads(threads)
+    return 1.5 * took + 0.002
 
 
 def bytes_of_a_step(config: Mapping[str, Any]) -> int:

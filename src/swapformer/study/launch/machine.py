@@ -23,15 +23,18 @@ from swapformer.errors import UsageError
 log = logging.getLogger(__name__)
 
 
+VARIABLE = "SWAPFORMER_LOCKS"
+"""The environment variable that names a folder for the lock, where parts of a machine do not compete with others."""
 FOLDERS = (Path("/tmp"), Path("/var/tmp"))
-"""Where the lock may lie, the first that can be written: the same for all jobs of a user, whatever TMPDIR says, and
-whether the user is logged in or not."""
+"""Where the lock lies otherwise, the first that can be written: the same for all jobs of a user, whatever TMPDIR says,
+and whether the user is logged in or not."""
 
 
 def lock_files(kind: str = "") -> list[Path]:
     """The files that may be locked, the first first."""
     user = os.getuid() if hasattr(os, "getuid") else os.getpid()
-    return [folder / f"swapformer-{user}{kind}.lock" for folder in FOLDERS]
+    folders = [Path(given)] if (given := os.environ.get(VARIABLE)) else FOLDERS
+    return [folder / f"swapformer-{user}{kind}.lock" for folder in folders]
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def alone(*, waits: bool = False) -> Iterator[None]:
         except OSError as error:
             raise UsageError(
                 f"costs are measured under the machine's lock, but it cannot be opened ({error}); one of "
-                f"{', '.join(map(str, FOLDERS))} must be a folder that can be written"
+                f"{', '.join(str(path.parent) for path in lock_files())} must be a folder that can be written"
             ) from error
         waiting = "trials run on this machine: waiting for them to end, to measure with nothing beside"
         try:
