@@ -32,7 +32,7 @@ from swapformer.model.topology import EncoderDecoder
 
 def waves(position: Tensor, width: int) -> Tensor:
     """sin(f · position) for f = 1 … width, [B|1, T, width]."""
-    return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype))
+    return torch.sin(position[..., None] * torch.arange(1, width + 1, dtype=position.dtype, device=position.device))
 
 
 class HidesItsSource(EncoderDecoder):
@@ -423,7 +423,9 @@ class OneDtype(FFN):
         self.activation = activation
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        return torch.zeros_like(x).index_add(1, torch.arange(x.shape[1]), self.inner(self.activation(x)))
+        return torch.zeros_like(x).index_add(
+            1, torch.arange(x.shape[1], device=x.device), self.inner(self.activation(x))
+        )
 
 
 class HiddenTable(Position):
@@ -863,3 +865,40 @@ class ShowsHeadsFirst(Attention):
         seen = torch.ones(len(context.query), len(context.key)) if mask is None else mask[:, 0]
         seen = seen.to(v.dtype)
         return self.out(seen @ v / seen.sum(-1, keepdim=True).clamp(min=1))
+
+
+class CopiesANumber(Activation):
+    """Copies a number from the host in every step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) * torch.tensor([1.0], dtype=x.dtype, device=x.device)
+
+
+class IndexesByList(Activation):
+    """Its index is a list, which is copied in every step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x)[..., list(range(x.shape[-1]))]
+
+
+class ReadsTheDevice(Activation):
+    """Asks the device for a value to choose by."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) if bool((x > -1e9).all()) else x
+
+
+class SumsUpFloats(Activation):
+    """Takes torch's cumulative sum, which raises on CUDA."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + 1e-3 * x.cumsum(-1))
+
+
+class KeepsItsGraph(Activation):
+    """Leaves what it computed in a circle of references."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        circle = [torch.relu(x)]
+        circle.append(circle)  # type: ignore[arg-type]
+        return circle[0]

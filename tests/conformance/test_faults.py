@@ -83,6 +83,11 @@ FAULTS = [
     ("ffn", "Untapped", {}, "places_hold"),
     ("ffn", "GoesOnAsBefore", {}, "places_hold"),
     ("attention", "ShowsHeadsFirst", {}, "places_hold"),
+    ("activation", "CopiesANumber", {}, "nothing_waits_for_the_device"),
+    ("activation", "IndexesByList", {}, "nothing_waits_for_the_device"),
+    ("activation", "ReadsTheDevice", {}, "nothing_waits_for_the_device"),
+    ("activation", "SumsUpFloats", {}, "deterministic_on_cuda"),
+    ("activation", "KeepsItsGraph", {}, "nothing_outlives_a_step"),
     ("activation", "FallsThrough", {"kind": "soft"}, "choices_are_declared"),
     ("activation", "UndeclaredWords", {"kind": "soft"}, "choices_are_declared"),
 ]

@@ -12,6 +12,8 @@ from torch import Tensor
 from configs import every_part
 from swapformer.model.dims import Dims
 from swapformer.model.normaliser import Entmax15, Normaliser, Sigmoid, Sink, Softmax, Softmax1, Sparsemax, TopK
+from swapformer.model.normaliser.functions import entmax15, sparsemax
+from swapformer.model.ops import cumulative_sum, sum_by_triangles
 
 DIMS = Dims(d_model=8, num_layers=1, num_heads=2, head_dim=4, max_len=8, vocab_size=5)
 INF = float("inf")
@@ -85,6 +87,36 @@ def test_sparse_normalisers_are_those_of_entmax(name: str, theirs: Callable[...,
         assert torch.allclose(s.grad[row][kept], free.grad, rtol=0, atol=1e-12)
         zeros += int((expected == 0).sum())
     assert zeros > 20, "sparse normalisers give exact zeros"
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 1000.0])
+@pytest.mark.parametrize(("ours", "theirs"), [(sparsemax, entmax.sparsemax), (entmax15, entmax.entmax15)])
+def test_what_cuda_computes_is_what_entmax_gives(
+    ours: Callable[..., Tensor], theirs: Callable[..., Tensor], scale: float
+) -> None:
+    """CUDA refuses the cumulative sum of the package; ours is held to it on the CPU, gradients and ties too."""
+    logits = scale * torch.randn(3, 5, 70, dtype=torch.float64)
+    logits[0, 0, :4] = logits[0, 0, 4]
+    logits.requires_grad_()
+    weight = torch.randn_like(logits)
+    found, expected = ours(logits, dim=-1), theirs(logits, dim=-1)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+    gradients = [torch.autograd.grad((weight * each).sum(), logits)[0] for each in (found, expected)]
+    assert torch.allclose(*gradients, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200, 5000])
+@pytest.mark.parametrize("dim", [1, -1])
+def test_a_sum_by_triangles_is_the_cumulative_sum(length: int, dim: int) -> None:
+    shape = [2, 3, 2]
+    shape[dim] = length
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    found, expected = sum_by_triangles(x, dim), x.cumsum(dim)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+    weight = torch.randn_like(x)
+    gradients = [torch.autograd.grad((weight * each).sum(), x)[0] for each in (found, expected)]
+    assert torch.allclose(*gradients, rtol=0, atol=1e-10)
+    assert torch.equal(cumulative_sum(x, dim), expected), "on a CPU no number moves"
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from swapformer.conformance import (
     causality,
+    device,
     effects,
     facts,
     isolation,
@@ -54,6 +55,9 @@ LAWS: Mapping[str, Law] = {
         effects.used_parts_matter,
         facts.facts_hold,
         places.places_hold,
+        device.nothing_waits_for_the_device,
+        device.deterministic_on_cuda,
+        device.nothing_outlives_a_step,
         settings.no_dead_knob,
         settings.choices_are_declared,
     )

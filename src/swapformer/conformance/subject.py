@@ -207,8 +207,10 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
 def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
     """Logits; a topology that reads a source gets a fixed one of another length than the inputs."""
     takes_source = model.reads_source and not model.reads_ahead
-    source = ids(len(inputs), LENGTH // 2, seed=1) if takes_source else None
-    out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), source, make_tokens(LENGTH // 2))
+    made = inputs[:, : LENGTH // 2] if inputs.is_meta else ids(len(inputs), LENGTH // 2, seed=1)
+    source = made if takes_source else None
+    there = make_tokens(LENGTH // 2, device=inputs.device)
+    out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), source, there)
     return out
 
 

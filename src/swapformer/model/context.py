@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -36,8 +36,21 @@ class Context:
         whole: Context | None = None,
     ) -> None:
         self.query, self.key, self.dtype, self.cache = query, key, dtype, cache
-        self.whole: Context = self if whole is None else whole
+        self._whole = None if whole is None else weakref.ref(whole)
         self._memo: dict[object, object] = {}
+
+    @property
+    def whole(self) -> Context:
+        """The context that this one is a block of, or itself.
+
+        A block knows it weakly, since the whole may remember the block: a circle would keep masks, biases and their
+        graph alive until the collector runs.
+        """
+        if self._whole is None:
+            return self
+        whole = self._whole()
+        assert whole is not None, "the whole context outlives its blocks"
+        return whole
 
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
         """The value remembered under `key`, computed on first use. Identity of parts must be part of the key.
@@ -48,10 +61,10 @@ class Context:
             self._memo[key] = compute()
         return self._memo[key]  # type: ignore[return-value]
 
-    @cached_property
+    @property
     def distance(self) -> Tensor:
         """Key position minus query position, int64 [B|1, Q, K]: negative looks back."""
-        return self.key.position[:, None, :] - self.query.position[:, :, None]
+        return self.once("distance", lambda: self.key.position[:, None, :] - self.query.position[:, :, None])
 
     @property
     def plain(self) -> bool:
@@ -70,9 +83,12 @@ class Context:
         """Whether queries are the keys, in order, and encodings see their true positions."""
         return self.query is self.key and self.key.consecutive and self.key.position is self.key.order
 
-    @cached_property
+    @property
     def distances(self) -> Context:
         """One query, the last of K tokens, and keys from K − 1 before it to K − 1 after: every distance once."""
+        return self.once("distances", self._distances)
+
+    def _distances(self) -> Context:
         length, device = len(self.key), self.key.order.device
         keys = Tokens.of(2 * length - 1, device=device)
         return Context(Tokens.of(1, start=length - 1, device=device), keys, self.dtype)

@@ -23,6 +23,44 @@ def chunks(x: Tensor, size: int) -> Tensor:
     return x.reshape(*x.shape[:2], -1, size, x.shape[-1])
 
 
+def cumulative_sum(x: Tensor, dim: int) -> Tensor:
+    """Σ_{j≤i} x_j along an axis: torch's own on a CPU, elsewhere by products with triangles of ones.
+
+    On CUDA torch's own raises for floats where algorithms are deterministic. The products are over runs of 64, and over
+    the sums of runs, so that memory stays linear.
+    """
+    return x.cumsum(dim) if x.device.type == "cpu" else sum_by_triangles(x, dim)
+
+
+def sum_by_triangles(x: Tensor, dim: int, run: int = 64) -> Tensor:
+    """`cumulative_sum` by products of triangular matrices [run, run], and of the runs' sums by the same again."""
+    y = x.movedim(dim, -1)
+    length = y.shape[-1]
+    size = min(run, length)
+    runs = functional.pad(y, (0, -length % size)).reshape(*y.shape[:-1], -1, size)
+    with without_autocast(x.device):
+        within = runs @ torch.ones(size, size, dtype=x.dtype, device=x.device).triu()
+    if runs.shape[-2] > 1:
+        ends = sum_by_triangles(within[..., -1], -1, run)
+        within = within + functional.pad(ends[..., :-1], (1, 0))[..., None]
+    return within.flatten(-2)[..., :length].movedim(-1, dim)
+
+
+class Constants:
+    """Numbers of a part that never change, copied to each device once: a copy in every step would wait for it."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[object, ...], Tensor] = {}
+
+    def of(self, values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The numbers as a tensor [N]."""
+        key = (values, dtype, device)
+        if key not in self._held:
+            with torch.inference_mode(False):
+                self._held[key] = torch.tensor(values, dtype=dtype, device=device)
+        return self._held[key]
+
+
 def total(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     """The sum of two terms, each of which may be missing; None if both are."""
     if first is None or second is None:

@@ -49,10 +49,17 @@ class Tokens:
         document: Tensor | None = None,
         padding: Tensor | None = None,
         tags: Mapping[str, Tensor] | None = None,
+        extent: int | None = None,
     ) -> Tokens:
-        """`length` tokens in a row, from order `start` on; encodings see the order unless `position` is given."""
+        """`length` tokens in a row, from order `start` on; encodings see the order unless `position` is given.
+
+        `extent`: the largest of these positions plus 1; read from them where it is not given.
+        """
         order = torch.arange(start, start + length, device=device)[None]
-        extent = start + length if position is None else int(position.max()) + 1
+        if position is None:
+            extent = start + length
+        elif extent is None:
+            extent = int(position.max()) + 1
         return cls(
             order=order,
             position=order if position is None else position,

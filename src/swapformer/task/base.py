@@ -31,7 +31,8 @@ class Sequences:
 
     `inputs` [B,T]: token ids, or float32 [B,T,C] where the task's inputs are values. `padding` [B,T] bool: True where a
     position is filler; None where nothing is. `document`, `position` and `tags` [B,T]: what the model's Tokens take
-    besides; None or empty where a task has none.
+    besides; None or empty where a task has none. `extent`: the largest position plus 1, known on the host before the
+    sequences are moved, since a model that asked the device for it would wait for it in every step.
     """
 
     inputs: Tensor
@@ -39,9 +40,12 @@ class Sequences:
     document: Tensor | None = None
     position: Tensor | None = None
     tags: Mapping[str, Tensor] = field(default_factory=dict)
+    extent: int | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""
+        if self.extent is None and self.position is not None:
+            return replace(self, extent=int(self.position.max()) + 1).to(device)
         return replace(self, **{one.name: _moved(getattr(self, one.name), device) for one in fields(self)})
 
 
@@ -75,7 +79,7 @@ def _moved(value: Any, device: torch.device | str) -> Any:
         return value.to(device, non_blocking=True)
     if isinstance(value, Mapping):
         return {name: _moved(held, device) for name, held in value.items()}
-    return value if value is None else value.to(device)
+    return value.to(device) if isinstance(value, Sequences) else value
 
 
 def target_mask(targets: Tensor) -> Tensor:

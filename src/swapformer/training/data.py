@@ -80,9 +80,11 @@ def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> 
 
 def _draw(sequences: SequencesType, drawn_from: int, *key: object) -> SequencesType:
     if sequences.position is None:
-        return replace(sequences, position=draw_positions(sequences.inputs.shape[1], drawn_from, *key)[None])
+        return replace(
+            sequences, position=draw_positions(sequences.inputs.shape[1], drawn_from, *key)[None], extent=None
+        )
     drawn = draw_positions(int(sequences.position.max()) + 1, drawn_from, *key)
-    return replace(sequences, position=drawn[sequences.position])
+    return replace(sequences, position=drawn[sequences.position], extent=None)
 
 
 class TrainingStream(IterableDataset[BatchShare]):

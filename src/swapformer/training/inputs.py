@@ -17,6 +17,7 @@ def tokens_of(sequences: Sequences) -> Tokens:
         document=sequences.document,
         padding=sequences.padding,
         tags=sequences.tags,
+        extent=sequences.extent,
     )
 
 

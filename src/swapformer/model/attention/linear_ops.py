@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.ops import chunks
+from swapformer.model.ops import chunks, cumulative_sum
 from swapformer.model.pattern import Pattern
 
 _CHUNK = 64
@@ -87,7 +87,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Σ_{j≤i} (q_i·k_j) v_j: pairs within a chunk, and the sum of all chunks before."""
     length = q.shape[-2]
     q, k, v = (chunks(x.to(q.dtype), _CHUNK) for x in (q, k, v))
-    sums = (k.mT @ v).cumsum(dim=2)
+    sums = cumulative_sum(k.mT @ v, dim=2)
     before = torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], dim=2)
     return ((q @ k.mT).tril() @ v + q @ before).flatten(2, 3)[:, :, :length]
 

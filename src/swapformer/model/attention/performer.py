@@ -95,7 +95,7 @@ def log_features(a: Tensor, b: Tensor, directions: Tensor) -> tuple[Tensor, Tens
     w = directions.to(a.dtype)
     half_w, half_a, half_b = (y.square().sum(-1) / 2 for y in (w, a, b))
     return (
-        a @ w.mT - half_a[..., None] + half_w - torch.tensor(len(w)).log().to(a),
+        a @ w.mT - half_a[..., None] + half_w - float(torch.tensor(len(w), device="cpu").log()),
         b @ w.mT - half_b[..., None] - half_w,
     )
 

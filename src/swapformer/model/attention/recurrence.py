@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, shift
-from swapformer.model.ops import chunks, widen, without_autocast
+from swapformer.model.ops import chunks, cumulative_sum, widen, without_autocast
 
 _CHUNK = 64
 """Positions of a chunk, within which pairs are formed; the state goes from chunk to chunk."""
@@ -103,7 +103,7 @@ def _decays(updates: StateUpdates, size: int) -> tuple[Tensor, Tensor, Tensor]:
     The zeros that fill up a chunk decay nothing and write nothing. Between documents the decay is zero. They are told
     apart by how many have started, so that nothing is ever divided by a decay of zero.
     """
-    total = chunks(updates.log_decay[..., None], size).cumsum(dim=-2)
+    total = cumulative_sum(chunks(updates.log_decay[..., None], size), dim=-2)
     later = torch.ones(size, size, dtype=torch.bool, device=total.device).triu(1)
     pairs = (total - total.mT).masked_fill(later, float("-inf")).exp()
     since_start, until_end = total.exp(), (total[..., -1:, :] - total).exp()

@@ -12,7 +12,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.extension.base import Extension, Projected
 from swapformer.model.layers import Linear, Role
-from swapformer.model.ops import causal_convolution, convolution_filters
+from swapformer.model.ops import Constants, causal_convolution, convolution_filters
 from swapformer.ranges import Count, Natural, Within
 
 
@@ -103,7 +103,9 @@ class HeadMask(Extension):
             raise ValueError(
                 f"`heads` of head_mask must name heads from 0 to {dims.num_heads - 1}, but it names {wrong}."
             )
-        self.masked = list(heads)
+        self.masked, self.constants = tuple(heads), Constants()
 
     def heads(self, heads: Tensor) -> Tensor:
-        return heads.index_fill(1, torch.tensor(self.masked, device=heads.device), 0.0) if self.masked else heads
+        if not self.masked:
+            return heads
+        return heads.index_fill(1, self.constants.of(self.masked, torch.int64, heads.device), 0.0)

@@ -65,6 +65,7 @@ class MoE(FFN):
         width = hidden_width(dims, width, expansion)
         self.experts, self.top_k, self.balance = experts, top_k, balance
         self.has_auxiliary_loss = balance > 0
+        self.reads_device = "how many tokens an expert gets is known on the device only"
         self.router = Linear(dims.d_model, experts, Role.ROUTER, bias=False)
         self.up = StackedLinear(experts, dims.d_model, width, Role.FFN_IN, bias=dims.bias, active=top_k)
         self.down = StackedLinear(experts, width, dims.d_model, Role.FFN_OUT, bias=dims.bias, active=top_k)

@@ -12,6 +12,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel
 from swapformer.model.kernel.dense import SDPA, Reference
+from swapformer.model.ops import Constants
 from swapformer.model.pattern import Reach
 from swapformer.model.position import Position
 
@@ -63,15 +64,15 @@ class BlockSlices:
 
     Args:
         x: the tensor.
+        order: the positions of the queries, block after block; None where that is 0 … T − 1.
         blocks: the blocks.
         landmarks: positions of tokens that distant blocks need too.
     """
 
-    def __init__(self, x: Tensor, blocks: list[QueryBlock], landmarks: list[int]) -> None:
-        order = block_order(blocks, x.device)
+    def __init__(self, x: Tensor, order: Tensor | None, blocks: list[QueryBlock], landmarks: list[int]) -> None:
         by_lane = x if order is None else x.index_select(2, order)
         self.runs = torch.split(by_lane, [len(block.queries) for block in blocks], dim=2)
-        self.landmarks = {token: x[:, :, [token]] for token in landmarks}
+        self.landmarks = {token: x[:, :, token : token + 1] for token in landmarks}
 
     def keys_of(self, block: QueryBlock) -> Tensor:
         """The rows of a block's keys and its far landmarks."""
@@ -79,17 +80,17 @@ class BlockSlices:
         return torch.cat([*self.runs[block.first : block.last + 1], *far], dim=2)
 
 
-def block_order(blocks: list[QueryBlock], device: torch.device) -> Tensor | None:
+def block_order(blocks: list[QueryBlock], constants: Constants, device: torch.device) -> Tensor | None:
     """The positions of the queries, block after block, int64 [T]; None if that is 0 … T − 1."""
     if blocks[0].queries.step == 1:
         return None
-    return torch.tensor([token for block in blocks for token in block.queries], device=device)
+    return constants.of(tuple(token for block in blocks for token in block.queries), torch.int64, device)
 
 
-def token_index(tokens: range, far: tuple[int, ...], device: torch.device) -> slice | Tensor:
+def token_index(tokens: range, far: tuple[int, ...], constants: Constants, device: torch.device) -> slice | Tensor:
     """The index of a block's tokens in Tokens: a slice, or a tensor if there are landmarks."""
     if far:
-        return torch.tensor([*tokens, *far], device=device)
+        return constants.of((*tokens, *far), torch.int64, device)
     return slice(tokens.start, tokens.stop, tokens.step)
 
 
@@ -103,7 +104,7 @@ class Blocked(Kernel):
     """
 
     def __init__(self, dims: Dims) -> None:
-        self.fused, self.general = SDPA(dims, backend="auto"), Reference(dims)
+        self.fused, self.general, self.constants = SDPA(dims, backend="auto"), Reference(dims), Constants()
 
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
         if not plan.pattern.reach.bounded:
@@ -133,19 +134,22 @@ class Blocked(Kernel):
         reach, length = plan.pattern.reach, len(context.key)
         blocks = context.once(("blocks", reach), lambda: query_blocks(reach, length))
         landmarks = [token for token in reach.landmarks if token < length]
-        queries, keys, values = (BlockSlices(x, blocks, landmarks) for x in (q, k, v))
+        order = block_order(blocks, self.constants, q.device)
+        queries, keys, values = (BlockSlices(x, order, blocks, landmarks) for x in (q, k, v))
         # Whether the mask, bias and scores of a block depend on its shape alone.
         independent = position.relative or not (position.has_bias or position.has_scores)
         alike = independent and context.masks_by_distance(plan.pattern)
         outs = [
-            attend(rows, keys.keys_of(block), values.keys_of(block), context=_within(context, block, alike))
+            attend(
+                rows, keys.keys_of(block), values.keys_of(block), context=_within(context, block, alike, self.constants)
+            )
             for rows, block in zip(queries.runs, blocks, strict=True)
         ]
         out = torch.cat(outs, dim=2)
-        if (order := block_order(blocks, q.device)) is not None:
+        if order is not None:
             out = out.index_select(2, order.argsort())
         if landmarks:
-            rows = torch.tensor(landmarks, device=q.device)
+            rows = self.constants.of(tuple(landmarks), torch.int64, q.device)
             own = context.once(("landmarks", reach), lambda: context.at(rows, slice(None)))
             out = out.index_copy(2, rows, attend(q[:, :, rows], k, v, context=own))
         return out
@@ -156,12 +160,14 @@ def _divisible(plan: AttentionPlan, context: Context) -> bool:
     return plan.pattern.reach.bounded and context.query is context.key and context.key.consecutive
 
 
-def _within(context: Context, block: QueryBlock, alike: bool) -> Context:
+def _within(context: Context, block: QueryBlock, alike: bool, constants: Constants) -> Context:
     """The context of a block; one for all blocks of its shape if they are alike."""
     device = context.key.order.device
     return context.once(
         ("block", block.shape if alike else block),
-        lambda: context.at(token_index(block.queries, (), device), token_index(block.keys, block.far, device)),
+        lambda: context.at(
+            token_index(block.queries, (), constants, device), token_index(block.keys, block.far, constants, device)
+        ),
     )
 
 

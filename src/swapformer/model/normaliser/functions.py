@@ -12,7 +12,7 @@ from torch.nn import functional
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import gain
 from swapformer.model.normaliser.base import Normaliser, softmax
-from swapformer.model.ops import widen
+from swapformer.model.ops import cumulative_sum, widen
 from swapformer.ranges import Count, NonNegative
 
 
@@ -88,18 +88,59 @@ def _finite(logits: Tensor, normalise: Callable[..., Tensor]) -> Tensor:
     return weights.masked_fill(blind, 0.0).to(logits.dtype)
 
 
+def sparsemax(logits: Tensor, dim: int = -1) -> Tensor:
+    """max(0, s_j − τ) with τ = (Σ s − 1) / k over the k largest, as `entmax.sparsemax` without a sum that CUDA refuses.
+
+    The support is found first; what depends on the logits within it has their gradient.
+    """
+    logits = logits - logits.detach().amax(dim, keepdim=True)
+    ranked, rank = _ranked(logits, dim)
+    support = _support(logits, ranked, 1 + rank * ranked > cumulative_sum(ranked, dim), dim)
+    share = 1 / support.sum(dim, keepdim=True).to(logits.dtype)
+    return (logits - _mean(logits, support, dim) + share).clamp(min=0)
+
+
+def entmax15(logits: Tensor, dim: int = -1) -> Tensor:
+    """max(0, s_j/2 − τ)² with τ = m − √((1 − k v) / k) of the k largest halves' mean m and variance v, likewise."""
+    half = (logits - logits.detach().amax(dim, keepdim=True)) / 2
+    ranked, rank = _ranked(half, dim)
+    mean, square = (cumulative_sum(each, dim) / rank for each in (ranked, ranked.square()))
+    below = mean - ((1 - rank * (square - mean.square())) / rank).clamp(min=0).sqrt()
+    support = _support(half, ranked, below <= ranked, dim)
+    mean, count = _mean(half, support, dim), support.sum(dim, keepdim=True)
+    spread = ((half - mean).square() * support).sum(dim, keepdim=True)
+    return (half - mean + ((1 - spread) / count).clamp(min=0).sqrt()).clamp(min=0).square()
+
+
+def _ranked(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Values from the largest down, without gradient, and their ranks from 1."""
+    ranked = x.detach().sort(dim=dim, descending=True).values
+    count = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype, device=x.device)
+    return ranked, count.view([-1 if axis == dim % x.ndim else 1 for axis in range(x.ndim)])
+
+
+def _support(x: Tensor, ranked: Tensor, chosen: Tensor, dim: int) -> Tensor:
+    """Which values are among as many of the largest as were chosen."""
+    last = chosen.sum(dim, keepdim=True) - 1
+    return x.detach() >= ranked.gather(dim, last)
+
+
+def _mean(x: Tensor, support: Tensor, dim: int) -> Tensor:
+    return (x * support).sum(dim, keepdim=True) / support.sum(dim, keepdim=True)
+
+
 class Sparsemax(Normaliser):
     """The point of the simplex nearest to the logits, mostly zeros (Martins & Astudillo 2016, arXiv:1602.02068)."""
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        return _finite(logits_BHQK, entmax.sparsemax)
+        return _finite(logits_BHQK, entmax.sparsemax if logits_BHQK.device.type == "cpu" else sparsemax)
 
 
 class Entmax15(Normaliser):
     """w_j = max(0, s_j/2 − τ)², with τ such that Σ w = 1 (α = 1.5; Peters et al. 2019, arXiv:1905.05702)."""
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        return _finite(logits_BHQK, entmax.entmax15)
+        return _finite(logits_BHQK, entmax.entmax15 if logits_BHQK.device.type == "cpu" else entmax15)
 
 
 class Sigmoid(Normaliser):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.dims import Dims, require_counts
+from swapformer.model.ops import Constants
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
 from swapformer.ranges import Count, Natural, Several
@@ -140,12 +141,12 @@ class Exponential(Pattern):
 
     def __init__(self, dims: Dims, *, base: Several) -> None:
         require_counts(2, base=base)
-        self.base = base
+        self.base, self.constants = base, Constants()
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         back = -steps_ahead(query, key)
-        powers = [0] + [self.base**p for p in range(63) if self.base**p < 2**63]
-        return torch.isin(back, torch.tensor(powers, device=back.device))
+        powers = (0, *(self.base**p for p in range(63) if self.base**p < 2**63))
+        return torch.isin(back, self.constants.of(powers, torch.int64, back.device))
 
 
 class Seasonal(Pattern):

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from swapformer.model.dims import Dims, require_counts
+from swapformer.model.ops import Constants
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 from swapformer.ranges import Count, Natural
+
+HOST = torch.device("cpu")
 
 
 class Longformer(Pattern):
@@ -33,12 +36,12 @@ class Longformer(Pattern):
 
     def __init__(self, dims: Dims, *, before: Natural, after: Natural = 0, places: Sequence[Natural]) -> None:
         require_counts(0, before=before, after=after, places=min(places, default=0))
-        self.before, self.after, self.places = before, after, tuple(places)
+        self.before, self.after, self.places, self.constants = before, after, tuple(places), Constants()
         self.reach = Reach(before, after, landmarks=tuple(sorted(set(places))))
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         ahead = steps_ahead(query, key)
-        chosen = torch.tensor(self.places, dtype=torch.int64, device=ahead.device)
+        chosen = self.constants.of(self.places, torch.int64, ahead.device)
         from_global = torch.isin(query.order, chosen)[:, None, :, None]
         to_global = torch.isin(key.order, chosen)[:, None, None, :]
         return ((ahead >= -self.before) & (ahead <= self.after)) | from_global | to_global
@@ -83,18 +86,19 @@ class BigBird(Pattern):
         require_counts(0, first=first, last=last)
         self.block, self.before, self.after, self.seed = block, before, after, seed
         self.random_before, self.random_after, self.first, self.last = random_before, random_after, first, last
-        self._drawn: dict[int, Tensor] = {}
+        self._drawn: dict[tuple[int, torch.device], Tensor] = {}
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         i, j = query.order // self.block, key.order // self.block
-        count = int(torch.maximum(i.max(), j.max())) + 1
-        return self.blocks(count).to(i.device)[i[:, :, None], j[:, None, :]][:, None]
+        last = [len(each) - 1 if each.consecutive else int(each.order.max()) for each in (query, key)]
+        count = max(last) // self.block + 1
+        return self.blocks(count, i.device)[i[:, :, None], j[:, None, :]][:, None]
 
-    def blocks(self, count: int) -> Tensor:
-        """Which of `count` blocks may attend to which, bool [count, count]; drawn once for each count."""
-        if count not in self._drawn:
-            self._drawn[count] = self._draw(count)
-        return self._drawn[count]
+    def blocks(self, count: int, device: torch.device = HOST) -> Tensor:
+        """Which of `count` blocks may attend to which, bool [count, count]; drawn once for each count and device."""
+        if (count, device) not in self._drawn:
+            self._drawn[count, device] = self._draw(count).to(device)
+        return self._drawn[count, device]
 
     def _draw(self, count: int) -> Tensor:
         index = torch.arange(count)

@@ -10,6 +10,7 @@ from torch import Tensor
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, Side, require_positive, require_presence
 from swapformer.model.layers import Embedding, Role
+from swapformer.model.ops import Constants
 from swapformer.model.position.base import Position
 from swapformer.ranges import Count, Positive, Several
 
@@ -40,10 +41,10 @@ class ALiBi(Position):
     def __init__(self, dims: Dims, *, decay: Positive) -> None:
         super().__init__(dims)
         require_positive(decay=decay)
-        self.slopes = alibi_slopes(dims.num_heads, decay)
+        self.slopes, self.constants = alibi_slopes(dims.num_heads, decay), Constants()
 
     def bias(self, context: Context) -> Tensor:
-        slope_H = torch.tensor(self.slopes, dtype=context.dtype, device=context.distance.device)
+        slope_H = self.constants.of(tuple(self.slopes), context.dtype, context.distance.device)
         return -slope_H[:, None, None] * context.distance.abs()[:, None]
 
 

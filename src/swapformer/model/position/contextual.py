@@ -8,7 +8,7 @@ from torch import Tensor
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims, require_counts
 from swapformer.model.layers import Embedding, Linear, Role
-from swapformer.model.ops import head_products
+from swapformer.model.ops import cumulative_sum, head_products
 from swapformer.model.pattern import Causal
 from swapformer.model.position.base import Position, wide
 from swapformer.model.position.relative import query_table
@@ -96,7 +96,7 @@ class CoPE(Position):
         assert counted is not None, "a causal pattern always forbids something"
         gate = (self.gate_scale * head_products(q, k)).sigmoid() * counted
         last = self.table.weight.shape[0] - 1
-        count = gate.flip(-1).cumsum(-1).flip(-1).clamp(max=last)
+        count = cumulative_sum(gate.flip(-1), -1).flip(-1).clamp(max=last)
         below = count.detach().long().clamp(max=last - 1)
         by_row = q @ self.table.weight.mT
         return torch.lerp(by_row.gather(-1, below), by_row.gather(-1, below + 1), (count - below).to(by_row.dtype))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swapformer.model.ops import total
+from swapformer.model.ops import total, without_autocast
 from swapformer.model.residual.base import ForwardPass, Residual, Update
 
 Pair = tuple[Tensor, Tensor]
@@ -95,8 +95,8 @@ class _Conditions:
         self.device = device
         self.cpu = torch.get_rng_state()
         self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        self.autocast = torch.is_autocast_enabled(device.type)
-        self.dtype = torch.get_autocast_dtype(device.type)
+        casts = torch.amp.is_autocast_available(device.type)  # meta never casts
+        self.dtype = torch.get_autocast_dtype(device.type) if casts and torch.is_autocast_enabled(device.type) else None
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -104,7 +104,7 @@ class _Conditions:
         devices = [] if self.cuda is None else [self.device]
         with (
             torch.random.fork_rng(devices=devices),
-            torch.autocast(self.device.type, dtype=self.dtype, enabled=self.autocast),
+            without_autocast(self.device) if self.dtype is None else torch.autocast(self.device.type, self.dtype),
         ):
             torch.set_rng_state(self.cpu)
             if self.cuda is not None:

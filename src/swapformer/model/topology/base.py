@@ -181,7 +181,7 @@ class Topology(Tapped):
         if tokens.padding is None:
             return states[:, -1]
         last = (~tokens.padding).long().cumsum(-1).argmax(-1)
-        return states[range(len(states)), last.expand(len(states))]
+        return states[torch.arange(len(states), device=states.device), last.expand(len(states))]
 
     def symbols(self, states: Tensor, tokens: Tokens, weight: Tensor) -> Tensor:
         """Logits of symbols [B, T, V] from states and the matrix that reads them, [V, D]."""
