@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from measure.conftest import TINY
 from study.fakes import PROVENANCE
 from swapformer.errors import UsageError
+from swapformer.measure import as_trained
 from swapformer.report.page import caveats
 from swapformer.results.record import FAILED, FINISHED, Record
 from swapformer.results.store import Store
@@ -21,6 +23,7 @@ from swapformer.study.config.compose import check, compose
 from swapformer.study.equal_arms import check_equal_arms
 from swapformer.study.expand import expand
 from swapformer.study.launch import machine
+from swapformer.study.launch.provenance import machine_info
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Plan, make_trial
 from swapformer.study.run_study import run_study
@@ -182,3 +185,37 @@ def test_rounds_that_lie_apart_are_said_to_be_noisy() -> None:
     assert caveats._noise([view]) == [
         "Noisy timings: the rounds of 1 of 2 lie apart by more than 10 % of their median: time/all@8 of a (19 %)."
     ]
+
+
+def test_weights_are_cast_in_every_step_and_algorithms_are_those_of_a_training() -> None:
+    """With autocast's cache the second step would compute with the weights of the first."""
+    layer, x, device = torch.nn.Linear(4, 4), torch.ones(1, 4), torch.device("cpu")
+
+    def moved() -> bool:
+        first = layer(x).clone()
+        with torch.no_grad():
+            layer.weight += 1
+        return not torch.equal(first, layer(x))
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not moved(), "the planted fault: a cache of casts"
+    before = torch.are_deterministic_algorithms_enabled()
+    with as_trained({"precision": "bf16-mixed", "deterministic": True}, device):
+        assert moved() and torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.are_deterministic_algorithms_enabled() == before
+
+
+def test_a_gpu_stands_in_the_record_and_two_kinds_are_never_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(name="H100", major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
+    found = machine_info("gpu")
+    assert (found["gpu"], found["capability"]) == ("H100", "9.0") and "gpu" not in machine_info("cpu")
+    environment = {"device": "gpu", "torch": "2", "threads": 1, "deterministic": True}
+    classes = [
+        Record("0" * 16, FINISHED, environment=environment, machine=each).environment_class
+        for each in (found, {**found, "gpu": "A100", "capability": "8.0"}, {})
+    ]
+    assert len(set(classes)) == 3 and "gpu · H100 (9.0) · torch 2" in classes[0]
+    assert classes[2] == "gpu · torch 2 · 1 thread · deterministic", "a record of before reads as it did"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def measure(config: Config, directory: Path) -> Outcome:
     model = model.to(device, _PRECISIONS.get(trainer["precision"], torch.float32)).eval()
     measurement: Measurement = make(config["measure"], Measurement)
     subject, others = MeasuredModel(config, task, model, Clock(device)), OtherWork()
-    with _cast(trainer["precision"], device):
+    with as_trained(trainer, device):
         finding = measurement.measure(subject)
     if measurement.timed:
         notes += [note for note in (subject.clock.note, others.note) if note is not None]
@@ -67,6 +68,23 @@ def measure(config: Config, directory: Path) -> Outcome:
     )
 
 
-def _cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which torch casts operations as a mixed precision says."""
-    return torch.autocast(device.type, _CASTS[precision]) if precision in _CASTS else nullcontext()
+@contextmanager
+def as_trained(trainer: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+    """Compute as a training does: deterministic algorithms if asked, and under mixed precision weights that are cast in
+    every step.
+
+    A cache of casts would keep those of the first step, which measures no step of a training.
+    """
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    precision = trainer["precision"]
+    if trainer["deterministic"]:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as Lightning does
+    torch.use_deterministic_algorithms(bool(trainer["deterministic"]))
+    # Memory that is overwritten need not be filled before.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    cast = torch.autocast(device.type, _CASTS[precision], cache_enabled=False) if precision in _CASTS else nullcontext()
+    try:
+        with cast:
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from swapformer.measure.base import MeasuredModel, Measurement, beyond_table
+from swapformer.measure.base import MeasuredModel, Measurement, backward_pass, beyond_table
 from swapformer.measure.clock import Clock, peak_bytes
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
@@ -118,7 +118,7 @@ class _Layer:
 
     def fresh_backward(self) -> None:
         """Forward and backward, with masks and biases made anew."""
-        torch.autograd.backward(self.fresh_forward().sum())
+        backward_pass(self.fresh_forward().sum())
 
     def whole(self) -> dict[str, float]:
         """Seconds of the layer."""
@@ -127,7 +127,7 @@ class _Layer:
     def backward(self) -> dict[str, float]:
         """Seconds of the backward pass."""
         total = self.forward().sum()
-        return {f"time/backward@{self.length}": self.clock.timed(lambda: torch.autograd.backward(total))}
+        return {f"time/backward@{self.length}": self.clock.timed(lambda: backward_pass(total))}
 
     def operations(self) -> dict[str, float]:
         """Seconds by operation, read at their borders."""

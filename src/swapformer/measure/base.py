@@ -13,6 +13,7 @@ from torch import Tensor
 from swapformer.interface import MAIN, Readout
 from swapformer.measure.clock import Clock
 from swapformer.model.attention import Attention
+from swapformer.model.ops import without_autocast
 from swapformer.model.position import Position
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -107,3 +108,9 @@ def random_batch(model: Topology, rows: int, length: int, device: torch.device) 
         source=None if source is None else Sequences(inputs=filled(source), tags=tags),
     )
     return batch.to(device)
+
+
+def backward_pass(total: Tensor) -> None:
+    """The backward pass as a training does it: not cast, whatever the forward pass was."""
+    with without_autocast(total.device):
+        torch.autograd.backward(total)

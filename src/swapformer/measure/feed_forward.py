@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from swapformer.measure.base import MeasuredModel, Measurement
+from swapformer.measure.base import MeasuredModel, Measurement, backward_pass
 from swapformer.measure.clock import Clock
 from swapformer.model.activation import Activation
 from swapformer.model.ffn import FFN
@@ -85,7 +85,7 @@ class _Timing:
     def backward(self) -> dict[str, float]:
         """Seconds of the backward pass of the sum of the outputs."""
         total = self.act(self.x.detach().requires_grad_()).sum()
-        return {f"{self.name}_backward@{self.tokens}": self.clock.timed(lambda: torch.autograd.backward(total))}
+        return {f"{self.name}_backward@{self.tokens}": self.clock.timed(lambda: backward_pass(total))}
 
 
 def _layers(model: Topology) -> list[FFN]:

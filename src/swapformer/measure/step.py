@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import torch
 from torch import nn
 
-from swapformer.measure.base import MeasuredModel, Measurement, beyond_table, random_batch
+from swapformer.measure.base import MeasuredModel, Measurement, backward_pass, beyond_table, random_batch
 from swapformer.measure.clock import peak_bytes
 from swapformer.model.topology import Topology
 from swapformer.ranges import Count, Natural
@@ -88,7 +87,8 @@ class _Training:
 
     def gradients(self) -> None:
         """The gradients of the batch's loss."""
-        torch.autograd.backward(self.module.training_step(self.share, 0))
+        loss = self.module.training_step(self.share, 0)
+        backward_pass(loss)
 
     def timed_step(self) -> dict[str, float]:
         """Seconds of each phase of one step."""
@@ -96,7 +96,7 @@ class _Training:
         start = self.clock.read()
         loss = self.module.training_step(self.share, 0)
         forward = self.clock.read()
-        torch.autograd.backward(loss)
+        backward_pass(loss)
         backward = self.clock.read()
         if self.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)

@@ -100,14 +100,15 @@ class Record:
 
     @property
     def environment_class(self) -> str:
-        """Device type and number, torch, threads, determinism, hardware of times: only equal ones may be compared."""
+        """Device type, number and GPU, torch, threads, determinism, hardware of times: only equal ones are compared."""
         if not (known := self.environment):
             return "unknown"
         threads = known.get("threads", "?")
         several = f"{known['devices']} × " if "devices" in known else ""
         shared = f" · {known['strategy']}" if "strategy" in known else ""
+        gpu = f" · {self.machine['gpu']} ({self.machine.get('capability', '?')})" if self.machine.get("gpu") else ""
         return (
-            f"{several}{known.get('device', '?')}{shared} · torch {known.get('torch', '?')} · "
+            f"{several}{known.get('device', '?')}{gpu}{shared} · torch {known.get('torch', '?')} · "
             f"{threads} thread{'' if threads == 1 else 's'} · "
             f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
             f"{' · ' + str(known['hardware']) if 'hardware' in known else ''}"

@@ -11,6 +11,7 @@ from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import axes
 from swapformer.study.config import budget
+from swapformer.study.launch.slots import visible_gpus
 from swapformer.study.launch.trial import Trial
 from swapformer.study.plan import Plan, Setting
 
@@ -46,6 +47,15 @@ def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Itera
                 f"{arm_name(found.arm, found.condition)} differs in more than {says}: {', '.join(found.beyond)}; "
                 "name what is compared on purpose with `axis: [...]` in the study file"
             )
+
+
+def device_lines(plan: Plan) -> Iterator[str]:
+    """That this machine has GPUs which a study on the CPU leaves idle, in a line for the terminal."""
+    if plan.shared_config.get("trainer", {}).get("accelerator") == "cpu" and (found := visible_gpus()):
+        yield (
+            f"this machine has {len(found)} GPU{'' if len(found) == 1 else 's'}, and these trials run on the CPU; "
+            "trainer=gpu uses them"
+        )
 
 
 def moment_lines(plan: Plan, store: Store) -> Iterator[str]:

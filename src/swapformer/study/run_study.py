@@ -26,7 +26,14 @@ from swapformer.study.launch.progress import StudyProgress
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.manifest import find_axis, make_manifest
-from swapformer.study.messages import composition_lines, impossible_lines, moment_lines, resume_line, tuning_lines
+from swapformer.study.messages import (
+    composition_lines,
+    device_lines,
+    impossible_lines,
+    moment_lines,
+    resume_line,
+    tuning_lines,
+)
 from swapformer.study.plan import Plan
 from swapformer.study.preview import preview
 from swapformer.study.spec import Spec, metric_names
@@ -114,7 +121,7 @@ def run_study(
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
         _say([f"trains a model for each trial: {foreseen.summary}"], quiet)
-    _say([*composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
+    _say([*device_lines(plan), *composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
     from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms
 

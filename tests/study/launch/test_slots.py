@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from study import fakes
 from study.parents import statuses
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
+from swapformer.study import messages
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slots import make_slots, visible_gpus
@@ -145,3 +148,19 @@ def test_a_trial_sees_its_own_devices_alone(tmp_path: Path, driver: Path) -> Non
     seen = [(store.directory(trial.id) / "devices").read_text() for trial in trials]
     assert sorted(seen) == ["0 PCI_BUS_ID", "2 PCI_BUS_ID"]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "said"),
+    [
+        ("cpu", ["0", "1"], "has 2 GPUs, and these trials run on the CPU; trainer=gpu"),
+        ("cpu", [], ""),
+        ("gpu", ["0"], ""),
+    ],
+)
+def test_a_study_on_the_cpu_says_that_there_are_gpus(
+    accelerator: str, gpus: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "visible_gpus", lambda: gpus)
+    plan: Any = SimpleNamespace(shared_config={"trainer": {"accelerator": accelerator}})
+    assert said in "".join(messages.device_lines(plan)) and bool(said) == bool([*messages.device_lines(plan)])

@@ -47,14 +47,31 @@ def _command() -> str:
     return f"{program} {shlex.join(sys.argv[1:])}".strip()
 
 
-def machine_info() -> dict[str, str]:
-    """The versions and the machine that a trial runs with, beside its environment class."""
-    return {
+def machine_info(accelerator: str = "cpu") -> dict[str, str]:
+    """The versions and the machine that a trial runs with, beside its environment class; of a GPU what it is, too."""
+    found = {
         "python": platform.python_version(),
         "lightning": version("lightning"),
         "platform": platform.platform(),
         "host": socket.gethostname(),
     }
+    return found | _gpu() if accelerator == "gpu" else found
+
+
+def _gpu() -> dict[str, str]:
+    """Name and capability of the GPU, and the versions of CUDA and of the driver; nothing where there is none."""
+    import torch  # late: a CPU's trial of times is named without
+
+    if not torch.cuda.is_available():
+        return {}
+    held = torch.cuda.get_device_properties(0)
+    found = {"gpu": held.name, "capability": f"{held.major}.{held.minor}", "cuda": str(torch.version.cuda)}
+    try:
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")[0]
+    except (OSError, subprocess.SubprocessError):
+        return found
+    return found | {"driver": said.strip()}
 
 
 @cache

@@ -238,16 +238,20 @@ def _was_stopped(error: BaseException) -> bool:
 
 def _running(trial: Trial, provenance: Provenance, before: Record | None) -> Record:
     notes: tuple[str, ...] = ()
+    machine = machine_info(trial.config["trainer"]["accelerator"] if "trainer" in trial.config else "cpu")
     if before is not None:  # how the attempt ended that this one takes up: its record is about to be overwritten
         ended = records.KILLED if before.status == records.RUNNING else before.status
         notes = (*before.notes, before.ended_attempt(ended))
+        first, now = (each.get("gpu", "") for each in (before.machine, machine))
+        if first and first != now:
+            notes += (f"begun on {first} and resumed on {now or 'another device'}: not equal bit by bit to either",)
     return Record(
         id=trial.id,
         status=records.RUNNING,
         seed=trial.config.get("seed"),
         environment=dict(trial.environment),
         trainer=dict(trial.config.get("trainer") or {}),
-        machine=machine_info(),
+        machine=machine,
         git={"commit": provenance.commit, "dirty": provenance.dirty},
         data={"fingerprint": trial.data},
         command=provenance.command,
