@@ -260,3 +260,9 @@ def test_wrong_figures_and_ranges_are_named(more: dict[str, Any], message: str) 
 def test_wrong_published_numbers_are_named(published: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         spec.parse(study(published=published), "s")
+
+
+def test_the_arms_of_all_parts_of_an_exercise_share_one_palette() -> None:
+    one, other = (asked(spec.load(f"07_position_encodings/{part}")).palette for part in ("copy", "more"))
+    assert one == other and {"rope", "alibi", "randomized"} <= set(one) and len(one) == len(set(one))
+    assert asked(spec.load("17_learning_rates")).palette == (), "a study that is no part has colours of its own"

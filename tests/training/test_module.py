@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 
 from swapformer.study.config.compose import compose
+from swapformer.task.base import Batch
 from swapformer.training.fit import fit
+from swapformer.training.inputs import tokens_of
 
 TINY = [
     *(
@@ -61,3 +64,12 @@ def test_the_balancing_loss_is_averaged_over_the_parts_of_an_accumulated_batch(t
         start, _ = routers(tmp_path / f"s{parts}", "model.ffn.balance=0.0", f"trainer.accumulate_grad_batches={parts}")
         shifts.append((moved - start).norm().item())
     assert shifts[1] == pytest.approx(shifts[0], rel=0.5), "a sum over the parts would be twice as large"
+
+
+def test_the_largest_position_is_read_before_a_batch_moves() -> None:
+    """On the meta device, as on CUDA without waiting, no position can be read."""
+    ids, position = torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[0, 4, 9]])
+    batch = Batch(inputs=ids, targets=ids, position=position)
+    assert tokens_of(batch.to("meta")).extent == tokens_of(batch).extent == 10
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        tokens_of(replace(batch.to("meta"), extent=None))

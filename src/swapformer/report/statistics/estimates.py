@@ -174,11 +174,10 @@ class WiderEstimate(Estimate):
 
 
 @dataclass(frozen=True)
-class BiasedEstimate(Estimate):
-    """An estimate that may lie off by up to `bias` on either side, beside its error over seeds."""
+class AroundEstimate(Estimate):
+    """An estimate made of another one: of the same value and seeds, with other limits."""
 
     inner: Estimate
-    bias: float
 
     @property
     def value(self) -> float:  # type: ignore[override]
@@ -187,6 +186,13 @@ class BiasedEstimate(Estimate):
     @property
     def n(self) -> int:  # type: ignore[override]
         return self.inner.n
+
+
+@dataclass(frozen=True)
+class BiasedEstimate(AroundEstimate):
+    """An estimate that may lie off by up to `bias` on either side, beside its error over seeds."""
+
+    bias: float
 
     def p_above(self, x: float) -> float:
         return self.inner.p_above(x + self.bias)
@@ -199,20 +205,11 @@ class BiasedEstimate(Estimate):
 
 
 @dataclass(frozen=True)
-class OpenEstimate(Estimate):
+class OpenEstimate(AroundEstimate):
     """An estimate whose limit below, above or on both sides is given up (see `Evidence.mean_difference`)."""
 
-    inner: Estimate
     below: bool
     above: bool
-
-    @property
-    def value(self) -> float:  # type: ignore[override]
-        return self.inner.value
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return self.inner.n
 
     def p_above(self, x: float) -> float:
         return 1.0 if self.below else self.inner.p_above(x)
