@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
@@ -12,92 +14,143 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from swapformer.task.base import IGNORE, Batch
-from swapformer.task.text_task import Ids, TextTask
+from swapformer.task.text_task import TextTask
 
 Floats = NDArray[np.float64]
 
 _AT_ONCE = 1 << 22
 """Tokens that are counted at a time."""
 
+_KEPT = 4096
+"""Answers that are kept, those of the contexts seen last."""
+
+NAMES = ("unigram", "bigram", "trigram", "4-gram")
+
 
 class NgramCounts:
-    """Counts of tokens and of pairs of neighbours in the training text of a task.
+    """Counts of runs of up to four tokens in the training text of a task.
 
-    `unigram` [V]: p(w) = (c(w) + 1) / (N + V). A neighbour's distribution is interpolated with it as by Witten and Bell
-    (1991): p(w | v) = (c(v, w) + T(v) · p(w)) / (c(v) + T(v)), T(v) being how many different tokens follow v.
+    `unigram` [V]: p(w) = (c(w) + 1) / (N + V). Each longer run is interpolated with the shorter one as by Witten and
+    Bell (1991): p(w | h) = (c(h, w) + T(h) · p(w | h')) / (c(h) + T(h)), where T(h) is how many different tokens follow
+    h, and h' is h without its first token.
+
+    Args:
+        longest: the length of the longest run, from 2 to 4. Runs are as short as needed for V^n to fit in 63 bits.
     """
 
-    def __init__(self, task: TextTask) -> None:
+    def __init__(self, task: TextTask, longest: int = 4) -> None:
         self.size = task.vocab_size
         self.special = task.corpus.learned.special
+        self.longest = max(2, min(longest, int(63 * math.log(2) / math.log(max(self.size, 2)))))
         counts = np.zeros(self.size, dtype=np.int64)
-        keys, numbers = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        for ids in _parts(task):
-            counts += np.bincount(ids[:-1], minlength=self.size)
-            found, times = np.unique(ids[:-1] * self.size + ids[1:], return_counts=True)
-            keys, order = np.unique(np.concatenate([keys, found]), return_inverse=True)
-            numbers = np.bincount(order, weights=np.concatenate([numbers, times])).astype(np.int64)
-        counts[int(task.ids["train"][-1])] += 1
+        self._runs = {length: _Runs(self.size) for length in range(2, self.longest + 1)}
+        for ids, new in _parts(task, self.longest - 1):
+            counts += np.bincount(ids[-new:], minlength=self.size)
+            for length, runs in self._runs.items():
+                runs.add(ids, length, new)
         self.unigram: Floats = (counts + 1) / (counts.sum() + self.size)
-        self._before, self._after, self._times = keys // self.size, keys % self.size, numbers
-        followers = np.bincount(self._before, minlength=self.size)
-        total = np.bincount(self._before, weights=numbers, minlength=self.size) + followers
-        self._total: Floats = np.maximum(total, 1)
-        self._unseen: Floats = np.where(total > 0, followers / self._total, 1.0)
-        """The weight of the unigram distribution behind each token."""
 
-    @cached_property
-    def _by_follower(self) -> NDArray[np.int64]:
-        return np.argsort(self._after, kind="stable")
-
-    def following(self, before: int) -> Floats:
-        """p(w | before) for every w [V]."""
-        first, last = np.searchsorted(self._before, [before, before + 1])
-        found = self._unseen[before] * self.unigram
-        found[self._after[first:last]] += self._times[first:last] / self._total[before]
+    def following(self, before: Sequence[int]) -> Floats:
+        """p(w | before) for every w [V]; of `before`, the last `longest` - 1 tokens count."""
+        found = self.unigram
+        for length in range(2, min(len(before) + 1, self.longest) + 1):
+            tokens, times = self._runs[length].after(before[-(length - 1) :])
+            if len(tokens):
+                kinds, total = len(tokens), times.sum()
+                found = found * (kinds / (total + kinds))
+                found[tokens] += times / (total + kinds)
         return found
 
     def leading_to(self, after: int) -> Floats:
         """p(after | w) for every w [V]."""
-        first, last = np.searchsorted(self._after, [after, after + 1], sorter=self._by_follower)
-        pairs = self._by_follower[first:last]
-        found = self._unseen * self.unigram[after]
-        found[self._before[pairs]] += self._times[pairs] / self._total[self._before[pairs]]
+        found = self._before.unseen * self.unigram[after]
+        tokens, shares = self._before.of(after)
+        found[tokens] += shares
         return found
+
+    @cached_property
+    def _before(self) -> _Before:
+        return _Before(self._runs[2])
+
+
+class _Runs:
+    """How often each run of one length occurs; a run is the number that its tokens write in base V."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.keys, self.times = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+
+    def add(self, ids: NDArray[np.int64], length: int, new: int) -> None:
+        """Count the runs that end in one of the last `new` tokens."""
+        ends = range(max(length - 1, len(ids) - new), len(ids))
+        keys = np.zeros(len(ends), dtype=np.int64)
+        for back in range(length - 1, -1, -1):
+            keys = keys * self.size + ids[ends.start - back : len(ids) - back]
+        found, times = np.unique(keys, return_counts=True)
+        self.keys, order = np.unique(np.concatenate([self.keys, found]), return_inverse=True)
+        self.times = np.bincount(order, weights=np.concatenate([self.times, times])).astype(np.int64)
+
+    def after(self, before: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens seen behind the run `before`, and how often each was."""
+        first = 0
+        for token in before:
+            first = first * self.size + int(token)
+        start, end = np.searchsorted(self.keys, [first * self.size, (first + 1) * self.size])
+        return self.keys[start:end] % self.size, self.times[start:end]
+
+
+class _Before:
+    """Pairs of tokens, looked up by the second one."""
+
+    def __init__(self, pairs: _Runs) -> None:
+        before, after = pairs.keys // pairs.size, pairs.keys % pairs.size
+        kinds = np.bincount(before, minlength=pairs.size)
+        total = np.bincount(before, weights=pairs.times, minlength=pairs.size) + kinds
+        self.unseen: Floats = np.where(total > 0, kinds / np.maximum(total, 1), 1.0)
+        order = np.argsort(after, kind="stable")
+        self._after, self._tokens = after[order], before[order]
+        self._shares = pairs.times[order] / total[self._tokens]
+
+    def of(self, after: int) -> tuple[NDArray[np.int64], Floats]:
+        """The tokens seen before `after`, and c(w, after) / (c(w) + T(w)) of each."""
+        start, end = np.searchsorted(self._after, [after, after + 1])
+        return self._tokens[start:end], self._shares[start:end]
 
 
 class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
-    `unigram`: the same for every position. `bigram`: after the token before. `both`, where later tokens are seen too:
-    p(w | before) · p(after | w). A neighbour that is hidden or special tells nothing.
+    `unigram`: the same for every position. `bigram`, `trigram`, `4-gram`: after the last one, two or three tokens of
+    the same sequence. `both`, where later tokens are seen too: p(w | before) · p(after | w). A token that is hidden or
+    special tells nothing, nor does what stands before it.
     """
 
     def __init__(self, task: TextTask) -> None:
-        self.task, self._counts = task, NgramCounts(task)
-        self.kinds = ("unigram", "bigram") if task.predicts_next else ("unigram", "bigram", "both")
-        self._rows: dict[tuple[str, int], Tensor] = {}
+        self.task, self._counts = task, NgramCounts(task, 4 if task.predicts_next else 2)
+        self.kinds = NAMES[: self._counts.longest] if task.predicts_next else ("unigram", "bigram", "both")
+        self._following = lru_cache(_KEPT)(lambda before: _logarithm(self._counts.following(before)))
+        self._leading_to = lru_cache(_KEPT)(lambda after: _logarithm(self._counts.leading_to(after)))
 
     def answer(self, kind: str, batch: Batch) -> Tensor:
         """What a baseline answers to a batch."""
-        size = self._counts.size
-        found = torch.zeros(*batch.targets.shape, size)
-        everywhere = self._row("unigram", 0)
+        found = torch.zeros(*batch.targets.shape, self._counts.size)
+        most = 1 if kind == "both" else NAMES.index(kind)
         for row, position in (batch.targets != IGNORE).nonzero().tolist():
             ids = batch.inputs[row]
-            before = int(ids[position]) if self.task.predicts_next else int(ids[position - 1]) if position else 0
-            after = int(ids[position + 1]) if position + 1 < len(ids) else 0
-            known = kind != "unigram" and before >= self._counts.special
-            found[row, position] = self._row("following", before) if known else everywhere
-            if kind == "both" and after >= self._counts.special:
-                found[row, position] += self._row("leading_to", after)
+            end = position + self.task.predicts_next
+            found[row, position] = self._following(self._known(ids[max(end - most, 0) : end].tolist()))
+            if kind == "both" and position + 1 < len(ids) and self._known([int(ids[position + 1])]):
+                found[row, position] += self._leading_to(int(ids[position + 1]))
         return found
 
-    def _row(self, what: Literal["unigram", "following", "leading_to"], token: int) -> Tensor:
-        if (what, token) not in self._rows:
-            chances = self._counts.unigram if what == "unigram" else getattr(self._counts, what)(token)
-            self._rows[what, token] = torch.from_numpy(np.log(chances)).float()
-        return self._rows[what, token]
+    def _known(self, before: Sequence[int]) -> tuple[int, ...]:
+        """The tokens behind the last one that is special."""
+        plain = takewhile(lambda token: token >= self._counts.special, reversed(before))
+        return tuple(plain)[::-1]
+
+
+def _logarithm(chances: Floats) -> Tensor:
+    return torch.from_numpy(np.log(chances)).float()
 
 
 def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapping[str, Mapping[str, float]]:
@@ -112,9 +165,10 @@ def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapp
     return {kind: {name: float(value) for name, value in one.compute().items()} for kind, one in metrics.items()}
 
 
-def _parts(task: TextTask) -> Iterator[Ids]:
-    """The training text in parts that overlap by a token."""
+def _parts(task: TextTask, overlap: int) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """The training text in parts, each with the `overlap` tokens before it, and how many of its tokens are new."""
     ids = task.ids["train"]
-    for start in range(0, len(ids) - 1, _AT_ONCE):
-        yield ids[start : start + _AT_ONCE + 1].astype(np.int64)
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[max(start - overlap, 0) : start + _AT_ONCE].astype(np.int64)
+        yield part, len(part) - min(start, overlap)
         task.corpus.release()
