@@ -198,7 +198,7 @@ def test_looks_are_seeds_that_come_in_steps_and_a_number_takes_them_off() -> Non
 PAPER = {"metric": "val/loss", "source": "A 2017", "points": [{"arm": "h1", "value": 1.7}, {"x": 4, "value": 1}]}
 
 
-def test_published_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) -> None:
+def test_stated_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) -> None:
     found = asked(spec.parse(study(published=[PAPER]), "s"))
     write_manifest(tmp_path, found)
     assert read_manifest(tmp_path).published == found.published
@@ -210,17 +210,29 @@ def test_published_numbers_go_into_the_manifest_and_come_back(tmp_path: Path) ->
 
 def test_figures_and_ranges_go_into_the_manifest_and_come_back(tmp_path: Path) -> None:
     raw = study(
-        figures={"axis_val_loss": None, "curve_val_loss": {"caption": "c", "x": "steps", "lines": {"a counter": 2}}},
+        figures={
+            "axis_val_loss": None,
+            "curve_val_loss": {"caption": "c", "x": "steps", "lines": {"a counter": 2}},
+            "axis_val_loss_other": None,
+        },
         ranges={"val/loss": [0, 9]},
+        must_beat={"val/loss": {"a trigram": 1}},
     )
     found = asked(spec.parse(raw, "s"))
     write_manifest(tmp_path, found)
     again = read_manifest(tmp_path)
-    assert again.figures == found.figures == (
-        ShownFigure("axis_val_loss"), ShownFigure("curve_val_loss", "c", "steps", "", {"a counter": 2.0}),
-    )  # fmt: skip
+    assert (
+        again.figures
+        == found.figures
+        == (
+            ShownFigure("axis_val_loss", lines={"a trigram": 1.0}),
+            ShownFigure("curve_val_loss", "c", "steps", "", {"a trigram": 1.0, "a counter": 2.0}),
+            ShownFigure("axis_val_loss_other"),
+        )
+    )
+    assert again.must_beat == found.must_beat == {"val/loss": {"a trigram": 1.0}}
     assert again.ranges == found.ranges == {"val/loss": (0.0, 9.0)}
-    assert not {"figures", "ranges"} & json.loads(asked(spec.parse(study(), "s")).to_json()).keys()
+    assert not {"figures", "ranges", "must_beat"} & json.loads(asked(spec.parse(study(), "s")).to_json()).keys()
 
 
 @pytest.mark.parametrize(
@@ -236,6 +248,10 @@ def test_figures_and_ranges_go_into_the_manifest_and_come_back(tmp_path: Path) -
         ({"ranges": {"val/los": [0, 1]}}, "does not measure 'val/los'; did you mean 'val/loss'"),
         ({"ranges": {"val/loss": [1, 1]}}, "`ranges` of val/loss must be"),
         ({"ranges": {"val/loss": [0, float("inf")]}}, "`ranges` of val/loss must be"),
+        ({"must_beat": ["val/loss"]}, "`must_beat` must map metrics to"),
+        ({"must_beat": {"val/los": {"a": 1}}}, "does not measure 'val/los'; did you mean 'val/loss'"),
+        ({"must_beat": {"val/loss": 1.6}}, "`must_beat` of val/loss must map names to numbers"),
+        ({"must_beat": {"val/loss": {"a": float("nan")}}}, "`must_beat` of val/loss must map names to numbers"),
     ],
 )
 def test_wrong_figures_and_ranges_are_named(more: dict[str, Any], message: str) -> None:
@@ -257,7 +273,7 @@ def test_wrong_figures_and_ranges_are_named(more: dict[str, Any], message: str) 
         ([{**PAPER, "points": [{"x": 1, "value": float("nan")}]}], "`value` of a point must be a number, not nan"),
     ],
 )
-def test_wrong_published_numbers_are_named(published: Any, message: str) -> None:
+def test_wrong_stated_numbers_are_named(published: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         spec.parse(study(published=published), "s")
 

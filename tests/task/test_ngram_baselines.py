@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,37 +28,56 @@ def task(tmp_path: Path) -> Text:
     return make(tmp_path / "text.txt", split=[0.8, 0.1, 0.1], block=10, batch_size=4)
 
 
-@pytest.mark.parametrize("at_once", [7, 10**6])
+@pytest.mark.parametrize("at_once", [1, 7, 10**6])
 def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Oracle: the formula of Witten and Bell, token by token, from counters of tuples."""
     monkeypatch.setattr(ngram_baselines, "_AT_ONCE", at_once)
-    counts, ids = NgramCounts(task), task.ids["train"].tolist()
-    single, pair = Counter(ids), Counter(pairwise(ids))
-    for before in range(task.vocab_size):
-        follows = {after: times for (one, after), times in pair.items() if one == before}
-        total, kinds = sum(follows.values()), len(follows)
-        for after in range(task.vocab_size):
-            alone = (single[after] + 1) / (len(ids) + task.vocab_size)
-            expected = (follows.get(after, 0) + kinds * alone) / (total + kinds) if total else alone
-            assert counts.following(before)[after] == pytest.approx(expected, rel=1e-12)
-            assert counts.leading_to(after)[before] == pytest.approx(expected, rel=1e-12)
-            assert counts.unigram[after] == pytest.approx(alone, rel=1e-12)
-        assert counts.following(before).sum() == pytest.approx(1, rel=1e-12)
+    ids, size = task.ids["train"].tolist(), task.vocab_size
+    counts = NgramCounts(task)
+    runs = {n: Counter(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)) for n in range(1, 5)}
+
+    def expected(after: int, before: tuple[int, ...]) -> float:
+        if not before:
+            return (runs[1][after,] + 1) / (len(ids) + size)
+        follows = {run[-1]: times for run, times in runs[len(before) + 1].items() if run[:-1] == before}
+        total, kinds, shorter = sum(follows.values()), len(follows), expected(after, before[1:])
+        return (follows.get(after, 0) + kinds * shorter) / (total + kinds) if total else shorter
+
+    contexts = {tuple(ids[i : i + n]) for n in range(4) for i in range(60)} | {(0,), (4, 7), (7, 5, 4), (6, 6, 6)}
+    for before in contexts:
+        found = counts.following(before)
+        assert found.tolist() == pytest.approx([expected(after, before) for after in range(size)], rel=1e-12)
+        assert found.sum() == pytest.approx(1, rel=1e-12)
+    for after in range(size):
+        found = counts.leading_to(after)
+        assert found.tolist() == pytest.approx([expected(after, (before,)) for before in range(size)], rel=1e-12)
+    assert counts.following((1, 2, *ids[:3])).tolist() == counts.following(ids[:3]).tolist()
+
+
+def test_runs_are_as_long_as_their_numbers_fit(task: Text) -> None:
+    assert [NgramCounts(task, longest).longest for longest in (1, 2, 4)] == [2, 2, 4]
+    task.vocab_size = 60_000
+    assert NgramCounts(task).longest == 3
 
 
 def test_answers_to_a_language_model_are_the_formulas_place_by_place(task: Text) -> None:
     answers, counts = NgramBaselines(task), NgramCounts(task)
-    assert answers.kinds == ("unigram", "bigram")
+    assert answers.kinds == ("unigram", "bigram", "trigram", "4-gram")
     batch = task.evaluation("val")[0].batch(0)
     for row, place in ((0, 0), (2, 5), (3, 9)):
-        expected = np.log(counts.following(int(batch.inputs[row, place])))
+        expected = np.log(counts.following([int(batch.inputs[row, place])]))
         assert answers.answer("bigram", batch)[row, place].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+        for kind, most in (("trigram", 2), ("4-gram", 3)):  # no token of another sequence
+            seen = batch.inputs[row, max(0, place + 1 - most) : place + 1].tolist()
+            expected = np.log(counts.following(seen)).tolist()
+            assert answers.answer(kind, batch)[row, place].tolist() == pytest.approx(expected, rel=1e-5)
         assert answers.answer("unigram", batch)[row, place].tolist() == pytest.approx(
             np.log(counts.unigram).tolist(), rel=1e-5
         )
     found = measure(task, "val", 100)
     rows = [task.evaluation("val")[0].batch(index) for index in range(3)]
     inputs, targets = (torch.cat([getattr(row, name).flatten() for row in rows]) for name in ("inputs", "targets"))
-    nats = [-math.log(counts.following(int(one))[int(other)]) for one, other in zip(inputs, targets, strict=True)]
+    nats = [-math.log(counts.following([int(one)])[int(other)]) for one, other in zip(inputs, targets, strict=True)]
     assert found["bigram"]["loss"] == pytest.approx(sum(nats) / len(nats), rel=1e-5)
     commonest = int((targets == int(counts.unigram.argmax())).sum())
     assert found["unigram"]["accuracy"] == pytest.approx(commonest / len(targets), rel=1e-6)
@@ -76,7 +94,7 @@ def test_hidden_tokens_are_guessed_from_the_neighbours_that_are_seen(tmp_path: P
     seen = set()
     for row, place in (batch.targets != IGNORE).nonzero().tolist():
         before, after = int(batch.inputs[row, place - 1]), int(batch.inputs[row, place + 1])
-        expected = np.log(counts.following(before) if before >= 4 else counts.unigram)
+        expected = np.log(counts.following([before]) if before >= 4 else counts.unigram)
         expected = expected + (np.log(counts.leading_to(after)) if after >= 4 else 0)
         assert found[row, place].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
         seen.add((before >= 4, after >= 4))

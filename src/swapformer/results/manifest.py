@@ -58,6 +58,7 @@ class Manifest:
         published: numbers from papers, shown beside the study's own.
         figures: those that are published, as the study file lists them; a report's page has all.
         ranges: the least and the largest value that a metric can take, where the study file says so.
+        must_beat: metric → name → number that the baseline must be better than, or no claim is judged.
         palette: the arms of all parts of an exercise, each of which has one colour in all of them; () for one study.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
@@ -93,6 +94,7 @@ class Manifest:
     figures: tuple[ShownFigure, ...] = ()
     palette: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -146,6 +148,7 @@ class Manifest:
             **({"figures": [vars(each) for each in self.figures]} if self.figures else {}),
             **({"palette": self.palette} if self.palette else {}),
             **({"ranges": self.ranges} if self.ranges else {}),
+            **({"must_beat": self.must_beat} if self.must_beat else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -281,6 +284,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
         figures=_each(raw.get("figures") or (), partial(from_json, ShownFigure)),
         palette=_each(raw.get("palette") or (), str),
         ranges={str(metric): (float(a), float(b)) for metric, (a, b) in (raw.get("ranges") or {}).items()},
+        must_beat={str(metric): dict(numbers) for metric, numbers in (raw.get("must_beat") or {}).items()},
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only

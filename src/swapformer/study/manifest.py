@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.exercises import studies_of
-from swapformer.results.arms import ArmDifference, Cell
+from swapformer.results.arms import ArmDifference, Cell, ShownFigure
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.manifest import Axis, Manifest
 from swapformer.results.tuning import Refused, Tried, Tuning
@@ -54,10 +54,20 @@ def asked(spec: Spec) -> Manifest:
         derive=spec.derive,
         exact=spec.exact,
         published=spec.literature,
-        figures=spec.figures,
+        figures=tuple(_with_lines(each, spec.must_beat) for each in spec.figures),
         ranges=spec.ranges,
+        must_beat=spec.must_beat,
         palette=_palette(spec),
     )
+
+
+def _with_lines(figure: ShownFigure, must_beat: Mapping[str, Mapping[str, float]]) -> ShownFigure:
+    """A figure of a metric with a line at each number that the baseline must beat in it."""
+    found: dict[str, float] = {}
+    for metric, numbers in must_beat.items():
+        if figure.name.endswith("_" + metric.replace("/", "_")):
+            found |= numbers
+    return replace(figure, lines={**found, **figure.lines})
 
 
 def _palette(spec: Spec) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from swapformer.study import comparison
 from swapformer.study import ladder as ladders
 from swapformer.study.config import overrides as texts
 from swapformer.study.design import with_design
-from swapformer.study.published_numbers import parse_figures, parse_published, parse_ranges
+from swapformer.study.stated_numbers import parse_figures, parse_must_beat, parse_published, parse_ranges
 from swapformer.yaml_reader import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ KEYS = (
     "published",
     "figures",
     "ranges",
+    "must_beat",
     "design",
     *OWN_KEYS,
 )
@@ -68,6 +69,7 @@ class Spec:
         derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
         exact: the metrics that are the same with every seed.
         ranges: the values that a metric can take, where that is known: seeds that are all equal decide only then.
+        must_beat: metric → name → number that the baseline must be better than, or no claim is judged.
         literature: numbers from papers, the key `published` of the file.
         figures: those that `--publish` writes.
     """
@@ -93,6 +95,7 @@ class Spec:
     literature: tuple[PublishedNumber, ...] = ()
     figures: tuple[ShownFigure, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that is none of a folder in `runs_dir/studies`, or in an exercise's there."""
@@ -198,6 +201,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         literature=parse_published(raw.get("published", []), arms, metrics),
         figures=parse_figures(raw.get("figures", {})),
         ranges=parse_ranges(raw.get("ranges", {}), metrics),
+        must_beat=parse_must_beat(raw.get("must_beat", {}), metrics),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,

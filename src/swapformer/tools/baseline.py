@@ -44,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="swapformer baseline",
-        description="What counting alone achieves: the commonest token, the one after the last, the one between two. "
+        description="What counting achieves: the commonest token, the one behind the last one, two or three, "
+        "the one between two. "
         "Measured on the batches that a trial with these overrides is evaluated on after training.",
     )
     made.add_argument(

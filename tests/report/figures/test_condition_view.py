@@ -59,7 +59,7 @@ def test_lengths_whose_values_span_decades_have_ticks_that_are_plain_numbers(tmp
     assert "mathdefault" not in figure.svg and ">0.1</text>" in figure.svg
 
 
-def test_published_numbers_are_hollow_marks_that_legend_and_caption_name(tmp_path: Path) -> None:
+def test_stated_numbers_are_hollow_marks_that_legend_and_caption_name(tmp_path: Path) -> None:
     """Of an arm on its row or its place on the axis, of a length on the curve of lengths."""
     numbers = [
         {"metric": "val/loss", "source": "Vaswani <2017>", "value": 1.25, "arm": "b"},

@@ -98,7 +98,7 @@ class TestACurve:
         (fit,) = [row for row in rows(figure) if row["series"] == "slope"]
         assert float(fit["ms"]) == pytest.approx(1.75)
 
-    def test_shows_guides_marks_and_published_numbers_and_names_them(self, tmp_path: Path) -> None:
+    def test_shows_guides_marks_and_stated_numbers_and_names_them(self, tmp_path: Path) -> None:
         shape = Curve(
             "C", "c.", "n", "ms", [1, 2, 4], {"": [1.0, 2.0, 4.0]}, True, True, guides={"slope <2>": 2.0},
             published=[Published("Dao 2022", 2.0, 3.0)], marks={"trained length": 2.0},

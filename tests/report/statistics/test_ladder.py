@@ -285,6 +285,30 @@ def test_why_an_arm_has_no_result_is_that_of_the_records(tmp_path: Path) -> None
     assert joined.absent["odd with rung=s0"] == found["odd"]
 
 
+@pytest.mark.parametrize(
+    ("must_beat", "behind"),
+    [
+        ({"val/loss": {"a trigram": 2.05}}, []),
+        ({"val/loss": {"a trigram": 2.0, "a bigram": 2.5}}, ["a trigram in val/loss (2.05, which has 2)"]),
+        ({"val/accuracy": {"the commonest": 0.5}}, ["the commonest in val/accuracy (0.4, which has 0.5)"]),
+        ({"val/accuracy": {"chance": 0.1}, "val/loss": {"chance": 3}}, []),
+    ],
+)
+def test_the_mean_of_the_baseline_must_beat_each_number(
+    tmp_path: Path, must_beat: dict[str, dict[str, float]], behind: list[str]
+) -> None:
+    """To the better side of each metric; the other arms need not."""
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss", "val/accuracy"], seeds=range(2))
+    store.manifest["must_beat"] = must_beat
+    for seed in range(2):
+        store.write_trial("a", seed, {"val/loss": 2.0 + 0.0999 * seed, "val/accuracy": 0.4})
+        store.write_trial("b", seed, {"val/loss": 4.0, "val/accuracy": 0.0})
+    store.write_manifest()
+    found = gather(read(store.study, store.runs))
+    assert [line.removeprefix("not judged: a has not beaten ") for line in found.unbeaten] == behind
+    assert join({"k=1": found, "k=2": found}).unbeaten == found.unbeaten
+
+
 def test_seeds_that_diverged_at_a_size_that_is_judged_still_open_the_limits() -> None:
     """One seed of five lost at a rung that stays: what is left of the arm there are its survivors."""
     found, names = taller("impossible", 1)

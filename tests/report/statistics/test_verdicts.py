@@ -71,6 +71,13 @@ def test_equal_seeds_decide_where_the_study_says_what_a_metric_can_be(n: int, ra
     assert one(seen, contrast={"weights": {"a": 1, "b": -1}, "metric": "probe/x", "above": 1}).outcome == outcome
 
 
+def test_nothing_is_judged_while_the_baseline_has_not_beaten_what_it_must() -> None:
+    behind = replace(apart(0.3), unbeaten=("not judged: b has not beaten a trigram",))
+    verdict = one(behind, worse=settings())
+    assert (verdict.outcome, verdict.needed, verdict.p) == ("undecided", None, 1.0)
+    assert verdict.notes[0] == behind.unbeaten[0] and verdict.contrasts[0].estimate.value == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize(
     ("difference", "outcome"),
     [(0.3, "supported"), (0.0, "refuted"), (-0.3, "refuted"), (0.1, "undecided"), (0.105, "undecided")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError, cut
+from swapformer.report import number_format
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
@@ -19,6 +20,7 @@ from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArr
 from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.items import Items
+from swapformer.results.manifest import Manifest
 from swapformer.results.moments import split_moment
 from swapformer.results.record import DIVERGED, FINISHED
 
@@ -60,6 +62,7 @@ class Evidence:
     `censored`: the metrics that are times to a target, cut off at the budget; `unreached[arm, metric]`: the seeds that
     did not reach it, where any did not.
     `ranges`: the values that a metric can take, where the study says so.
+    `unbeaten`: what the baseline has to beat and does not, in words; no claim is judged while there is any.
     `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
     `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
@@ -82,6 +85,7 @@ class Evidence:
     items: Mapping[str, Items] = field(default_factory=dict)
     generated: bool = False
     ranges: Mapping[str, Region] = field(default_factory=dict)
+    unbeaten: tuple[str, ...] = ()
 
     def range_of(self, metric: str, *values: FloatArray) -> Region:
         """What a metric can be: as the study says, or from 0 to 1 where all `values` are, as shares and rates."""
@@ -324,12 +328,29 @@ def gather(records: Records) -> Evidence:
         for each in records.manifest.fairness
         if where is None or each.condition == where
     }
+    unbeaten = tuple(_unbeaten(records.manifest, values, records.directions))
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
         _sizes(records), _absent(records), {arm: found for (_, arm), found in records.items.items()}, records.generated,
-        ranges,
+        ranges, unbeaten,
     )  # fmt: skip
+
+
+def _unbeaten(
+    manifest: Manifest, values: Mapping[tuple[str, str], FloatArray], directions: Mapping[str, str]
+) -> Iterator[str]:
+    """Each number of `must_beat` that the baseline's mean over its finished trials is not better than."""
+    for metric, numbers in manifest.must_beat.items():
+        found = values.get((manifest.baseline, metric), np.full(1, math.nan))
+        mean = float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else math.nan
+        for name, value in numbers.items():
+            ahead = mean > value if directions.get(metric) == "higher" else mean < value
+            if not ahead and not math.isnan(mean):
+                yield (
+                    f"not judged: {manifest.baseline} has not beaten {name} in {metric} "
+                    f"({number_format.compact(mean)}, which has {number_format.compact(value)})"
+                )
 
 
 def _absent(records: Records) -> dict[str, str]:
@@ -380,4 +401,5 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         items=named(lambda each: each.items),
         generated=first.generated,
         ranges=first.ranges,
+        unbeaten=tuple(dict.fromkeys(line for each in by_condition.values() for line in each.unbeaten)),
     )

@@ -110,10 +110,12 @@ class _UnjudgedClaim:
     regions: tuple[Region, ...]
     notes: tuple[str, ...]
     usual: tuple[tuple[float, float], ...] = ()
+    barred: bool = False
+    """Whether nothing is judged, since the baseline has not beaten what it must."""
 
     def p(self) -> float:
         """The smallest level at which the claim is decided, to the side that the estimates lie on."""
-        if not self.estimates:
+        if not self.estimates or self.barred:
             return 1.0
         parts = list(zip(self.estimates, self.regions, strict=True))
         if all(_inside(*part) for part in parts):
@@ -129,8 +131,8 @@ class _UnjudgedClaim:
             limits = estimate.lower(below), estimate.upper(above)
             named = self.claim.arm if than else label(self.claim)
             contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above), shown))
-        outcome = _outcome(contrasts)
-        needed = _needed(contrasts, level) if outcome == "undecided" else None
+        outcome = "undecided" if self.barred else _outcome(contrasts)
+        needed = _needed(contrasts, level) if outcome == "undecided" and not self.barred else None
         return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
 
 
@@ -148,7 +150,10 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
 
 def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
     """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
-    cases = [_collect(claim, evidence) for claim, evidence in family]
+    cases = [
+        replace(_collect(claim, evidence), barred=bool(evidence.unbeaten) and not claim.exact)
+        for claim, evidence in family
+    ]
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
     p_values = [cases[index].p() for index in shared]
     corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
@@ -255,7 +260,7 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
 
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
-    notes = []
+    notes = [] if claim.exact else list(evidence.unbeaten)
     judged = _names(claim)
     if claim.kind in OVER_LADDER:
         judged = tuple(dict.fromkeys(term.name for term in judged_terms(claim, evidence)))

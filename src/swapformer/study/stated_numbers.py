@@ -1,4 +1,4 @@
-"""Parses `published`, `figures` and `ranges` of a study file: numbers from papers, figures, values of metrics."""
+"""Parses the numbers that a study file states: `published`, `figures`, `ranges` and `must_beat`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,23 @@ def parse_ranges(raw: object, metrics: Collection[str]) -> dict[str, tuple[float
             raise UsageError(f"`ranges` of {metric} must be [least, largest], two numbers, not {quote(ends)}")
         found[str(metric)] = (float(ends[0]), float(ends[1]))
     return found
+
+
+def parse_must_beat(raw: object, metrics: Collection[str]) -> dict[str, dict[str, float]]:
+    """The numbers of `must_beat: {val/loss: {a trigram counter: 1.664}}`: metric → name → number.
+
+    Raises UsageError for what is wrong first.
+    """
+    if not isinstance(raw, Mapping):
+        raise UsageError(f"`must_beat` must map metrics to {{NAME: number}}, not {quote(raw)}")
+    for metric, numbers in raw.items():
+        if metric not in metrics:
+            raise UsageError(f"`must_beat`: the study does not measure {quote(metric)}{suggest(str(metric), metrics)}")
+        if not isinstance(numbers, Mapping) or not all(
+            isinstance(name, str) and name.strip() and _is_number(value) for name, value in numbers.items()
+        ):
+            raise UsageError(f"`must_beat` of {metric} must map names to numbers, not {quote(numbers)}")
+    return {metric: {name: float(value) for name, value in numbers.items()} for metric, numbers in raw.items()}
 
 
 def _is_number(value: object) -> bool:
