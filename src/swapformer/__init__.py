@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swapformer.api import Judgement as Judgement
     from swapformer.api import LoadedTrial as LoadedTrial
     from swapformer.api import build as build
     from swapformer.api import build_report as build_report
     from swapformer.api import compose as compose
+    from swapformer.api import judge as judge
     from swapformer.api import load_trial as load_trial
     from swapformer.api import read_records as read_records
     from swapformer.api import run_study as run_study
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _INTERFACE = (
-    *("LoadedTrial", "build", "build_report", "compose"),
-    *("load_trial", "read_records", "run_study", "show"),
+    *("Judgement", "LoadedTrial", "build", "build_report", "compose"),
+    *("judge", "load_trial", "read_records", "run_study", "show"),
 )
 
 

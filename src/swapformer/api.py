@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from swapformer.model.topology import Topology
     from swapformer.report.build import Report
     from swapformer.report.records import Records
+    from swapformer.report.statistics.verdicts import Verdict
     from swapformer.results.record import Record
     from swapformer.results.store import Store
     from swapformer.study.run_study import StudyResult
@@ -153,6 +154,45 @@ def read_records(study: str | Path, runs_dir: str | Path | None = None, *, scale
     cells = records.cells[["condition", "arm", "seed", "trial", "status"]]
     metrics = records.metrics[["condition", "arm", "seed", "metric", "value"]]
     return cells.merge(metrics, how="left", on=["condition", "arm", "seed"])
+
+
+class Judgement(NamedTuple):
+    """What `judge` finds: a verdict on each claim, a row for each arm and metric, and what should be known of them."""
+
+    verdicts: Sequence[Verdict]
+    table: pd.DataFrame
+    remarks: Sequence[str]
+
+
+def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, **asked: Any) -> Judgement:
+    """Verdicts on results that were measured anywhere, as `swapformer judge` gives them.
+
+    Args:
+        results: a row for each run (columns `arm`, `seed` and metrics), or for each run and metric (`arm`, `seed`,
+            `metric`, `value`; others are conditions).
+        baseline: the arm that the others are compared with.
+        kept: the file that keeps the looks, so that judging again with more seeds is the next one; None keeps none.
+        **asked: other fields of `swapformer.report.foreign.Question`, such as `metrics={"loss": "lower"}`,
+            `margin=0.01`, `paired=True`.
+
+    Returns:
+        The verdicts, a table with columns `condition`, `arm`, `metric`, `n`, `mean`, `lower`, `upper` (95 %
+        intervals), and remarks.
+
+    Raises:
+        UsageError: for what is wrong with the results or the question.
+    """
+    import pandas as pd
+
+    from swapformer.report.foreign import Question, judge_table
+
+    report, remarks = judge_table(results, Question(baseline, **asked), kept=None if kept is None else Path(kept))
+    rows = [
+        (view.condition, row.arm, metric, one.n, one.mean, one.lower, one.upper)
+        for view in report.views for row in view.rows for metric, one in row.summaries.items()
+    ]  # fmt: skip
+    columns = ["condition", "arm", "metric", "n", "mean", "lower", "upper"]
+    return Judgement(report.verdicts, pd.DataFrame(rows, columns=columns), remarks)
 
 
 def build_report(study: str, runs_dir: str | Path | None = None) -> Report:

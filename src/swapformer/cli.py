@@ -22,6 +22,7 @@ TOOLS = {
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
     "cost": ("swapformer.tools.cost.command", "parameters, operations and bytes of a configuration"),
     "noise": ("swapformer.tools.noise", "how much a baseline varies, and what its seeds would see"),
+    "judge": ("swapformer.tools.judge", "verdicts on results that were measured elsewhere"),
     "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),
     "sample": ("swapformer.tools.sample", "let a trained model write"),
     "export": ("swapformer.tools.export_checkpoint", "write a trained model as a Hugging Face checkpoint"),

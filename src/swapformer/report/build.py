@@ -49,7 +49,7 @@ from swapformer.results.lock import wait_for_lock
 from swapformer.results.manifest import Manifest
 from swapformer.results.store import Store
 
-_PAGE = "report.html"
+_PAGE, _FOLDER = "report.html", "report"
 LARGEST_PUBLISHED = 200_000
 """Bytes of a figure in a study's `results/`."""
 
@@ -60,7 +60,7 @@ class ReadOnly(UsageError):
 
 def page_path(study_dir: Path) -> Path:
     """Where the page of a study is written."""
-    return study_dir / "report" / _PAGE
+    return study_dir / _FOLDER / _PAGE
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,15 @@ class Report:
     def render(self, console: Console) -> None:
         """Print verdicts and tables to a terminal; where a page holds it all, the verdicts and the first metric."""
         manifest = self.records.manifest
-        console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}"))
+        console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}".rstrip()))
         if any(path.name == _PAGE for path in self.files):
             self._render_short(console)
             return
         for called, said in wording.headline(self.claims):
             console.print(Text.assemble((f"{called}: ", "bold"), said))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
-            console.print(Text(f"{sure} {wording.items_text(self.verdicts)}".strip(), style="dim"))
+            items = wording.items_text(self.verdicts) if self.records.evaluations else ""
+            console.print(Text(f"{sure} {items}".strip(), style="dim"))
         for each in self.claims:
             mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
@@ -163,7 +164,7 @@ class Report:
             console.print(Text(str(path)), soft_wrap=True)
         if self.unwritten:
             console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
-        elif not self.files:
+        elif not self.files and self.directory.name == _FOLDER:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
             console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
 
@@ -250,7 +251,7 @@ def build(
     with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
         views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs, draw)
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
-    directory = study_dir / "report"
+    directory = study_dir / _FOLDER
     if not draw:
         return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, (), errors)
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
@@ -290,13 +291,14 @@ def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
 
 
 def rebuild(
-    records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = (), draw: bool = True
-) -> Report:
+    records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = (), draw: bool = True,
+    page: Path | None = None,
+) -> Report:  # fmt: skip
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page. With `publish`, the table and those of the listed figures that need no more than those numbers are
-    written there, and the look that this is, if it is one; the other figures stay. A curve over lengths is left out
-    where the file does not say what was trained. `paper` as in `build`, in `directory/paper`.
+    It has no page unless `page` says where. With `publish`, the table and those of the listed figures that need no more
+    than those numbers are written there, and the look that this is, if it is one; the other figures stay. A curve over
+    lengths is left out where the file does not say what was trained. `paper` as in `build`, in `directory/paper`.
     Without `draw` there are no figures.
     """
     manifest = records.manifest
@@ -318,6 +320,10 @@ def rebuild(
     if paper:
         files += write(directory / "paper", _paper(records, views, also, paper), clean=False)
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
+    if page is not None:
+        grid = study_page.grid_section(views)
+        html = study_page.render(records, views, overall, grid, warnings, Costs(), lambda trial: None, errors)
+        files += write(page.parent, {page.name: html}, clean=False)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors)
 
 

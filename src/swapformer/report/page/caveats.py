@@ -134,6 +134,11 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if min(pairs, default=5) < 5:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
+    if not records.cells["environment"].ne("").any():
+        found.append(
+            "Intervals cover the randomness of these runs; that they share data, budget and tuning is not known."
+        )
+        return found
     if is_measured(records):
         found.append(f"Nothing was trained: each seed is a round of measuring, with the model of that seed{scale}.")
         return found

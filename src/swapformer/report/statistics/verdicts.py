@@ -316,7 +316,7 @@ def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[s
     counts = {each: evidence.finite_values(each, metric) for each in (arm, other)}
     few = [each for each, values in counts.items() if len(values) == 1]
     if not few:
-        return [f"unpaired: {arm} and {other} share no seed"]
+        return [f"unpaired: {arm} and {other} have no seed to pair, and are compared as independent samples"]
     (one, many) = (few[0], other if few[0] == arm else arm)
     if len(counts[many]) < 2:
         return []

@@ -1,0 +1,366 @@
+"""Results that were measured elsewhere, as the records that reports are built of."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from swapformer.errors import UsageError, quote, suggest
+from swapformer.report import number_format
+from swapformer.report.build import Report, rebuild
+from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, Records
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.estimates import mean_estimate, unpaired_estimate
+from swapformer.report.statistics.sequential import look_path
+from swapformer.results.arms import Cell, arm_name
+from swapformer.results.files import write_atomic
+from swapformer.results.ledger import Ledger, digest
+from swapformer.results.manifest import Manifest
+from swapformer.results.record import FINISHED, MISSING
+
+DIRECTIONS = ("lower", "higher")
+COLUMNS = ("arm", "seed", "metric", "value", "direction")
+"""The columns of a table of results; without `metric` and `value`, each metric is a column of its own."""
+_KNOWN = {
+    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "bpb", "byte", "error", "mae", "mse", "rmse"), "lower"),
+    **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward", "score"), "higher"),
+}
+"""The direction of a metric, by the last word of its name."""
+_UNKNOWN = ("", *[math.nan] * 5, "", "", False, "", "")
+"""What is not known of a run: from `reason` on, the columns of a cell."""
+_PER_ARM = 1_000_000
+"""Unpaired runs have numbers of their own: those of the n-th arm begin at n times this."""
+_WORTH = 0.7
+"""Pairing is recommended where the first interval would be narrower than this share of what it is."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a table of results.
+
+    Attributes:
+        baseline: the arm that the others are compared with.
+        metrics: metric → `lower` or `higher`, whichever is better; empty where its name or a column says so.
+        margin: how much better than the baseline an arm must be in each metric, where no `claims` are given.
+        claims: as in a study file; empty: each other arm is better than the baseline in each metric.
+        paired: whether equal seeds of two arms mean equal data and weights.
+        by: the columns that hold conditions; None for all others of a long table, and none of a wide one.
+        columns: what columns of `COLUMNS` are called, where they are called otherwise.
+        exact, ranges: as in a study file.
+    """
+
+    baseline: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    margin: float = 0.0
+    claims: Sequence[Mapping[str, Any]] = ()
+    paired: bool = False
+    by: Sequence[str] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    exact: Sequence[str] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def records_of(
+    table: pd.DataFrame, asked: Question, name: str = "results"
+) -> tuple[Records, list[str], dict[str, dict[str, float]]]:
+    """The records in a table, what should be known of it, and the values of each run by its id.
+
+    It has a row for each run (wide), or for each run and metric (long).
+
+    Raises UsageError for what is wrong first: a column, a number, a doubled row, an arm, a metric without direction.
+    """
+    long, conditions = _long(table, asked)
+    arms = list(dict.fromkeys(long["arm"]))
+    if asked.baseline not in arms:
+        given = f"{quote(asked.baseline)} is none{suggest(asked.baseline, arms)}" if asked.baseline else "none is named"
+        raise UsageError(f"--baseline must name one of the arms, {number_format.listed(_few(arms))}, but {given}")
+    directions = _directions(long, asked)
+    long = long[long["metric"].isin(directions)]
+    _require_runs(long, conditions, asked.baseline, arms)
+    manifest = _manifest(name, asked, arms, directions, long, conditions)
+    numbers = _numbers(long, arms, asked.paired)
+    cells: list[Any] = []
+    metrics, infinite = [], set()
+    values: dict[str, dict[str, float]] = {}
+    for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
+        *where, arm, label = map(str, key)
+        trial, condition = digest([*where, arm, label]), _condition(conditions, where)
+        cell = (condition, arm, numbers[arm, label])
+        cells.append((*cell, trial, FINISHED, *_UNKNOWN))
+        for metric, value in zip(run["metric"], run["value"], strict=True):
+            if math.isfinite(value):
+                metrics.append((*cell, trial, metric, value, math.nan))
+                values.setdefault(trial, {})[metric] = value
+            else:
+                infinite.add((condition, arm, metric))
+    cells += [
+        (condition, arm, numbers[arm, label], "", MISSING, *_UNKNOWN)
+        for condition, arm, label in _missing(long, conditions, arms, asked.paired)
+    ]
+    records = Records(
+        replace(
+            manifest,
+            seeds=tuple(dict.fromkeys(row[2] for row in cells)),
+            cells=tuple(Cell(arm, seed, trial, condition) for condition, arm, seed, trial, *_ in cells),
+        ),
+        pd.DataFrame(cells, columns=list(CELL_COLUMNS)),
+        pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)),
+        pd.DataFrame({name: [] for name in HISTORY_COLUMNS}),
+        directions,
+        (),
+        infinite=frozenset(infinite),
+    )
+    return records, list(_remarks(long, conditions, asked)), values
+
+
+def _condition(keys: Sequence[str], values: Sequence[str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    return [*names[:8], "…"] if len(names) > 8 else list(names)
+
+
+def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]]:
+    """The table with a row for each run and metric, values as numbers, and the columns that hold conditions."""
+    if asked.columns.keys() - set(COLUMNS):
+        raise UsageError(f"columns can be called otherwise that are {', '.join(COLUMNS)}, not {sorted(asked.columns)}")
+    for name in (*asked.columns.values(), *(asked.by or ())):
+        if name not in table.columns:
+            raise UsageError(f"there is no column {quote(name)}{suggest(name, list(map(str, table.columns)))}")
+    table = table.drop(columns=[name for name in asked.columns if name in table.columns], errors="ignore")
+    table = table.rename(columns={called: name for name, called in asked.columns.items()})
+    for name in ("arm", "seed"):
+        if name not in table.columns:
+            raise UsageError(
+                f"the results must have a column `{name}`, but have {', '.join(map(str, table.columns))}; "
+                f"--columns {name}=NAME says what it is called"
+            )
+    for name in ("arm", "seed"):
+        table[name] = table[name].map(_word)
+        if (empty := table[name].isin(["", "nan", "None"])).any():
+            raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
+    if {"metric", "value"} <= set(table.columns):
+        others = [str(name) for name in table.columns if name not in COLUMNS]
+        by = list(asked.by) if asked.by is not None else [name for name in others if table[name].nunique() > 1]
+        long = table
+    else:
+        by = list(asked.by or ())
+        left = [str(name) for name in table.columns if name not in (*COLUMNS, *by)]
+        chosen = list(asked.metrics) or left
+        if not chosen or (not asked.metrics and len(left) > 1):
+            raise UsageError(f"--metric must name what is judged, one or several of {', '.join(_few(left)) or 'none'}")
+        _require_metrics(chosen, left)
+        keep = ["arm", "seed", *by]
+        long = table.melt(keep, chosen, "metric", "value")
+    long = long[[value is not None and value != "" for value in long["value"]]].reset_index(drop=True)
+    long["value"] = [_number(value, row, long) for row, value in enumerate(long["value"])]
+    for column in by:
+        long[column] = long[column].map(_word)
+    return long, by
+
+
+def _word(value: object) -> str:
+    """A cell as a name: whole numbers without a decimal point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _number(value: object, row: int, long: pd.DataFrame) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        where = f"{long['metric'][row]} of {long['arm'][row]} with seed {long['seed'][row]}"
+        raise UsageError(f"a value must be a number, but {where} is {quote(str(value))}") from None
+
+
+def _require_metrics(names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no metric {quote(name)}{suggest(name, known)}")
+
+
+def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
+    """Each judged metric and which direction of it is better."""
+    known = list(dict.fromkeys(map(str, long["metric"])))
+    if not asked.metrics and len(known) > 1:
+        raise UsageError(f"--metric must name what is judged, one or several of {', '.join(_few(known))}")
+    _require_metrics(list(asked.metrics), known)
+    found = {}
+    for metric in asked.metrics or known:
+        column = long.loc[long["metric"] == metric, "direction"] if "direction" in long.columns else ()
+        said = {asked.metrics[metric]} if asked.metrics.get(metric) else {str(each) for each in column if each}
+        if len(said) > 1:
+            raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
+        word = re.split(r"[/_. ]", metric.split("@")[0])[-1].lower()
+        direction = next(iter(said), _KNOWN.get(word, ""))
+        if direction not in DIRECTIONS:
+            given = f", not {quote(direction)}" if direction else ""
+            raise UsageError(
+                f"which direction of {metric} is better must be said{given}: --metric {metric}=lower or "
+                f"--metric {metric}=higher"
+            )
+        found[metric] = direction
+    return found
+
+
+def _require_runs(long: pd.DataFrame, conditions: Sequence[str], baseline: str, arms: Sequence[str]) -> None:
+    """Refuse runs with two values of a metric, arms of one run each, and arms that are nowhere beside the baseline."""
+    doubled = long.duplicated([*conditions, "arm", "seed", "metric"])
+    if doubled.any():
+        row = long[doubled].iloc[0]
+        where = "".join(f", {name} {row[name]}" for name in conditions)
+        raise UsageError(
+            f"each run must have one value of a metric, but {row['arm']} with seed {row['seed']}{where} has several of "
+            f"{row['metric']}; --by names columns that tell runs apart"
+        )
+    if long.groupby([*conditions, "arm"])["seed"].nunique().max() < 2:
+        raise UsageError("an arm must have at least 2 seeds, better 5, to show how much they differ, but each has one")
+    places = {
+        arm: set(long.loc[long["arm"] == arm, list(conditions)].itertuples(index=False, name=None)) for arm in arms
+    }
+    for arm in arms:
+        if not places[arm] & places[baseline]:
+            raise UsageError(
+                f"an arm must have runs where the baseline has, but {arm} has none in any condition of {baseline}; "
+                f"name the columns that are conditions by --by, others than {', '.join(conditions)}"
+            )
+
+
+def _manifest(
+    name: str, asked: Question, arms: Sequence[str], directions: Mapping[str, str], long: pd.DataFrame,
+    conditions: Sequence[str],
+) -> Manifest:  # fmt: skip
+    rows = long[list(conditions)].drop_duplicates().itertuples(index=False) if conditions else [()]
+    places = [dict(zip(conditions, map(str, row), strict=True)) for row in rows]
+    claims = list(asked.claims) or [
+        {"text": f"{arm} is better than {asked.baseline} in {metric}",
+         "better": {"arm": arm, "than": asked.baseline, "metric": metric, "margin": asked.margin}}
+        for metric in directions for arm in arms if arm != asked.baseline
+    ]  # fmt: skip
+    if not claims:
+        raise UsageError(f"{asked.baseline} must be compared with another arm, but there is no other")
+    return Manifest(
+        name=name, scale="", question="", baseline=asked.baseline, metrics=tuple(directions),
+        arms=dict.fromkeys(arms, ()), seeds=(), claims=tuple(claims), cells=(),
+        conditions={_condition(list(each), list(each.values())): each for each in places} ,
+        exact=tuple(asked.exact), ranges=asked.ranges,
+    )  # fmt: skip
+
+
+def _numbers(long: pd.DataFrame, arms: Sequence[str], paired: bool) -> dict[tuple[str, str], int]:
+    """Arm and seed → a number that is equal for those that are compared with each other."""
+    labels = list(dict.fromkeys(long["seed"]))
+    whole = all(label.isascii() and label.isdecimal() and int(label) < _PER_ARM for label in labels)
+    number = {label: int(label) if whole else index for index, label in enumerate(labels)}
+    shift = 0 if paired else _PER_ARM
+    return {(arm, label): number[label] + shift * index for index, arm in enumerate(arms) for label in labels}
+
+
+def _missing(
+    long: pd.DataFrame, conditions: Sequence[str], arms: Sequence[str], paired: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Condition, arm and seed of the runs that an arm lacks: others have that seed, and unless paired, share others."""
+    for key, part in long.groupby(list(conditions), sort=False) if conditions else [((), long)]:
+        held = {arm: set(part.loc[part["arm"] == arm, "seed"]) for arm in arms}
+        for arm in arms:
+            like = [
+                seeds
+                for other, seeds in held.items()
+                if other != arm and (paired or not held[arm] or seeds & held[arm])
+            ]
+            lacking = set().union(*like) - held[arm]
+            yield from ((_condition(conditions, list(map(str, key))), arm, label) for label in sorted(lacking))
+
+
+def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
+    """What should be known of the table, a line each."""
+    for key, run in long.groupby([*conditions, "metric", "arm"], sort=False):
+        *where, metric, arm = map(str, key)
+        name = arm_name(arm, _condition(conditions, where))
+        if len(run) > 2 and run["value"].nunique() == 1 and metric not in asked.exact:
+            yield f"all {len(run)} seeds of {name} have the same {metric}, {run['value'].iloc[0]:g}: is the seed set?"
+    if asked.paired:
+        return
+    _, part = next(iter(long.groupby([*conditions, "metric"], sort=False)))
+    values = part.pivot(index="seed", columns="arm", values="value")
+    for arm in [each for each in values.columns if each != asked.baseline and asked.baseline in values.columns]:
+        x, y = values[[arm, asked.baseline]].dropna().to_numpy(float).T
+        if len(x) < 3 or not np.isfinite([x, y]).all():
+            continue
+        paired, apart = (high - low for low, high in (mean_estimate(x - y).limits, unpaired_estimate(x, y).limits))
+        if paired < _WORTH * apart:
+            yield (
+                f"{arm} and {asked.baseline} share seeds: paired by them, the interval of their difference would be "
+                f"{paired / apart:.0%} as wide; say --paired if equal seeds mean equal data and weights"
+            )
+            return
+
+
+def judge_table(
+    table: pd.DataFrame, asked: Question, name: str = "results", kept: Path | None = None, fresh: bool = False,
+    page: Path | None = None,
+) -> tuple[Report, tuple[str, ...]]:  # fmt: skip
+    """The report of a table of results, and what should be known of it.
+
+    Args:
+        table: a row for each run, or for each run and metric; see `COLUMNS`.
+        asked: what is asked of it.
+        name: of the report.
+        kept: the file that keeps the looks; a judgement of the same runs and more is then the next look.
+        fresh: leave out the looks that were kept, and say so.
+        page: where to write a page, if anywhere.
+
+    Raises:
+        UsageError: for what is wrong with the table, the question or the file of looks, and where a run that was judged
+            has other values now.
+    """
+    records, remarks, own = records_of(table, asked, name)
+    before, values, paired = (Ledger(), {}, None) if fresh else _kept(kept)
+    if paired not in (None, asked.paired):
+        raise UsageError(
+            f"these results were judged {'paired' if paired else 'unpaired'} before, and must be again; --fresh leaves "
+            "the looks before out, and says so"
+        )
+    if fresh and kept is not None and kept.is_file():
+        remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
+    changed = sum(
+        values.get(trial, {}).get(metric, value) != value for trial in own for metric, value in own[trial].items()
+    )
+    if changed:
+        raise UsageError(
+            f"runs that were judged must keep their values, but {changed} are others than {kept} holds; --fresh judges "
+            "them as new results, and says so"
+        )
+    records = replace(records, manifest=replace(records.manifest, ledger=before))
+    report = rebuild(records, Path(), draw=page is not None, page=page)
+    path = look_path(claims_of(records.manifest), records)
+    if kept is not None and path.added:
+        ledger = before.add(path.added, path.series).to_json()
+        merged = {trial: {**values.get(trial, {}), **own.get(trial, {})} for trial in {**values, **own}}
+        try:
+            write_atomic(kept, json.dumps({"paired": asked.paired, "ledger": ledger, "values": merged}) + "\n")
+        except OSError as error:
+            remarks.append(f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own")
+    return report, tuple(remarks)
+
+
+def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float]], bool | None]:
+    """The looks that a file keeps, the values of the runs that they were at, and whether these were paired."""
+    if path is None or not path.is_file():
+        return Ledger(), {}, None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        values = {str(trial): dict(own) for trial, own in raw["values"].items()}
+        return Ledger.from_json(raw["ledger"]), values, bool(raw["paired"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} must hold the looks at these results, but {error!r}; --fresh begins it again"
+        ) from None

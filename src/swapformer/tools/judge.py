@@ -1,0 +1,239 @@
+"""`swapformer judge`: verdicts on results that were measured elsewhere, in files or in the logs of other tools."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from swapformer.console import terminal
+from swapformer.errors import UsageError, quote, suggest
+from swapformer.report.foreign import COLUMNS, Question, judge_table
+from swapformer.tools.command_line import add_common
+from swapformer.yaml_reader import read_yaml
+
+KINDS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_CLAIM_KEYS = ("baseline", "metrics", "claims", "exact", "ranges")
+_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the verdicts; returns the exit status."""
+    options = parser().parse_intermixed_args(arguments)
+    table = _table(options)
+    first = Path(next(iter([*options.files, *filter(None, [options.wandb, options.tensorboard])])))
+    kept = first / "judged.json" if first.is_dir() else first.with_name(f"{first.name}.judged.json")
+    report, remarks = judge_table(table, question(options), first.name, kept, options.fresh, options.html)
+    if options.json:
+        print(json.dumps({**report.as_dict(), "remarks": list(remarks)}, indent=1))
+        return 0
+    console = terminal()
+    report.render(console)
+    for remark in remarks:
+        console.print(f"! {remark}", style="yellow", markup=False, soft_wrap=True)
+    return 0
+
+
+def question(options: argparse.Namespace) -> Question:
+    """What the command line, and the file that --claims names, ask."""
+    raw: Any = read_yaml(options.claims) if options.claims else {}
+    if not isinstance(raw, Mapping) or (unknown := [key for key in raw if key not in _CLAIM_KEYS]):
+        wrong = (
+            "a list or a text"
+            if not isinstance(raw, Mapping)
+            else f"{quote(unknown[0])}{suggest(str(unknown[0]), _CLAIM_KEYS)}"
+        )
+        raise UsageError(f"{options.claims} may have {', '.join(_CLAIM_KEYS)}, not {wrong}")
+    metrics = raw.get("metrics", {})
+    metrics = dict.fromkeys(metrics, "") if isinstance(metrics, list) else dict(metrics)
+    metrics |= {name: way for name, _, way in (text.partition("=") for text in options.metric)}
+    return Question(
+        baseline=options.baseline or str(raw.get("baseline", "")),
+        metrics=metrics,
+        margin=options.margin,
+        claims=raw.get("claims", ()),
+        paired=options.paired,
+        by=options.by,
+        columns={name: called for name, _, called in (text.partition("=") for text in options.columns)},
+        exact=raw.get("exact", ()),
+        ranges=raw.get("ranges", {}),
+    )
+
+
+def _table(options: argparse.Namespace) -> pd.DataFrame:
+    """One row for each run, or for each run and metric, of all that the command line names."""
+    sources = [bool(options.files), options.wandb is not None, options.tensorboard is not None]
+    if sum(sources) != 1:
+        raise UsageError("results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER: name one of the three")
+    if options.wandb is not None:
+        rows = list(wandb_rows(options.wandb))
+    elif options.tensorboard is not None:
+        rows = list(_named(tensorboard_rows(options.tensorboard), options.name))
+    else:
+        rows = list(_named(_file_rows(options.files), options.name))
+    if not rows:
+        raise UsageError("there must be a row to judge, but there is none")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
+
+
+def _file_rows(paths: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"results must be a file or a folder, but {path} does not exist")
+        inside = sorted(each for each in path.rglob("*") if each.suffix in KINDS) if path.is_dir() else [path]
+        for each in inside:
+            if each.name.endswith("judged.json"):
+                continue
+            try:
+                yield from ((each, row) for row in _rows(each))
+            except (OSError, ValueError, csv.Error) as error:
+                raise UsageError(f"{each} cannot be read as {each.suffix or 'a table'}: {error}") from None
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file; raises ValueError for what is no table."""
+    if path.suffix not in KINDS:
+        raise ValueError(f"its name must end in one of {', '.join(KINDS)}")
+    if path.suffix == ".parquet":
+        yield from pd.read_parquet(path).to_dict("records")  # type: ignore[misc]
+        return
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix in (".csv", ".tsv"):
+        yield from _cells(text)
+        return
+    lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else [text]
+    for line in lines:
+        found = json.loads(line)
+        for each in found if isinstance(found, list) else [found]:
+            if not isinstance(each, dict):
+                raise ValueError(f"a row must be an object of names and values, not {quote(each)}")
+            yield _flat(each)
+
+
+def _cells(text: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table of text, its cells parted by commas, semicolons or tabs.
+
+    Behind semicolons and tabs a comma between digits is a decimal point.
+    """
+    first = text.partition("\n")[0]
+    parted = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=parted, strict=True)
+    head = next(reader, [])
+    if len(set(head)) < len(head):
+        raise ValueError("its columns must have different names")
+    for cells in reader:
+        if len(cells) not in (0, len(head)):
+            raise ValueError(f"line {reader.line_num} must have {len(head)} cells, but has {len(cells)}")
+        if parted != ",":
+            cells = [cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell for cell in cells]
+        if cells:
+            yield dict(zip(head, cells, strict=True))
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested objects as one, their names joined by points."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        found |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + str(name): value}
+    return found
+
+
+def _named(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) -> Iterator[dict[str, Any]]:
+    """Rows with what `pattern`, such as `{arm}/seed{seed}.json`, reads in the end of their file's path."""
+    if pattern is None:
+        yield from (row for _, row in rows)
+        return
+    parts = re.split(r"\{(\w+)\}", pattern)
+    if len(parts) < 3 or len(set(parts[1::2])) < len(parts) // 2:
+        raise UsageError(f"--name must have names in braces, such as '{{arm}}/seed{{seed}}.json', not {quote(pattern)}")
+    groups = (f"(?P<{part}>[^/]+?)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+    expression = re.compile("(?:.*/)?" + "".join(groups))
+    for path, row in rows:
+        found = expression.fullmatch(path.as_posix())
+        if found is None:
+            raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
+        yield {**found.groupdict(), **row}
+
+
+def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Each offline run of W&B below a folder: its name, group, job type, configuration and last values."""
+    import subprocess
+
+    from wandb.util import get_core_path
+
+    for path in sorted(folder.rglob("*.wandb")):
+        command = [get_core_path(), "leet", "inspect", "--json", "--run-file", str(path), str(path.parent)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise UsageError(f"{path} cannot be read by wandb: {done.stderr.strip() or done.returncode}")
+        row: dict[str, Any] = {}
+        for line in done.stdout.splitlines():
+            entry = json.loads(line)
+            own = entry.get(entry["type"], {})
+            if entry["type"] == "run":
+                row |= {name: own.get(name) for name in ("display_name", "run_group", "job_type")}
+                row |= _flat(own.get("config", {}).get("update", own.get("config", {})))
+            elif entry["type"] == "history":
+                row |= _flat(own.get("item", {}))
+            elif entry["type"] == "summary":
+                row |= _flat(own.get("update", {}))
+        yield {"arm": row.get("job_type") or row.get("run_group"), **{k: v for k, v in row.items() if k[:1] != "_"}}
+
+
+def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each run of TensorBoard below a folder, with the last value of each scalar."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        raise UsageError("--tensorboard needs TensorBoard: pip install 'swapformer[tensorboard]'") from None
+    for place in sorted({path.parent for path in folder.rglob("events.out.tfevents.*")}):
+        events = EventAccumulator(str(place), size_guidance={"scalars": 1, "tensors": 1}).Reload()
+        row = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+        yield place, row
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="swapformer judge",
+        description="Verdicts on results that were measured anywhere. A table has a row for each run (arm, seed, loss, "
+        "accuracy) or for each run and metric (arm, seed, metric, value; other columns are conditions).",
+    )
+    made.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help=f"{', '.join(KINDS)}, or a folder of them; one or many"
+    )
+    made.add_argument("--baseline", metavar="ARM", help="the arm that the others are compared with")
+    made.add_argument(
+        "--metric", action="append", default=[], metavar="NAME[=lower|higher]",
+        help="what is judged, and which direction of it is better; may be repeated",
+    )  # fmt: skip
+    made.add_argument(
+        "--margin", type=float, default=0.0, metavar="X", help="how much better than the baseline counts (default: 0)"
+    )
+    made.add_argument(
+        "--claims", type=Path, metavar="YAML", help=f"a file with {', '.join(_CLAIM_KEYS)}, as of a study"
+    )
+    made.add_argument("--paired", action="store_true", help="equal seeds mean equal data and weights")
+    made.add_argument(
+        "--columns", nargs="+", default=[], metavar="NAME=COLUMN",
+        help=f"what a column is called that is not called {', '.join(COLUMNS)}: arm=method",
+    )  # fmt: skip
+    made.add_argument(
+        "--by", nargs="*", metavar="COLUMN", help="the columns that hold conditions; none: there are none"
+    )
+    made.add_argument("--name", metavar="PATTERN", help="what the path of a run's file says: '{arm}/seed{seed}.json'")
+    made.add_argument(
+        "--wandb", type=Path, metavar="FOLDER", help="offline runs; the arm is the job type, or the group"
+    )
+    made.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="runs; --name reads the arm in their paths")
+    made.add_argument("--fresh", action="store_true", help="leave out the looks before, and say so")
+    made.add_argument("--html", type=Path, metavar="PAGE", help="write the page of a report there")
+    return add_common(made)
