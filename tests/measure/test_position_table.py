@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from measure.conftest import TINY, measured, subject_of
 from swapformer.errors import UsageError
-from swapformer.measure.position_table import PositionTable, ridge_map, rotation, table_of
+from swapformer.measure.position_table import Affine, PositionTable, best_ridge, residual, ridge_map, rotation, table_of
 from swapformer.study.config.compose import check, compose
 
 TABLE = ("measure=position_table", "measure.rows=96", "measure.shifts=[1,8]")
 
 
-def made(rows: int, *, held_out: float = 0.25, ridge: float = 1e-9) -> PositionTable:
-    return PositionTable(rows=rows, shifts=[1, 4], held_out=held_out, ridge=ridge, base=10000.0, seed=0)
+def made(rows: int, *, held_out: float = 0.25, ridges: Sequence[float] = (1e-9,)) -> PositionTable:
+    return PositionTable(rows=rows, shifts=[1, 4], held_out=held_out, ridges=ridges, base=10000.0, seed=0)
 
 
 def sinusoid(position: int, width: int) -> list[float]:
@@ -59,22 +60,65 @@ def test_residuals_are_those_of_a_loop_over_the_pairs_that_were_held_out() -> No
     assert sorted([*held.tolist(), *fitted.tolist()]) == list(range(92)) and len(held) == 23
     x = torch.stack([table[p] for p in fitted])
     y = torch.stack([table[p + 4] for p in fitted])
+    here, there = x.mean(0), y.mean(0)
+    x, y = x - here, y - there
     weight = 1e-9 * float((x * x).sum()) / 16
     free = torch.linalg.inv(x.T @ x + weight * torch.eye(16, dtype=torch.float64)) @ x.T @ y  # the normal equations
-    wrong = sum(float(((table[p] @ free - table[p + 4]) ** 2).sum()) for p in held)
-    size = sum(float((table[p + 4] ** 2).sum()) for p in held)
+    wrong = sum(float((((table[p] - here) @ free + there - table[p + 4]) ** 2).sum()) for p in held)
+    size = sum(float(((table[p + 4] - there) ** 2).sum()) for p in held)
     assert found["shift/free@4"] == pytest.approx(math.sqrt(wrong / size), rel=1e-6)
+    times = float((x * y).sum() / (x * x).sum())
+    wrong = sum(float((((table[p] - here) * times + there - table[p + 4]) ** 2).sum()) for p in held)
+    assert found["shift/scaled@4"] == pytest.approx(math.sqrt(wrong / size), rel=1e-9)
+
+
+def test_the_ridge_is_that_of_least_error_on_pairs_that_were_left_out() -> None:
+    """Oracle: folds in a loop, of rows that share a slow component and of independent ones."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(120, 20, dtype=torch.float64, generator=generator)
+    slow = noise + torch.linspace(-3, 3, 120, dtype=torch.float64)[:, None]
+    ridges = [1e-9, 1e-3, 0.1, 10.0]
+    for table in (slow, noise):
+        x, y = table[:-1] - table[:-1].mean(0), table[1:] - table[1:].mean(0)
+        errors = []
+        for ridge in ridges:
+            total = 0.0
+            for fold in range(5):
+                kept = [row for row in range(119) if row % 5 != fold]
+                weight = ridge * float((x[kept] ** 2).sum()) / 20 * torch.eye(20, dtype=torch.float64)
+                free = torch.linalg.inv(x[kept].T @ x[kept] + weight) @ x[kept].T @ y[kept]
+                total += sum(float(((x[row] @ free - y[row]) ** 2).sum()) for row in range(fold, 119, 5))
+            errors.append(total)
+        assert best_ridge(x, y, ridges) == ridges[errors.index(min(errors))]
+    assert best_ridge(x, y, ridges) == 10.0, "independent rows: the flattest map errs least"
+
+
+def test_a_table_that_only_drifts_is_shifted_no_better_than_by_a_multiple_of_the_identity() -> None:
+    """The planted fault of an untuned ridge: it fits the noise, and leaves more than the trivial control."""
+    generator = torch.Generator().manual_seed(1)
+    drift = torch.linspace(-1, 1, 128, dtype=torch.float64)[:, None]
+    table = torch.randn(128, 48, dtype=torch.float64, generator=generator) + drift
+    held, fitted = made(128)._split(4)
+    mean = table[fitted + 4].mean(0)
+
+    def left(ridges: Sequence[float], name: str) -> float:
+        return residual(table, made(128, ridges=ridges)._maps(table, 4)[name], 4, held, mean)
+
+    tuned, untuned = left([1e-9, 0.1, 1, 10], "free"), left([1e-9], "free")
+    assert untuned > 1.1 > tuned and left([1e-9], "scaled") < untuned
 
 
 def test_an_orthogonal_map_is_one_and_the_best_among_turns_of_it() -> None:
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(40, 6, dtype=torch.float64, generator=generator)
-    found = made(40)._maps(table, 1)["orthogonal"]
+    found = made(40)._maps(table, 1)["orthogonal"].linear
     assert torch.allclose(found @ found.T, torch.eye(6, dtype=torch.float64), atol=1e-12)
     _, fitted = made(40)._split(1)
 
+    x, y = (rows - rows.mean(0) for rows in (table[fitted], table[fitted + 1]))
+
     def error(turn: torch.Tensor) -> float:
-        return float((table[fitted] @ turn - table[fitted + 1]).norm())
+        return float((x @ turn - y).norm())
 
     for _ in range(5):
         skew = 0.1 * torch.randn(6, 6, dtype=torch.float64, generator=generator)
@@ -85,9 +129,14 @@ def test_the_power_is_the_free_map_of_one_position_taken_so_often() -> None:
     """Of a table that a rotation by 0.3 makes, T₁⁴ is the rotation by 1.2."""
     angles = 0.3 * torch.arange(40, dtype=torch.float64)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1)
-    power = torch.linalg.matrix_power(ridge_map(table[:-1], table[1:], 0.0), 4)
+    offset = torch.tensor([2.0, -1.0], dtype=torch.float64)
+    power = Affine(ridge_map(table[:-1], table[1:], 0.0), offset).power(4)
     expected = [[math.cos(1.2), -math.sin(1.2)], [math.sin(1.2), math.cos(1.2)]]
-    assert power.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+    assert power.linear.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+    rows = table
+    for _ in range(4):
+        rows = Affine(ridge_map(table[:-1], table[1:], 0.0), offset).of(rows)
+    assert torch.allclose(power.of(table), rows, atol=1e-9)
 
 
 def test_a_random_table_has_no_shift() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,29 +18,33 @@ from swapformer.ranges import Count, Fraction, Natural, NonNegative, Positive
 from swapformer.results.shapes import Curve, Finding, Matrix
 from swapformer.task.base import Direction, Task
 
-MAPS = ("exact", "free", "orthogonal", "power")
+MAPS = ("exact", "free", "orthogonal", "power", "scaled")
+_FOLDS = 5
 _SHOWN = 64
 """Rows and columns of a matrix in a figure at most."""
 
 
 class PositionTable(Measurement):
-    """How well linear maps shift a position table by k: shift/exact@k, shift/free@k, shift/orthogonal@k, shift/power@k.
+    """How well affine maps shift a position table by k: shift/exact@k, free@k, orthogonal@k, power@k, scaled@k.
 
     Beside them stands how alike two positions are, shift/cosine@k: the mean of cos(P[p], P[p+k]) over all p.
 
     The table P [rows, D] is what the model adds to embeddings at the positions 0 … rows − 1, in float64. A metric is
-    the relative residual ‖P[p] M − P[p+k]‖ / ‖P[p+k]‖ over pairs (p, p + k) that no map was fitted to, in Frobenius
-    norms. M is `exact`: the rotation of sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017,
-    arXiv:1706.03762, section 3.5), the same for every p; `free`: fitted by ridge regression; `orthogonal`: the best
-    orthogonal map (Schönemann 1966); `power`: the free map of k = 1, k times. On pairs that it was fitted to, any table
-    with no more rows than columns has a map without residual, so pairs are held out and those that are left are more
-    than D.
+    ‖P[p] M + b − P[p+k]‖ / ‖P[p+k] − m‖ over pairs (p, p + k) that no map was fitted to, in Frobenius norms, where m is
+    the mean of P[p+k] over the other pairs: 1 is what predicting this mean leaves. M is `exact`: the rotation of
+    sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), the same for
+    every p, with b = 0; `free`: fitted by ridge regression; `orthogonal`: the best orthogonal one (Schönemann 1966);
+    `power`: the free map of k = 1, k times; `scaled`: the best multiple c·I of the identity, which knows nothing but
+    how alike two rows are, so that a map which is no better shifts nothing. All but `exact` have the best b. On pairs
+    that it was fitted to, any table with no more rows than columns has a map without residual, so pairs are held out
+    and those that are left are more than D.
 
     Args:
         rows: positions of the table.
         shifts: k.
         held_out: share of the pairs that no map is fitted to, drawn at random.
-        ridge: λ in ‖XM − Y‖² + λ tr(XᵀX)/D ‖M‖².
+        ridges: the λ that are tried in ‖XM − Y‖² + λ tr(XᵀX)/D ‖M‖², X and Y being centred; five-fold
+            cross-validation on the fitted pairs chooses.
         base: of the exact map.
         seed: draws the pairs.
     """
@@ -50,12 +55,16 @@ class PositionTable(Measurement):
         rows: Count,
         shifts: Sequence[Count],
         held_out: Fraction,
-        ridge: NonNegative,
+        ridges: Sequence[NonNegative],
         base: Positive,
         seed: Natural,
     ) -> None:
         self.rows, self.shifts, self.held_out = rows, shifts, held_out
-        self.ridge, self.base, self.seed = ridge, base, seed
+        self.ridges, self.base, self.seed = tuple(ridges), base, seed
+        if not self.ridges:
+            raise ValueError(
+                "`ridges` of position_table must list at least one number to try, but is empty; give [1e-9, 1e-3, 1]."
+            )
 
     def directions(self) -> Mapping[str, Direction]:
         residuals: dict[str, Direction] = {f"shift/{name}@{shift}": "lower" for name in MAPS for shift in self.shifts}
@@ -91,9 +100,10 @@ class PositionTable(Measurement):
         metrics: dict[str, float] = {}
         first = self._maps(table, 1)["free"]
         for shift in self.shifts:
-            held, _ = self._split(shift)
-            maps = {**self._maps(table, shift), "power": torch.linalg.matrix_power(first, shift)}
-            metrics |= {f"shift/{name}@{shift}": residual(table, maps[name], shift, held) for name in MAPS}
+            held, fitted = self._split(shift)
+            maps = {**self._maps(table, shift), "power": first.power(shift)}
+            mean = table[fitted + shift].mean(0)
+            metrics |= {f"shift/{name}@{shift}": residual(table, maps[name], shift, held, mean) for name in MAPS}
             metrics[f"shift/cosine@{shift}"] = float(cosine_similarity(table[:-shift], table[shift:]).mean())
         return Finding(metrics, dict(self._shapes(table, metrics)))
 
@@ -103,13 +113,21 @@ class PositionTable(Measurement):
         count = self._count_held_out(shift)
         return order[:count], order[count:]
 
-    def _maps(self, table: Tensor, shift: int) -> dict[str, Tensor]:
-        """The maps [D, D] of a shift; rows of the table stand to their left."""
+    def _maps(self, table: Tensor, shift: int) -> dict[str, Affine]:
+        """The maps of a shift that are not powers of another one."""
         _, fitted = self._split(shift)
         x, y = table[fitted], table[fitted + shift]
+        means = x.mean(0), y.mean(0)
+        x, y = x - means[0], y - means[1]
         left, _, right = torch.linalg.svd(x.mT @ y)
-        exact = rotation(table.shape[1], shift, self.base)
-        return {"exact": exact, "free": ridge_map(x, y, self.ridge), "orthogonal": left @ right}
+        width = table.shape[1]
+        linear = {
+            "free": ridge_map(x, y, best_ridge(x, y, self.ridges)),
+            "orthogonal": left @ right,
+            "scaled": (x * y).sum() / x.square().sum().clamp(min=1e-300) * torch.eye(width, dtype=x.dtype),
+        }
+        exact = Affine(rotation(width, shift, self.base), torch.zeros(width, dtype=x.dtype))
+        return {"exact": exact, **{name: Affine(m, means[1] - means[0] @ m) for name, m in linear.items()}}
 
     def _shapes(self, table: Tensor, metrics: Mapping[str, float]) -> Iterator[tuple[str, Matrix | Curve]]:
         series = {name: [metrics[f"shift/{name}@{shift}"] for shift in self.shifts] for name in MAPS}
@@ -123,7 +141,7 @@ class PositionTable(Measurement):
         for name in ("exact", "free"):
             yield f"map/{name}", Matrix(
                 f"The {name} map of k = {shift}", f"What row p of the table is multiplied by to give row p + {shift}.",
-                columns, columns, maps[name][:width, :width].tolist(),
+                columns, columns, maps[name].linear[:width, :width].tolist(),
             )  # fmt: skip
         unit = torch.nn.functional.normalize(table[:: -(-self.rows // _SHOWN)], dim=1)
         positions = [str(index) for index in range(0, self.rows, -(-self.rows // _SHOWN))]
@@ -176,7 +194,39 @@ def ridge_map(x: Tensor, y: Tensor, ridge: float) -> Tensor:
     return torch.linalg.lstsq(stacked, wanted, driver="gelsd").solution
 
 
-def residual(table: Tensor, shift_map: Tensor, shift: int, positions: Tensor) -> float:
-    """‖P[p] M − P[p+k]‖ / ‖P[p+k]‖ over some positions p."""
+def best_ridge(x: Tensor, y: Tensor, ridges: Sequence[float]) -> float:
+    """The λ of least squared error on the fifths of X and Y [N, D] that a map of the others has not seen."""
+    if len(ridges) == 1:
+        return ridges[0]
+    fold = torch.arange(len(x)) % _FOLDS
+
+    def error(ridge: float) -> float:
+        maps = [ridge_map(x[fold != each], y[fold != each], ridge) for each in range(_FOLDS)]
+        return sum(float((x[fold == each] @ m - y[fold == each]).square().sum()) for each, m in enumerate(maps))
+
+    return min(ridges, key=error)
+
+
+class Affine(NamedTuple):
+    """Rows p of a table to p M + b."""
+
+    linear: Tensor
+    offset: Tensor
+
+    def of(self, rows: Tensor) -> Tensor:
+        """The rows that it makes of these."""
+        return rows @ self.linear + self.offset
+
+    def power(self, times: int) -> Affine:
+        """This map, so often after itself."""
+        width = len(self.offset)
+        whole = torch.eye(width + 1, dtype=self.offset.dtype)
+        whole[:width, :width], whole[width, :width] = self.linear, self.offset
+        whole = torch.linalg.matrix_power(whole, times)
+        return Affine(whole[:width, :width], whole[width, :width])
+
+
+def residual(table: Tensor, shift_map: Affine, shift: int, positions: Tensor, mean: Tensor) -> float:
+    """‖P[p] M + b − P[p+k]‖ / ‖P[p+k] − mean‖ over some positions p."""
     wanted = table[positions + shift]
-    return float((table[positions] @ shift_map - wanted).norm() / wanted.norm())
+    return float((shift_map.of(table[positions]) - wanted).norm() / (wanted - mean).norm())

@@ -23,11 +23,11 @@ class TrainedTable(Probe):
         rows: Count,
         shifts: list[Count],
         held_out: Fraction,
-        ridge: NonNegative,
+        ridges: list[NonNegative],
         base: Positive,
         seed: Natural,
     ) -> None:
-        self.measured = PositionTable(rows=rows, shifts=shifts, held_out=held_out, ridge=ridge, base=base, seed=seed)
+        self.measured = PositionTable(rows=rows, shifts=shifts, held_out=held_out, ridges=ridges, base=base, seed=seed)
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         return self.measured.unsuited(model, task)

@@ -101,12 +101,26 @@ def test_a_difference_of_other_tokens_is_judged_by_the_wider_interval_only() -> 
     values = evidence({"a": [2.0, 2.01, 1.99]})
     longer = {("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values}
     plain = replace(values, values=longer)
-    items = {"a": {"val": rows(draw.normal(2.0, 1.0, 40)), "val@64": rows(draw.normal(1.9, 1.0, 40))}}
+    items = {"a": {"val": rows(draw.normal(2.0, 1.0, 40)), "val@64": rows(draw.normal(1.9, 1.0, 40), 1000)}}
     claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
     metrics = ("val/loss", "val/loss@64")
     assert one(plain, metrics=metrics, contrast=claim).outcome == "supported", "seeds alone"
     wide = one(replace(plain, items=items), metrics=metrics, contrast=claim)
     assert wide.outcome == "undecided" and wide.contrasts[0].estimate.value == pytest.approx(-0.1)
+
+
+def test_blocks_of_two_lengths_over_one_text_score_the_same_tokens() -> None:
+    """The context differs by the same in each item, which no spread between items can hide; samples have no bytes."""
+    draw = np.random.default_rng(4)
+    hard = draw.normal(2.0, 1.0, 40)
+    values = evidence({"a": [2.0, 2.01, 1.99]})
+    values = replace(values, values={("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values})
+    claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
+    for sizes, outcome in ((draw.integers(900, 1000, 40), "supported"), (np.zeros(40), "undecided")):
+        short, long = rows(hard), rows(hard - 0.1)
+        short[:, COLUMNS.index("bytes")] = long[:, COLUMNS.index("bytes")] = sizes
+        seen = replace(values, items={"a": {"val": short, "val@64": long}})
+        assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == outcome
 
 
 def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:

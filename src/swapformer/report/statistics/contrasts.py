@@ -175,7 +175,11 @@ def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
     total = np.sum(list(by_arm.values()), axis=0)
     found = mean_estimate(total, _bounds(claim, evidence))
     terms = summands(claim, "")
-    if terms is not None and scores_other_tokens(terms) and (items := item_error(terms, evidence)) is not None:
+    if (
+        terms is not None
+        and scores_other_tokens(terms, evidence)
+        and (items := item_error(terms, evidence)) is not None
+    ):
         found = widened(found, *items)
     return censored_estimate(total, found) if evidence.censored.intersection(claim.metrics) else found
 

@@ -12,7 +12,7 @@ seeds and items twice, which is cautious.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -52,24 +52,44 @@ def summands(claim: Claim, than: str) -> list[Weighted] | None:
 
 def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, int] | None:
     """SE_item of a sum of metrics, and over how many items; None where items of some term were not kept."""
-    by_set: dict[str, FloatArray] = {}
+    by_text: dict[str, FloatArray] = {}
     for weight, arm, metric in terms:
         found = _shares(arm, metric, evidence)
         if found is None:
             return None
-        name, shares = found
-        if name in by_set and by_set[name].shape != shares.shape:
+        name = _text_of(arm, metric, by_text, evidence)
+        if name in by_text and by_text[name].shape != found.shape:
             return None
-        by_set[name] = by_set.get(name, 0.0) + weight * shares
-    if not by_set or min(map(len, by_set.values())) < 2:
+        by_text[name] = by_text.get(name, 0.0) + weight * found
+    if not by_text or min(map(len, by_text.values())) < 2:
         return None
-    squares = [float(each.var(ddof=1)) / len(each) for each in by_set.values()]
-    return math.sqrt(math.fsum(squares)), min(map(len, by_set.values()))
+    squares = [float(each.var(ddof=1)) / len(each) for each in by_text.values()]
+    return math.sqrt(math.fsum(squares)), min(map(len, by_text.values()))
 
 
-def scores_other_tokens(terms: Sequence[Weighted]) -> bool:
-    """Whether the terms of a sum are scored on different evaluation sets."""
-    return len({_set_of(metric)[0] for _, _, metric in terms}) > 1
+def scores_other_tokens(terms: Sequence[Weighted], evidence: Evidence) -> bool:
+    """Whether the terms of a sum are scored on different tokens."""
+    texts: dict[str, None] = {}
+    for _, arm, metric in terms:
+        texts[_text_of(arm, metric, texts, evidence)] = None
+    return len(texts) > 1
+
+
+def _text_of(arm: str, metric: str, known: Iterable[str], evidence: Evidence) -> str:
+    """The evaluation set of a metric, or one of the `known` that scores the same tokens of a text.
+
+    Sets of one text that differ in the length of their blocks score the same tokens, with other context before them:
+    their items then have the same numbers of tokens and of bytes, one by one. Generated samples have no bytes.
+    """
+    name, _ = _set_of(metric)
+    sets = evidence.items.get(arm, {})
+    sizes = [COLUMNS.index("tokens"), COLUMNS.index("bytes")]
+    for other in known:
+        if other != name and name in sets and other in sets:
+            here, there = sets[name][:, sizes], sets[other][:, sizes]
+            if np.array_equal(here, there) and here[:, 1].sum() > 0:
+                return other
+    return name
 
 
 def widened(estimate: Estimate, error: float, items: int) -> Estimate:
@@ -92,7 +112,7 @@ def _set_of(metric: str) -> tuple[str, str]:
     return f"{split}{at}{length}", measure
 
 
-def _shares(arm: str, metric: str, evidence: Evidence) -> tuple[str, FloatArray] | None:
+def _shares(arm: str, metric: str, evidence: Evidence) -> FloatArray | None:
     """Each item's share in a metric's mean, less the mean; None where items were not kept or it is no ratio of sums."""
     name, measure = _set_of(metric)
     rows = evidence.items.get(arm, {}).get(name)
@@ -102,4 +122,4 @@ def _shares(arm: str, metric: str, evidence: Evidence) -> tuple[str, FloatArray]
     a, b = rows[:, COLUMNS.index(above)], rows[:, COLUMNS.index(below)]
     if not b.sum() > 0:
         return None
-    return name, np.asarray(unit * len(a) * (a - a.sum() / b.sum() * b) / b.sum())
+    return np.asarray(unit * len(a) * (a - a.sum() / b.sum() * b) / b.sum())
