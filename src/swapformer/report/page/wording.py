@@ -10,6 +10,7 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import label
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
+from swapformer.report.statistics.evidence import NOT_JUDGED
 from swapformer.report.statistics.grid import GridVerdict
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Contrast, Verdict
@@ -185,6 +186,8 @@ def found_text(verdict: Verdict) -> str:
         return f"withdrawn: {verdict.claim.withdrawn}"
     if not verdict.contrasts:
         return verdict_text(verdict)
+    if barred := [note for note in verdict.notes if note.startswith(NOT_JUDGED)]:
+        return barred[0]
     claim, several = verdict.claim, len(verdict.contrasts) > 1
     shown = [c for c in verdict.contrasts if c.outcome == verdict.outcome] or list(verdict.contrasts)
     if verdict.outcome == "supported":

@@ -26,6 +26,8 @@ from swapformer.results.record import DIVERGED, FINISHED
 
 BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
+NOT_JUDGED = "not judged: "
+"""How the note on a claim begins whose baseline has not beaten what it must."""
 LONGEST = 240
 """Characters of a reason why an arm has no result."""
 
@@ -348,7 +350,7 @@ def _unbeaten(
             ahead = mean > value if directions.get(metric) == "higher" else mean < value
             if not ahead and not math.isnan(mean):
                 yield (
-                    f"not judged: {manifest.baseline} has not beaten {name} in {metric} "
+                    f"{NOT_JUDGED}{manifest.baseline} has not beaten {name} in {metric} "
                     f"({number_format.compact(mean)}, which has {number_format.compact(value)})"
                 )
 
