@@ -101,7 +101,7 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
 
     few = WIDE[WIDE["seed"] <= 4]
     assert errors(few) == errors(few) == ([0.04], [])
-    assert errors(WIDE)[0] == [0.04, 0.005]
+    assert errors(WIDE)[0] == errors(WIDE.iloc[::-1])[0] == [0.04, 0.005], "whatever the order of the rows"
     changed = WIDE.assign(loss=[*A[:-1], 2.5, *B])
     changed.to_csv(path, index=False)
     with pytest.raises(UsageError, match=r"1 are others than .* holds; --fresh judges"):
@@ -113,6 +113,13 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
     path.with_name("r.csv.judged.json").write_text("{")
     with pytest.raises(UsageError, match="--fresh begins it again"):
         judge([str(path), *asked])
+
+
+def test_unpaired_looks_do_not_depend_on_the_order_of_arms(tmp_path: Path) -> None:
+    for table in (WIDE, WIDE.iloc[::-1], WIDE):
+        sf.judge(table, "a", tmp_path / "kept.json", metrics={"loss": ""})
+    (series,) = json.loads((tmp_path / "kept.json").read_text())["ledger"]["series"]
+    assert [look["error"] for look in series["looks"]] == [0.04]
 
 
 def test_a_missing_run_is_missing_and_one_that_diverged_is_not_favoured() -> None:
@@ -162,7 +169,7 @@ BAD: list[tuple[pd.DataFrame, dict[str, Any], str]] = [
     (changed(arm=["a"] * 9 + [""]), {}, "each row must name its arm, but row 10 has none"),
     (changed(arm="a", seed=range(10)), {}, "a must be compared with another arm"),
     (WIDE.rename(columns={"loss": "gap"}), {"metrics": {"gap": ""}}, "which direction of gap is better must be said"),
-    (WIDE, {"metrics": {"loss": "up"}}, "must be said, not 'up': --metric loss=lower or --metric loss=higher"),
+    (WIDE, {"metrics": {"loss": "up"}}, "must be said, not 'up': --metric loss=lower or =higher"),
     (
         LONG.assign(direction=["lower", "higher"] * 10),
         {"metrics": {"loss": ""}},
@@ -211,7 +218,7 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, name: st
         (["nowhere.csv"], "nowhere.csv does not exist"),
         (["{r}", "--name", "x.csv"], "--name must have names in braces"),
         (["{r}", "--name", "{arm}-{seed}.json"], "the path of each file must end as --name says"),
-        (["{r}", "--claims", "{r}"], "may have baseline, metrics, claims, exact, ranges"),
+        (["{r}", "--claims", "{r}"], "must map baseline, metrics, claims, exact, ranges, or some of them"),
     ],
 )
 def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -36,8 +36,6 @@ _KNOWN = {
 """The direction of a metric, by the last word of its name."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
-_PER_ARM = 1_000_000
-"""Unpaired runs have numbers of their own: those of the n-th arm begin at n times this."""
 _WORTH = 0.7
 """Pairing is recommended where the first interval would be narrower than this share of what it is."""
 
@@ -86,14 +84,13 @@ def records_of(
     long = long[long["metric"].isin(directions)]
     _require_runs(long, conditions, asked.baseline, arms)
     manifest = _manifest(name, asked, arms, directions, long, conditions)
-    numbers = _numbers(long, arms, asked.paired)
     cells: list[Any] = []
     metrics, infinite = [], set()
     values: dict[str, dict[str, float]] = {}
     for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
         *where, arm, label = map(str, key)
         trial, condition = digest([*where, arm, label]), _condition(conditions, where)
-        cell = (condition, arm, numbers[arm, label])
+        cell = (condition, arm, _seed(arm, label, asked.paired))
         cells.append((*cell, trial, FINISHED, *_UNKNOWN))
         for metric, value in zip(run["metric"], run["value"], strict=True):
             if math.isfinite(value):
@@ -102,7 +99,7 @@ def records_of(
             else:
                 infinite.add((condition, arm, metric))
     cells += [
-        (condition, arm, numbers[arm, label], "", MISSING, *_UNKNOWN)
+        (condition, arm, _seed(arm, label, asked.paired), "", MISSING, *_UNKNOWN)
         for condition, arm, label in _missing(long, conditions, arms, asked.paired)
     ]
     records = Records(
@@ -144,7 +141,6 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
                 f"the results must have a column `{name}`, but have {', '.join(map(str, table.columns))}; "
                 f"--columns {name}=NAME says what it is called"
             )
-    for name in ("arm", "seed"):
         table[name] = table[name].map(_word)
         if (empty := table[name].isin(["", "nan", "None"])).any():
             raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
@@ -204,8 +200,7 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
         if direction not in DIRECTIONS:
             given = f", not {quote(direction)}" if direction else ""
             raise UsageError(
-                f"which direction of {metric} is better must be said{given}: --metric {metric}=lower or "
-                f"--metric {metric}=higher"
+                f"which direction of {metric} is better must be said{given}: --metric {metric}=lower or =higher"
             )
         found[metric] = direction
     return found
@@ -250,18 +245,16 @@ def _manifest(
     return Manifest(
         name=name, scale="", question="", baseline=asked.baseline, metrics=tuple(directions),
         arms=dict.fromkeys(arms, ()), seeds=(), claims=tuple(claims), cells=(),
-        conditions={_condition(list(each), list(each.values())): each for each in places} ,
+        conditions={_condition(list(each), list(each.values())): each for each in places},
         exact=tuple(asked.exact), ranges=asked.ranges,
     )  # fmt: skip
 
 
-def _numbers(long: pd.DataFrame, arms: Sequence[str], paired: bool) -> dict[tuple[str, str], int]:
-    """Arm and seed → a number that is equal for those that are compared with each other."""
-    labels = list(dict.fromkeys(long["seed"]))
-    whole = all(label.isascii() and label.isdecimal() and int(label) < _PER_ARM for label in labels)
-    number = {label: int(label) if whole else index for index, label in enumerate(labels)}
-    shift = 0 if paired else _PER_ARM
-    return {(arm, label): number[label] + shift * index for index, arm in enumerate(arms) for label in labels}
+def _seed(arm: str, label: str, paired: bool) -> int:
+    """A number that is equal for runs that are compared with each other, whatever else is in the table."""
+    if paired and label.isascii() and label.isdecimal() and len(label) < 16:
+        return int(label)
+    return int(digest([label] if paired else [arm, label])[:15], 16)
 
 
 def _missing(
@@ -271,13 +264,9 @@ def _missing(
     for key, part in long.groupby(list(conditions), sort=False) if conditions else [((), long)]:
         held = {arm: set(part.loc[part["arm"] == arm, "seed"]) for arm in arms}
         for arm in arms:
-            like = [
-                seeds
-                for other, seeds in held.items()
-                if other != arm and (paired or not held[arm] or seeds & held[arm])
-            ]
-            lacking = set().union(*like) - held[arm]
-            yield from ((_condition(conditions, list(map(str, key))), arm, label) for label in sorted(lacking))
+            like = [seeds for seeds in held.values() if paired or not held[arm] or seeds & held[arm]]
+            for label in sorted(set().union(*like) - held[arm]):
+                yield _condition(conditions, list(map(str, key))), arm, label
 
 
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:

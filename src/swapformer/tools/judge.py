@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from swapformer.console import terminal
-from swapformer.errors import UsageError, quote, suggest
+from swapformer.errors import UsageError, quote
 from swapformer.report.foreign import COLUMNS, Question, judge_table
+from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
 from swapformer.yaml_reader import read_yaml
 
@@ -44,14 +45,11 @@ def main(arguments: Sequence[str]) -> int:
 def question(options: argparse.Namespace) -> Question:
     """What the command line, and the file that --claims names, ask."""
     raw: Any = read_yaml(options.claims) if options.claims else {}
-    if not isinstance(raw, Mapping) or (unknown := [key for key in raw if key not in _CLAIM_KEYS]):
-        wrong = (
-            "a list or a text"
-            if not isinstance(raw, Mapping)
-            else f"{quote(unknown[0])}{suggest(str(unknown[0]), _CLAIM_KEYS)}"
+    metrics = raw.get("metrics", {}) if isinstance(raw, Mapping) else None
+    if not isinstance(metrics, list | Mapping) or not raw.keys() <= set(_CLAIM_KEYS):
+        raise UsageError(
+            f"{options.claims} must map {', '.join(_CLAIM_KEYS)}, or some of them, metrics to a list or map"
         )
-        raise UsageError(f"{options.claims} may have {', '.join(_CLAIM_KEYS)}, not {wrong}")
-    metrics = raw.get("metrics", {})
     metrics = dict.fromkeys(metrics, "") if isinstance(metrics, list) else dict(metrics)
     metrics |= {name: way for name, _, way in (text.partition("=") for text in options.metric)}
     return Question(
@@ -63,7 +61,7 @@ def question(options: argparse.Namespace) -> Question:
         by=options.by,
         columns={name: called for name, _, called in (text.partition("=") for text in options.columns)},
         exact=raw.get("exact", ()),
-        ranges=raw.get("ranges", {}),
+        ranges=parse_ranges(raw.get("ranges", {}), metrics),
     )
 
 
