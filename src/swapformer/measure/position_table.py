@@ -31,7 +31,9 @@ class PositionTable(Measurement):
 
     The table P [rows, D] is what the model adds to embeddings at the positions 0 … rows − 1, in float64. A metric is
     ‖P[p] M + b − P[p+k]‖ / ‖P[p+k] − m‖ over pairs (p, p + k) that no map was fitted to, in Frobenius norms, where m is
-    the mean of P[p+k] over the other pairs: 1 is what predicting this mean leaves. M is `exact`: the rotation of
+    the mean of P[p+k] over the other pairs: 1 is what predicting this mean leaves (nan where all rows are alike).
+
+    M is `exact`: the rotation of
     sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), the same for
     every p, with b = 0; `free`: fitted by ridge regression; `orthogonal`: the best orthogonal one (Schönemann 1966);
     `power`: the free map of k = 1, k times; `scaled`: the best multiple c·I of the identity, which knows nothing but

@@ -58,7 +58,7 @@ MEANINGFUL = [
     ("hydra/sweeper/*", "max_batch_size", "null"),
     ("hydra/launcher/*", "slots slots_per_gpu time_limit num_cpus num_gpus cpus_per_task gpus_per_node mem_gb", "null"),
     # 0 is none of it
-    ("measure/*", "warm_up ridge", "0"),
+    ("measure/*", "warm_up ridges.?", "0"),
     ("train", "budget.steps", "0"),
     ("preset/*", "budget.steps", "0"),
     ("model/pattern/*", "before after random_before random_after first last", "0"),
