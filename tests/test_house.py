@@ -98,7 +98,7 @@ OUTSIDE = {
 
 REPORT = (
     *("number_format", "setting_differences", "families", "target_times", "derive", "records", "results_csv", "tuning"),
-    *("statistics", "figures", "versus", "page", "build", "foreign"),
+    *("statistics", "figures", "versus", "page", "build", "external_results"),
 )
 """The modules and wings of `report`: each may import itself and what stands left of it."""
 

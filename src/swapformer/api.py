@@ -172,7 +172,7 @@ def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, 
             `metric`, `value`; others are conditions).
         baseline: the arm that the others are compared with.
         kept: the file that keeps the looks, so that judging again with more seeds is the next one; None keeps none.
-        **asked: other fields of `swapformer.report.foreign.Question`, such as `metrics={"loss": "lower"}`,
+        **asked: other fields of `swapformer.report.external_results.Question`, such as `metrics={"loss": "lower"}`,
             `margin=0.01`, `paired=True`.
 
     Returns:
@@ -184,7 +184,7 @@ def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, 
     """
     import pandas as pd
 
-    from swapformer.report.foreign import Question, judge_table
+    from swapformer.report.external_results import Question, judge_table
 
     report, remarks = judge_table(results, Question(baseline, **asked), kept=None if kept is None else Path(kept))
     rows = [

@@ -33,13 +33,12 @@ class PositionTable(Measurement):
     ‖P[p] M + b − P[p+k]‖ / ‖P[p+k] − m‖ over pairs (p, p + k) that no map was fitted to, in Frobenius norms, where m is
     the mean of P[p+k] over the other pairs: 1 is what predicting this mean leaves (nan where all rows are alike).
 
-    M is `exact`: the rotation of
-    sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), the same for
-    every p, with b = 0; `free`: fitted by ridge regression; `orthogonal`: the best orthogonal one (Schönemann 1966);
-    `power`: the free map of k = 1, k times; `scaled`: the best multiple c·I of the identity, which knows nothing but
-    how alike two rows are, so that a map which is no better shifts nothing. All but `exact` have the best b. On pairs
-    that it was fitted to, any table with no more rows than columns has a map without residual, so pairs are held out
-    and those that are left are more than D.
+    M is `exact`: the rotation of sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017,
+    arXiv:1706.03762, section 3.5), the same for every p, with b = 0; `free`: fitted by ridge regression; `orthogonal`:
+    the best orthogonal one (Schönemann 1966); `power`: the free map of k = 1, k times; `scaled`: the best multiple c·I
+    of the identity, which knows only how alike two rows are, so that a map which is no better shifts nothing. All but
+    `exact` have the best b. On pairs that it was fitted to, any table with no more rows than columns has a map without
+    residual, so pairs are held out and those that are left are more than D.
 
     Args:
         rows: positions of the table.

@@ -15,7 +15,7 @@ import pandas as pd
 
 from swapformer.console import terminal
 from swapformer.errors import UsageError, quote
-from swapformer.report.foreign import COLUMNS, Question, judge_table
+from swapformer.report.external_results import COLUMNS, Question, judge_table
 from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
 from swapformer.yaml_reader import read_yaml

@@ -1,4 +1,4 @@
-"""Results that were measured elsewhere, as the records that reports are built of."""
+"""Turns results that were measured elsewhere into the records that reports are built of, and judges them."""
 
 from __future__ import annotations
 
