@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from swapformer.api import Judgement as Judgement
     from swapformer.api import LoadedTrial as LoadedTrial
     from swapformer.api import build as build
     from swapformer.api import build_report as build_report
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _INTERFACE = (
-    *("Judgement", "LoadedTrial", "build", "build_report", "compose"),
+    *("LoadedTrial", "build", "build_report", "compose"),
     *("judge", "load_trial", "read_records", "run_study", "show"),
 )
 

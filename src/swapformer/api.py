@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from swapformer.model.topology import Topology
     from swapformer.report.build import Report
     from swapformer.report.records import Records
-    from swapformer.report.statistics.verdicts import Verdict
     from swapformer.results.record import Record
     from swapformer.results.store import Store
     from swapformer.study.run_study import StudyResult
@@ -156,15 +155,7 @@ def read_records(study: str | Path, runs_dir: str | Path | None = None, *, scale
     return cells.merge(metrics, how="left", on=["condition", "arm", "seed"])
 
 
-class Judgement(NamedTuple):
-    """What `judge` finds: a verdict on each claim, a row for each arm and metric, and what should be known of them."""
-
-    verdicts: Sequence[Verdict]
-    table: pd.DataFrame
-    remarks: Sequence[str]
-
-
-def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, **asked: Any) -> Judgement:
+def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, **asked: Any) -> Report:
     """Verdicts on results that were measured anywhere, as `swapformer judge` gives them.
 
     Args:
@@ -176,23 +167,14 @@ def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, 
             `margin=0.01`, `paired=True`.
 
     Returns:
-        The verdicts, a table with columns `condition`, `arm`, `metric`, `n`, `mean`, `lower`, `upper` (95 %
-        intervals), and remarks.
+        A report: `verdicts`, `table` (a row for each arm and metric, with 95 % intervals) and `caveats`.
 
     Raises:
         UsageError: for what is wrong with the results or the question.
     """
-    import pandas as pd
-
     from swapformer.report.external_results import Question, judge_table
 
-    report, remarks = judge_table(results, Question(baseline, **asked), kept=None if kept is None else Path(kept))
-    rows = [
-        (view.condition, row.arm, metric, one.n, one.mean, one.lower, one.upper)
-        for view in report.views for row in view.rows for metric, one in row.summaries.items()
-    ]  # fmt: skip
-    columns = ["condition", "arm", "metric", "n", "mean", "lower", "upper"]
-    return Judgement(report.verdicts, pd.DataFrame(rows, columns=columns), remarks)
+    return judge_table(results, Question(baseline, **asked), kept=None if kept is None else Path(kept))
 
 
 def build_report(study: str, runs_dir: str | Path | None = None) -> Report:

@@ -95,7 +95,7 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
     def errors(table: pd.DataFrame, *more: str) -> tuple[list[float], list[str]]:
         table.to_csv(path, index=False)
         assert judge([str(path), *asked, *more]) == 0
-        said = json.loads(capsys.readouterr().out)["remarks"]
+        said = [each for each in json.loads(capsys.readouterr().out)["caveats"] if "afresh" in each]
         kept = json.loads(path.with_name("r.csv.judged.json").read_text())
         return [look["error"] for series in kept["ledger"]["series"] for look in series["looks"]], said
 
@@ -111,7 +111,7 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
     with pytest.raises(UsageError, match="were judged paired before, and must be again"):
         judge([str(path), *[each for each in asked if each != "--paired"]])
     path.with_name("r.csv.judged.json").write_text("{")
-    with pytest.raises(UsageError, match="--fresh begins it again"):
+    with pytest.raises(UsageError, match="--fresh begins again"):
         judge([str(path), *asked])
 
 
@@ -168,7 +168,7 @@ BAD: list[tuple[pd.DataFrame, dict[str, Any], str]] = [
     (changed(seed=[1] * 10), {}, "each run must have one value of a metric, but a with seed 1 has several of loss"),
     (changed(arm=["a"] * 9 + [""]), {}, "each row must name its arm, but row 10 has none"),
     (changed(arm="a", seed=range(10)), {}, "a must be compared with another arm"),
-    (WIDE.rename(columns={"loss": "gap"}), {"metrics": {"gap": ""}}, "which direction of gap is better must be said"),
+    (WIDE.rename(columns={"loss": "gap"}), {"metrics": {"gap": ""}}, "the better direction of gap must be said"),
     (WIDE, {"metrics": {"loss": "up"}}, "must be said, not 'up': --metric loss=lower or =higher"),
     (
         LONG.assign(direction=["lower", "higher"] * 10),
@@ -230,9 +230,9 @@ def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: 
 
 def test_equal_values_are_told_and_so_is_where_pairing_pays() -> None:
     noise = np.array([0.3, -0.1, 0.2, -0.4, 0.0])
-    same = sf.judge(changed(loss=[2.0] * 5 + B), "a").remarks
-    assert same == ("all 5 seeds of a have the same loss, 2: is the seed set?",)
-    (said,) = sf.judge(changed(loss=[*(A + noise), *(B + noise)]), "a").remarks
+    same = sf.judge(changed(loss=[2.0] * 5 + B), "a").caveats
+    assert same[0] == "all 5 seeds of a have the same loss, 2: is the seed set?"
+    said = sf.judge(changed(loss=[*(A + noise), *(B + noise)]), "a").caveats[0]
     assert said.startswith("b and a share seeds: paired by them") and said.endswith("mean equal data and weights")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -95,6 +96,16 @@ class Report:
     def page(self) -> Path | None:
         """The page in the report's folder, if there is one."""
         return found if (found := self.directory / _PAGE).is_file() else None
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each arm and metric, with the mean of its seeds and its 95 % interval."""
+        columns = ["condition", "arm", "metric", "n", "mean", "lower", "upper"]
+        rows = [
+            (view.condition, row.arm, metric, one.n, one.mean, one.lower, one.upper)
+            for view in self.views for row in view.rows for metric, one in row.summaries.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=columns)
 
     @property
     def complete(self) -> bool:
@@ -292,14 +303,14 @@ def _folders(runs_dir: Path, page: Path) -> Callable[[str], str | None]:
 
 def rebuild(
     records: Records, directory: Path, publish: bool = False, paper: Sequence[str] = (), draw: bool = True,
-    page: Path | None = None,
+    page: Path | None = None, remarks: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page unless `page` says where. With `publish`, the table and those of the listed figures that need no more
-    than those numbers are written there, and the look that this is, if it is one; the other figures stay. A curve over
-    lengths is left out where the file does not say what was trained. `paper` as in `build`, in `directory/paper`.
-    Without `draw` there are no figures.
+    It has no page unless `page` says where; `remarks` stand before its caveats. With `publish`, the table and those of
+    the listed figures that need no more than those numbers are written there, and the look that this is, if it is one;
+    the other figures stay. A curve over lengths is left out where the file does not say what was trained. `paper` as in
+    `build`, in `directory/paper`. Without `draw` there are no figures.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
@@ -319,7 +330,7 @@ def rebuild(
         files += _publish_readme(directory, records, views, errors)
     if paper:
         files += write(directory / "paper", _paper(records, views, also, paper), clean=False)
-    overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
+    overall, warnings = grid_verdicts(claims, verdicts), [*remarks, *caveats(records, views)]
     if page is not None:
         grid = study_page.grid_section(views)
         html = study_page.render(records, views, overall, grid, warnings, Costs(), lambda trial: None, errors)

@@ -81,7 +81,9 @@ def records_of(
         given = f"{quote(asked.baseline)} is none{suggest(asked.baseline, arms)}" if asked.baseline else "none is named"
         raise UsageError(f"--baseline must name one of the arms, {number_format.listed(_few(arms))}, but {given}")
     directions = _directions(long, asked)
-    long = long[long["metric"].isin(directions)]
+    rows = zip(long["metric"], long["value"], strict=True)
+    long = long[[name in directions and value not in (None, "") for name, value in rows]].reset_index(drop=True)
+    long["value"] = [_number(value, row, long) for row, value in enumerate(long["value"])]
     _require_runs(long, conditions, asked.baseline, arms)
     manifest = _manifest(name, asked, arms, directions, long, conditions)
     cells: list[Any] = []
@@ -127,7 +129,7 @@ def _few(names: Sequence[str]) -> list[str]:
 
 
 def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]]:
-    """The table with a row for each run and metric, values as numbers, and the columns that hold conditions."""
+    """The table with a row for each run and metric, and the columns that hold conditions."""
     if asked.columns.keys() - set(COLUMNS):
         raise UsageError(f"columns can be called otherwise that are {', '.join(COLUMNS)}, not {sorted(asked.columns)}")
     for name in (*asked.columns.values(), *(asked.by or ())):
@@ -150,15 +152,8 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
         long = table
     else:
         by = list(asked.by or ())
-        left = [str(name) for name in table.columns if name not in (*COLUMNS, *by)]
-        chosen = list(asked.metrics) or left
-        if not chosen or (not asked.metrics and len(left) > 1):
-            raise UsageError(f"--metric must name what is judged, one or several of {', '.join(_few(left)) or 'none'}")
-        _require_metrics(chosen, left)
-        keep = ["arm", "seed", *by]
-        long = table.melt(keep, chosen, "metric", "value")
-    long = long[[value is not None and value != "" for value in long["value"]]].reset_index(drop=True)
-    long["value"] = [_number(value, row, long) for row, value in enumerate(long["value"])]
+        left = [name for name in table.columns if name not in (*COLUMNS, *by)]
+        long = table.melt(["arm", "seed", *by], left, "metric", "value")
     for column in by:
         long[column] = long[column].map(_word)
     return long, by
@@ -177,18 +172,14 @@ def _number(value: object, row: int, long: pd.DataFrame) -> float:
         raise UsageError(f"a value must be a number, but {where} is {quote(str(value))}") from None
 
 
-def _require_metrics(names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no metric {quote(name)}{suggest(name, known)}")
-
-
 def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
     """Each judged metric and which direction of it is better."""
     known = list(dict.fromkeys(map(str, long["metric"])))
-    if not asked.metrics and len(known) > 1:
-        raise UsageError(f"--metric must name what is judged, one or several of {', '.join(_few(known))}")
-    _require_metrics(list(asked.metrics), known)
+    if not asked.metrics and len(known) != 1:
+        raise UsageError(f"--metric must name what is judged, one or several of {', '.join(_few(known)) or 'none'}")
+    for name in asked.metrics:
+        if name not in known:
+            raise UsageError(f"there is no metric {quote(name)}{suggest(name, known)}")
     found = {}
     for metric in asked.metrics or known:
         column = long.loc[long["metric"] == metric, "direction"] if "direction" in long.columns else ()
@@ -196,13 +187,12 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
         if len(said) > 1:
             raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
         word = re.split(r"[/_. ]", metric.split("@")[0])[-1].lower()
-        direction = next(iter(said), _KNOWN.get(word, ""))
-        if direction not in DIRECTIONS:
-            given = f", not {quote(direction)}" if direction else ""
+        found[metric] = next(iter(said), _KNOWN.get(word, ""))
+        if found[metric] not in DIRECTIONS:
+            given = f", not {quote(found[metric])}" if found[metric] else ""
             raise UsageError(
-                f"which direction of {metric} is better must be said{given}: --metric {metric}=lower or =higher"
+                f"the better direction of {metric} must be said{given}: --metric {metric}=lower or =higher"
             )
-        found[metric] = direction
     return found
 
 
@@ -218,9 +208,7 @@ def _require_runs(long: pd.DataFrame, conditions: Sequence[str], baseline: str, 
         )
     if long.groupby([*conditions, "arm"])["seed"].nunique().max() < 2:
         raise UsageError("an arm must have at least 2 seeds, better 5, to show how much they differ, but each has one")
-    places = {
-        arm: set(long.loc[long["arm"] == arm, list(conditions)].itertuples(index=False, name=None)) for arm in arms
-    }
+    places = {arm: set(map(tuple, rows[list(conditions)].to_numpy())) for arm, rows in long.groupby("arm")}
     for arm in arms:
         if not places[arm] & places[baseline]:
             raise UsageError(
@@ -296,8 +284,8 @@ def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> 
 def judge_table(
     table: pd.DataFrame, asked: Question, name: str = "results", kept: Path | None = None, fresh: bool = False,
     page: Path | None = None,
-) -> tuple[Report, tuple[str, ...]]:  # fmt: skip
-    """The report of a table of results, and what should be known of it.
+) -> Report:  # fmt: skip
+    """The report of a table of results.
 
     Args:
         table: a row for each run, or for each run and metric; see `COLUMNS`.
@@ -320,16 +308,13 @@ def judge_table(
         )
     if fresh and kept is not None and kept.is_file():
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
-    changed = sum(
-        values.get(trial, {}).get(metric, value) != value for trial in own for metric, value in own[trial].items()
-    )
-    if changed:
+    if changed := sum(values.get(run, {}).get(name, x) != x for run, row in own.items() for name, x in row.items()):
         raise UsageError(
             f"runs that were judged must keep their values, but {changed} are others than {kept} holds; --fresh judges "
             "them as new results, and says so"
         )
     records = replace(records, manifest=replace(records.manifest, ledger=before))
-    report = rebuild(records, Path(), draw=page is not None, page=page)
+    report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
     path = look_path(claims_of(records.manifest), records)
     if kept is not None and path.added:
         ledger = before.add(path.added, path.series).to_json()
@@ -337,8 +322,9 @@ def judge_table(
         try:
             write_atomic(kept, json.dumps({"paired": asked.paired, "ledger": ledger, "values": merged}) + "\n")
         except OSError as error:
-            remarks.append(f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own")
-    return report, tuple(remarks)
+            lost = f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own"
+            return replace(report, caveats=(lost, *report.caveats))
+    return report
 
 
 def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float]], bool | None]:
@@ -350,6 +336,4 @@ def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float]], bool 
         values = {str(trial): dict(own) for trial, own in raw["values"].items()}
         return Ledger.from_json(raw["ledger"]), values, bool(raw["paired"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{path} must hold the looks at these results, but {error!r}; --fresh begins it again"
-        ) from None
+        raise UsageError(f"{path} must hold the looks at these results, but {error!r}; --fresh begins again") from None

@@ -15,7 +15,7 @@ import pandas as pd
 
 from swapformer.console import terminal
 from swapformer.errors import UsageError, quote
-from swapformer.report.external_results import COLUMNS, Question, judge_table
+from swapformer.report.external_results import Question, judge_table
 from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
 from swapformer.yaml_reader import read_yaml
@@ -31,14 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     table = _table(options)
     first = Path(next(iter([*options.files, *filter(None, [options.wandb, options.tensorboard])])))
     kept = first / "judged.json" if first.is_dir() else first.with_name(f"{first.name}.judged.json")
-    report, remarks = judge_table(table, question(options), first.name, kept, options.fresh, options.html)
+    report = judge_table(table, question(options), first.name, kept, options.fresh, options.html)
     if options.json:
-        print(json.dumps({**report.as_dict(), "remarks": list(remarks)}, indent=1))
-        return 0
-    console = terminal()
-    report.render(console)
-    for remark in remarks:
-        console.print(f"! {remark}", style="yellow", markup=False, soft_wrap=True)
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        report.render(terminal())
     return 0
 
 
@@ -86,10 +83,8 @@ def _file_rows(paths: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
     for path in paths:
         if not path.exists():
             raise UsageError(f"results must be a file or a folder, but {path} does not exist")
-        inside = sorted(each for each in path.rglob("*") if each.suffix in KINDS) if path.is_dir() else [path]
-        for each in inside:
-            if each.name.endswith("judged.json"):
-                continue
+        inside = [each for each in sorted(path.rglob("*")) if each.suffix in KINDS and "judged.json" not in each.name]
+        for each in inside if path.is_dir() else [path]:
             try:
                 yield from ((each, row) for row in _rows(each))
             except (OSError, ValueError, csv.Error) as error:
@@ -107,8 +102,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix in (".csv", ".tsv"):
         yield from _cells(text)
         return
-    lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else [text]
-    for line in lines:
+    for line in [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else [text]:
         found = json.loads(line)
         for each in found if isinstance(found, list) else [found]:
             if not isinstance(each, dict):
@@ -173,16 +167,13 @@ def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
         if done.returncode:
             raise UsageError(f"{path} cannot be read by wandb: {done.stderr.strip() or done.returncode}")
         row: dict[str, Any] = {}
-        for line in done.stdout.splitlines():
-            entry = json.loads(line)
+        for entry in map(json.loads, done.stdout.splitlines()):
             own = entry.get(entry["type"], {})
             if entry["type"] == "run":
                 row |= {name: own.get(name) for name in ("display_name", "run_group", "job_type")}
                 row |= _flat(own.get("config", {}).get("update", own.get("config", {})))
-            elif entry["type"] == "history":
-                row |= _flat(own.get("item", {}))
-            elif entry["type"] == "summary":
-                row |= _flat(own.get("update", {}))
+            elif entry["type"] in ("history", "summary"):
+                row |= _flat(own.get("item" if entry["type"] == "history" else "update", {}))
         yield {"arm": row.get("job_type") or row.get("run_group"), **{k: v for k, v in row.items() if k[:1] != "_"}}
 
 
@@ -194,8 +185,7 @@ def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         raise UsageError("--tensorboard needs TensorBoard: pip install 'swapformer[tensorboard]'") from None
     for place in sorted({path.parent for path in folder.rglob("events.out.tfevents.*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 1, "tensors": 1}).Reload()
-        row = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
-        yield place, row
+        yield place, {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -210,27 +200,15 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--baseline", metavar="ARM", help="the arm that the others are compared with")
     made.add_argument(
-        "--metric", action="append", default=[], metavar="NAME[=lower|higher]",
-        help="what is judged, and which direction of it is better; may be repeated",
-    )  # fmt: skip
-    made.add_argument(
-        "--margin", type=float, default=0.0, metavar="X", help="how much better than the baseline counts (default: 0)"
+        "--metric", action="append", default=[], metavar="NAME[=lower|higher]", help="what is judged; may be repeated"
     )
-    made.add_argument(
-        "--claims", type=Path, metavar="YAML", help=f"a file with {', '.join(_CLAIM_KEYS)}, as of a study"
-    )
+    made.add_argument("--margin", type=float, default=0.0, metavar="X", help="how much better counts (default: 0)")
+    made.add_argument("--claims", type=Path, metavar="YAML", help=f"a file with {', '.join(_CLAIM_KEYS)}")
     made.add_argument("--paired", action="store_true", help="equal seeds mean equal data and weights")
-    made.add_argument(
-        "--columns", nargs="+", default=[], metavar="NAME=COLUMN",
-        help=f"what a column is called that is not called {', '.join(COLUMNS)}: arm=method",
-    )  # fmt: skip
-    made.add_argument(
-        "--by", nargs="*", metavar="COLUMN", help="the columns that hold conditions; none: there are none"
-    )
+    made.add_argument("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help="names of columns: arm=method")
+    made.add_argument("--by", nargs="*", metavar="COLUMN", help="the columns that hold conditions; may be none")
     made.add_argument("--name", metavar="PATTERN", help="what the path of a run's file says: '{arm}/seed{seed}.json'")
-    made.add_argument(
-        "--wandb", type=Path, metavar="FOLDER", help="offline runs; the arm is the job type, or the group"
-    )
+    made.add_argument("--wandb", type=Path, metavar="FOLDER", help="offline runs; the arm is the job type or the group")
     made.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="runs; --name reads the arm in their paths")
     made.add_argument("--fresh", action="store_true", help="leave out the looks before, and say so")
     made.add_argument("--html", type=Path, metavar="PAGE", help="write the page of a report there")
