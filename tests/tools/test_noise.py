@@ -20,8 +20,6 @@ def test_a_task_is_measured_and_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL]) == 0
     text = capsys.readouterr().out
     assert "baseline of copy, 3 seeds" in text and "5 seeds see" in text and "val/loss" in text
-    folder = tmp_path / "studies" / "noise-copy" / "report"
-    assert {"noise.txt", "noise.svg", "noise.csv"} <= {path.name for path in folder.iterdir()}
     before = {path.name for path in (tmp_path / "trials").iterdir()}
     assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", "--json", *SMALL]) == 0
     (found,) = json.loads(capsys.readouterr().out)
@@ -47,45 +45,9 @@ def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.Ca
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
 
 
-@pytest.mark.evidence
-@pytest.mark.timeout(600)
-def test_averages_of_weights_are_trained_and_told_beside_those_of_evaluations(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Six evaluations: the mean of the weights of four is possible. The baseline's own trials are the same without."""
-    words = ["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL]
-    assert main([*words, "--json"]) == 0
-    (plain,) = json.loads(capsys.readouterr().out)
-    before = {path.name for path in (tmp_path / "trials").iterdir()}
-    assert main([*words, "--weights", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    loss, alone = (each["conditions"][0]["metrics"][0] for each in (found, plain))
-    assert [each["option"] for each in loss["averaging"]] == [*[None] * len(alone["averaging"]), "ema", "last"]
-    assert {**loss, "averaging": alone["averaging"]} == alone
-    assert len({path.name for path in (tmp_path / "trials").iterdir()} - before) == 6
-    ema = loss["averaging"][-2]
-    assert ema["k"] is None and ema["worth"] > 0 and ema["shift"] != 0
-    assert main([*words, "--weights"]) == 0
-    text = capsys.readouterr().out
-    assert "callbacks=ema " in text and "off that of the newest weights" in text and "impossible" not in text
-
-
-@pytest.mark.evidence
-def test_an_average_that_cannot_be_taken_is_told_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Three evaluations are too few for the mean over four."""
-    assert main(["noise", "copy", "seeds=3", f"runs_dir={tmp_path}", *SMALL, "eval.every=4", "--weights"]) == 0
-    text = capsys.readouterr().out
-    assert "callbacks=last is impossible here: LastEvaluations averages the weights of 4 evaluations" in text
-    assert "callbacks=ema " in text
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["copy", "--weights", "callbacks=ema"], "so leave 'callbacks=ema' out"),
-        (["copy", "--weights", "callbacks=last", "callbacks.average.count=2"], "so leave 'callbacks=last' out"),
         (["nosuch"], "'nosuch' must be a task or a study"),
         (["coppy"], "did you mean 'copy'"),
         ([], "needs a task or a study"),

@@ -13,6 +13,7 @@ from swapformer.catalogue import option_files
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
 from swapformer.report import number_format as f
+from swapformer.report.page.to_json import finite
 from swapformer.report.statistics.noise import SEEDS, MetricNoise
 from swapformer.study.config import overrides as texts
 from swapformer.study.spec import Spec
@@ -20,7 +21,6 @@ from swapformer.tools.command_line import add_common, columns, names_and_overrid
 
 PREFIX = "noise-"
 DEFAULT_SEEDS = 5
-AVERAGE = "callbacks"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,6 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         raise UsageError("`swapformer noise` needs a task or a study, such as `swapformer noise text budget.steps=300`")
     specs = [baseline_of(name, overrides) for name in names]  # what is wrong with any is said before one trains
-    specs = [with_averages(spec, overrides) for spec in specs] if options.weights else specs
     found = [_measured(name, spec, overrides, options.json) for name, spec in zip(names, specs, strict=True)]
     if options.json:
         print(json.dumps(found, indent=1))
@@ -70,25 +69,6 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
     )  # fmt: skip
 
 
-def with_averages(spec: Spec, overrides: Sequence[str]) -> Spec:
-    """The study of a baseline with an arm for each callback that averages weights, which trains alike."""
-    own = spec.arms[spec.baseline]
-    for override in (*spec.overrides, *own, *overrides):
-        if texts.key(override).replace("/", ".").startswith("callbacks"):
-            raise UsageError(
-                f"--weights compares the newest weights with averages of them, so leave {quote(override)} out; other "
-                "settings of an average are arms of a study"
-            )
-    return replace(
-        spec, arms={spec.baseline: own} | {arm: (*own, f"{AVERAGE}={name}") for name, arm in _averages(spec)}
-    )
-
-
-def _averages(spec: Spec) -> list[tuple[str, str]]:
-    """Each option that averages weights, with the name of its arm."""
-    return [(name, f"{spec.baseline}_{name}") for name in sorted(option_files(conf_dir())[AVERAGE]) if name != "none"]
-
-
 def _settings(overrides: Sequence[str]) -> list[str]:
     """The overrides that are a trial's."""
     return [each for each in overrides if texts.key(each) not in ("seeds", "scale")]
@@ -108,10 +88,7 @@ def _metrics_of(task: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool) -> dict[str, Any]:
-    """Train what is missing, measure the noise in each condition, write its files and print them."""
-    from swapformer.report.build import write
-    from swapformer.report.figures import svg
-    from swapformer.report.figures.noise_plot import noise_plot
+    """Train what is missing, measure the noise in each condition and print it."""
     from swapformer.report.records import read
     from swapformer.report.statistics.noise import metric_noise
     from swapformer.results.store import Store
@@ -120,54 +97,29 @@ def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool) ->
     result = run_locally(spec, _settings(overrides), publish=False, quiet=as_json)
     result.require_complete()
     store = Store(result.plan.shared_config["runs_dir"])
-    folder = store.studies / spec.name
-    records = read(folder, store.runs_dir)
+    records = read(store.studies / spec.name, store.runs_dir)
     report: dict[str, Any] = {"name": name, "study": spec.name, "conditions": []}
-    for number, condition in enumerate(spec.conditions):
-        there = records.at(condition)
-        averages = {name: arm for name, arm in _averages(spec) if arm in spec.arms}
-        noises = [each for metric in spec.metrics if (each := metric_noise(there, metric, averages)) is not None]
+    for condition in spec.conditions:
+        noises = [each for metric in spec.metrics if (each := metric_noise(records.at(condition), metric)) is not None]
         if not noises:
             raise UsageError(
                 f"no trial of {spec.name} finished with a number{f' with {condition}' if condition else ''}"
             )
-        with svg.settings():
-            figure = noise_plot(noises)
-        stem = "noise" if len(spec.conditions) == 1 else f"noise_{number}"
-        impossible = {name: there.manifest.impossible.get(arm) for name, arm in averages.items()}
-        text = "\n".join(
-            [noise_text(spec, condition, noises)]
-            + [f"{AVERAGE}={name} is impossible here: {reason}" for name, reason in impossible.items() if reason]
-        )
-        drawn = {f"{stem}.svg": figure.svg, f"{stem}.csv": figure.csv} if figure is not None else {}
-        files = write(folder / "report", {f"{stem}.txt": text + "\n", **drawn}, clean=False)
-        plain = [noise_dict(each) for each in noises]
-        report["conditions"].append({"condition": condition, "metrics": plain, "files": [str(path) for path in files]})
+        report["conditions"].append({"condition": condition, "metrics": [noise_dict(each) for each in noises]})
         if not as_json:
-            print(text, *files, "", sep="\n")
+            print(noise_text(spec, condition, noises), "", sep="\n")
     return report
 
 
 def noise_dict(noise: MetricNoise) -> dict[str, Any]:
     """The noise of a metric for scripts; nan and infinity become None."""
-    plain = {
-        **asdict(noise),
-        "signal_to_noise": noise.signal_to_noise,
-        "seen": {str(n): noise.seen(n) for n in SEEDS},
-    }
-
-    def clean(node: Any) -> Any:
-        if isinstance(node, dict):
-            return {key: clean(value) for key, value in node.items()}
-        if isinstance(node, list | tuple):
-            return [clean(value) for value in node]
-        return None if isinstance(node, float) and not math.isfinite(node) else node
-
-    return dict(clean(plain))
+    numbers = {**asdict(noise), "signal_to_noise": noise.signal_to_noise}
+    plain = {key: finite(value) if isinstance(value, float) else value for key, value in numbers.items()}
+    return plain | {"seen": {str(n): finite(noise.seen(n)) for n in SEEDS}}
 
 
 def noise_text(spec: Spec, condition: str, noises: Sequence[MetricNoise]) -> str:
-    """The table of one condition, and what averaging the last evaluations is worth."""
+    """The table of one condition."""
     where = f" with {condition}" if condition else ""
     head = f"{spec.baseline} of {spec.name.removeprefix(PREFIX)}{where}, {len(spec.seeds)} seeds"
     rows = [["metric", "mean", "over seeds", "[95 %]", "over items", "over evaluations", "signal / noise",
@@ -178,20 +130,6 @@ def noise_text(spec: Spec, condition: str, noises: Sequence[MetricNoise]) -> str
         seen = [_short(each.seen(n)) for n in SEEDS]
         rows.append([each.metric, _short(each.mean), *spreads, _short(each.signal_to_noise), *seen])
     lines = [head, columns(rows, right=True)]
-    for each in noises:
-        for one in each.averaging:
-            if math.isnan(one.worth):
-                continue
-            sure = "lowers" if one.lower > 1 else "raises" if one.upper < 1 else "does not surely change"
-            what, plain = f"the mean of the last {one.k} evaluations", "the last"
-            if one.option is not None:
-                what, plain = f"{AVERAGE}={one.option}", "that of the newest weights"
-            instead = _short(each.n * one.worth)
-            lines.append(
-                f"{what} {sure} the noise of {each.metric}: worth {_short(one.worth)} times the seeds "
-                f"[{_short(one.lower)}, {_short(one.upper)}], so that {each.n} seeds see what {instead} do without; it "
-                f"lies {_short(one.shift)} off {plain}"
-            )
     if any(each.over_items > 2 * each.deviation for each in noises):
         lines.append("Where the noise over items is the larger one, a larger evaluation set says more than seeds do.")
     return "\n".join(lines)
@@ -206,15 +144,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="swapformer noise",
         description="How much each metric of a baseline varies without any change: over seeds, items and the last "
-        "evaluations; which difference so many seeds would see; what averaging the last evaluations is worth. Trains "
-        "what the store lacks.",
+        "evaluations; which difference so many seeds would see. Trains what the store lacks.",
     )
     made.add_argument(
         "overrides", nargs="*", metavar="TASK | STUDY | OVERRIDE",
         help=f"tasks or studies, then seeds=N ({DEFAULT_SEEDS}), scale=… of a study, and any override",
-    )  # fmt: skip
-    made.add_argument(
-        "--weights", action="store_true",
-        help="train the baseline with callbacks=ema and callbacks=last too: what averaging its weights is worth",
     )  # fmt: skip
     return add_common(made)
