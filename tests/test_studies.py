@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -177,8 +178,9 @@ PUBLISHED = [
 def test_a_published_study_is_drawn_again_from_its_folder(name: str, scale: str | None, tmp_path: Path) -> None:
     """Figures are compared by name: their style may change."""
     records, place = published_results(STUDIES[name], scale)
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)  # figures of probes, which need more than the csv, stay
     report = rebuild(records, tmp_path, publish=True)
-    assert len(report.files) > 1
+    assert any(path.name == "table.md" for path in report.files)
     assert {path.name for path in report.files} <= {path.name for path in place.iterdir()}
 
 

@@ -407,7 +407,7 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
 
 
 def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float], place: str) -> str:
-    """What a README holds of a study: figures, which lie at `place`, verdicts, how sure they are, and a table.
+    """What a README holds of a study: figures, which lie at `place`, verdicts, and how sure they are.
 
     A figure with a caption is shown, others are linked.
     """
@@ -424,14 +424,10 @@ def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float],
     parts += [wording.error_text(errors, shared), ""] if shared else []
     unknown = wording.items_text([verdict for view in views for verdict in view.verdicts])
     parts += [unknown, ""] if unknown else []
-    parts += ["<details><summary>All arms and metrics</summary>", ""]
     parts += [
-        tables.table_md(
-            view.rows, asked.metrics, records.directions, asked.baseline, view.condition, note=view is views[-1]
-        )
-        for view in views
+        f"All arms, metrics and intervals: [table]({place}/table.md). A row for each seed: [csv]({place}/results.csv)."
     ]
-    return "\n".join([*parts, "</details>", ""])
+    return "\n".join([*parts, ""])
 
 
 def _publish_readme(place: Path, records: Records, views: Sequence[View], errors: Sequence[float]) -> list[Path]:
