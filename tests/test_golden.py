@@ -168,5 +168,7 @@ def test_an_attention_trains_to_the_golden_weights(
     else:
         assert found["losses"] == pytest.approx(known["losses"], rel=TOLERANCE)
         assert found["weights"].keys() == known["weights"].keys()
-        sums = {name: held[0] for name, held in known["weights"].items()}
-        assert {name: held[0] for name, held in found["weights"].items()} == pytest.approx(sums, rel=1e-4)
+        # A bias of all keys changes no softmax: its gradient is rounding, of which Adam makes steps of full size.
+        names = [name for name in known["weights"] if not name.endswith("key.bias")]
+        sums = {name: known["weights"][name][0] for name in names}
+        assert {name: found["weights"][name][0] for name in names} == pytest.approx(sums, rel=1e-4)

@@ -199,9 +199,7 @@ STORED = {
 """The files and folders of trials and studies whose names only the room results/ holds."""
 
 OTHER_MEANINGS = {
-    ("study/config/identity.py", "heartbeat"): "the setting trainer.heartbeat",
-    ("study/config/rules/settings.py", "heartbeat"): "the setting trainer.heartbeat",
-    ("training/torchrun.py", "heartbeat"): "the setting trainer.heartbeat",
+    ("study/config/identity.py", "heartbeat"): "the setting trainer.heartbeat of older trials",
 }
 """Where a stored file's name is another word: file, word, and what it means there."""
 

@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from swapformer.results.files import move
 from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, HistoryWriter
-from swapformer.training.heartbeat import RankHeartbeat
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
 
@@ -226,19 +225,6 @@ class Checkpoints(Callback):
             self._seconds = self._written - start
         if stop:
             raise Interrupted(f"stopped by {self.stop.requested or 'another rank'}")
-
-
-class BatchCounter(Callback):
-    """Counts the batches that have been trained on or evaluated, as a sign of life."""
-
-    def __init__(self, heartbeat: RankHeartbeat) -> None:
-        self.heartbeat = heartbeat
-
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.heartbeat.batches += 1
-
-    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.heartbeat.batches += 1
 
 
 class ProgressBar(TQDMProgressBar):

@@ -95,13 +95,8 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
     report = run_ranks({"config": dict(config), "final": final}, directory, trainer)
     if "outcome" in report:
-        return Outcome(
-            **{
-                **report["outcome"],
-                "notes": tuple(report["outcome"]["notes"]),
-                "exact": tuple(report["outcome"]["exact"]),
-            }
-        )
+        lists = {name: tuple(report["outcome"].get(name, ())) for name in ("notes", "exact")}
+        return Outcome(**{**report["outcome"], **lists})
     raise _ERRORS[report["error"]](report["reason"])
 
 

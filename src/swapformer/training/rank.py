@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -10,29 +11,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from swapformer.training import heartbeat
+from swapformer.training import torchrun
+from swapformer.training.torchrun_agent import end_with_parent
 
 
-def main(folder: Path, directory: Path) -> None:
-    """Train this rank's part of the trial in `directory`, and leave its report in `folder`.
-
-    Nothing heavy is imported before the first sign of life.
-    """
+def main(folder: Path, directory: Path) -> int:
+    """Train this rank's part of the trial in `directory`, and leave its report in `folder`; returns the exit status."""
     rank = int(os.environ["RANK"])
-    life = heartbeat.RankHeartbeat(folder, rank)
-    life.start()
-    task = heartbeat.read(folder / heartbeat.CONFIG)
-    assert task is not None, "the starting process writes it first"
-    life.report({**_train(task, directory, life), "at": time.monotonic()})
+    end_with_parent(folder)
+    torchrun.pid_file(folder, rank).write_text(str(os.getpid()), encoding="utf-8")
+    report = {**_train(torchrun.read(folder / torchrun.CONFIG), directory), "at": time.monotonic()}
+    torchrun.report_file(folder, rank).write_text(json.dumps(report), encoding="utf-8")
+    return int("error" in report)  # torchrun then ends the others, which wait for this one
 
 
-def _train(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat) -> dict[str, Any]:
+def _train(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     from swapformer.errors import UsageError
-    from swapformer.training.callbacks import BatchCounter
     from swapformer.training.fit import CorruptCheckpoint, train
 
     try:
-        return {"outcome": asdict(train(task["config"], directory, [BatchCounter(life)], task["final"]))}
+        return {"outcome": asdict(train(task["config"], directory, (), task["final"]))}
     except UsageError as error:
         return {"error": "usage", "reason": str(error)}
     except CorruptCheckpoint as error:
@@ -43,7 +41,7 @@ def _train(task: dict[str, Any], directory: Path, life: heartbeat.RankHeartbeat)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    status = main(Path(sys.argv[1]), Path(sys.argv[2]))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # all is on the disk, and taking the interpreter apart lasts seconds
+    os._exit(status)  # all is on the disk, and taking the interpreter apart lasts seconds

@@ -1,75 +1,82 @@
-"""Trains a trial on several devices: starts torchrun for it, and watches its ranks."""
+"""Trains a trial on several devices: torchrun starts its ranks, and ends all of them where one fails."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from swapformer.paths import python_environment
-from swapformer.training import heartbeat
 from swapformer.training.signals import StopRequest, stop_on_signals
 
 POLL = 0.1
-"""Seconds between looks at the ranks."""
-START = 600.0
-"""Seconds that a rank has for its first batch (imports, the process group, weights), and for one that is compiled."""
-SILENT = 45.0
-"""Seconds that a rank may be silent while it starts: an import may keep the thread that speaks from running."""
-LAST = 10.0
-"""Seconds that the other ranks have once the first has come to an end, or to an error."""
+"""Seconds between looks at torchrun."""
+CONFIG, FAILURES = "config.json", "failures.json"
+PATIENCE = 25.0
+"""Seconds: torchrun asks the other ranks to end by SIGTERM, and kills those that still run 30 seconds later."""
 
 Report = dict[str, Any]
+
+
+def pid_file(folder: Path, rank: int) -> Path:
+    """The file that holds the process of a rank."""
+    return folder / f"pid-{rank}"
+
+
+def report_file(folder: Path, rank: int) -> Path:
+    """The file of a rank's report: its outcome or its error."""
+    return folder / f"report-{rank}.json"
+
+
+def read(path: Path) -> Any:
+    """The values of a file of JSON; None where it is missing or was cut off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Report:
     """Train with one process for each device; return rank 0's report: an `outcome`, or an `error` and its `reason`.
 
-    A rank that dies without a word, or that has been through no batch for `trainer.heartbeat` seconds, ends all of
-    them; the outcome is then `killed`, and what the last checkpoint holds is not lost. A stop is handed on to the
-    ranks; before all of them have started it ends them, since they have no outcome yet. No process and no file
-    but the trial's own is left behind.
+    A rank that dies ends all of them; the outcome is then `killed`, and the last checkpoint stays. A rank that hangs is
+    for torch's own limits and for that of the trial. A stop is handed on to the ranks; before all of them have started
+    it ends them, since they have no outcome yet. The ranks end when this process does, and leave no file but the
+    trial's own.
     """
     with (
         tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
         stop_on_signals() as stop,
-        _launch(task, Path(name), directory, trainer) as process,
     ):
-        ranks = [_Rank(Path(name), number) for number in range(trainer["devices"])]
-        return _watch(process, ranks, stop, trainer)
-
-
-@contextmanager
-def _launch(
-    task: Mapping[str, Any], folder: Path, directory: Path, trainer: Mapping[str, Any]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start torchrun and its ranks; all of them are ended afterwards."""
-    heartbeat.write(folder / heartbeat.CONFIG, task)
-    os.mkfifo(folder / heartbeat.PIPE)
-    pipe = os.open(folder / heartbeat.PIPE, os.O_RDWR)  # for both ways, since it waits for a reader otherwise
-    command = [
-        *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(folder)),
-        *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={trainer['devices']}"),
-        *("--max-restarts=0", f"--log-dir={folder / 'log'}"),
-        *("-m", "swapformer.training.rank", str(folder), str(directory.absolute())),
-    ]
-    try:
-        # In a session of its own: a Ctrl-C reaches this process alone, which hands it on.
-        with subprocess.Popen(command, env=_environment(trainer["threads"]), start_new_session=True) as process:
-            try:
-                yield process
-            finally:
-                _kill(process, folder, trainer["devices"])
-    finally:
-        os.close(pipe)  # what still starts will find it closed, and end
+        folder, count = Path(name), int(trainer["devices"])
+        (folder / CONFIG).write_text(json.dumps(task), encoding="utf-8")
+        command = [
+            *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(folder)),
+            *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={count}"),
+            *("--max-restarts=0", f"--log-dir={folder / 'log'}"),
+            *("-m", "swapformer.training.rank", str(folder), str(directory.absolute())),
+        ]
+        # torchrun and its ranks end when the pipe on their standard input is closed. They have a session of their own:
+        # a Ctrl-C reaches this process only, which hands it on.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, env=_environment(trainer["threads"]), start_new_session=True
+        )
+        try:
+            status = _wait(process, folder, count, stop)
+        finally:
+            process.kill()
+            for pid in _pids(folder, count):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            process.communicate()
+        return joint_report(folder, count, status, stop.requested)
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -85,124 +92,45 @@ def _environment(threads: int) -> dict[str, str]:
     return found
 
 
-def _kill(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
-    """End torchrun and then its ranks, which have sessions of their own."""
-    process.kill()
-    for number in range(count):
-        if (found := heartbeat.read(heartbeat.heartbeat_file(folder, number))) is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(found["pid"], signal.SIGKILL)
+def _pids(folder: Path, count: int) -> list[int]:
+    """The processes of the ranks that have started."""
+    return [pid for rank in range(count) if (pid := read(pid_file(folder, rank))) is not None]
 
 
-@dataclass
-class _Rank:
-    """The state of a rank, as its files tell.
+def _wait(process: subprocess.Popen[bytes], folder: Path, count: int, stop: StopRequest) -> int | None:
+    """Wait for torchrun, and hand a stop on to its ranks.
 
-    Attributes:
-        pid: of its process; None before its first sign of life.
-        report: its outcome or its error; None while it runs.
-        last_beat, last_batch: when it last gave a sign of life, and when it had last been through a batch.
+    Returns its exit status; None if a stop came before all ranks had started.
     """
-
-    folder: Path
-    number: int
-    pid: int | None = None
-    report: Report | None = None
-    beats: int = -1
-    batches: int = 0
-    last_beat: float = field(default_factory=time.monotonic)
-    last_batch: float = field(default_factory=time.monotonic)
-
-    def update(self) -> None:
-        """Read what it has written. What it came to is read last, so that it is known of one that is found gone."""
-        found = heartbeat.read(heartbeat.heartbeat_file(self.folder, self.number))
-        if found is not None:
-            self.pid, now = found["pid"], time.monotonic()
-            if found["beats"] != self.beats:
-                self.beats, self.last_beat = found["beats"], now
-            if found["batches"] != self.batches:
-                self.batches, self.last_batch = found["batches"], now
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process is there; not known before its first sign of life."""
-        if self.pid is None:
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def failure(self, limit: float, compiles: bool = False, begun: bool = False) -> str | None:
-        """Why it is taken for dead or hung by a limit in seconds; None if it is not.
-
-        `begun` says that some rank has been through a batch, and so all have.
-        """
-        if self.report is not None:
-            return None
-        gone = self.pid is not None and not self.is_alive
-        self.report = heartbeat.read(heartbeat.report_file(self.folder, self.number))
-        if self.report is not None:
-            return None
-        now = time.monotonic()
-        if gone:
-            return f"rank {self.number} (process {self.pid}) died without a word"
-        silent = limit if self.batches or begun else max(limit, SILENT)
-        if self.pid is not None and now - self.last_beat > silent:
-            return f"rank {self.number} (process {self.pid}) gave no sign of life for {silent:g} seconds"
-        patience = limit if self.batches and not compiles else max(limit, START)
-        # A rank that stopped stops the others: it is named first.
-        if now - self.last_batch > patience + 2 * heartbeat.PERIOD:
-            return f"rank {self.number} was through no batch for {now - self.last_batch:.0f} seconds"
-        return None
-
-
-def _watch(
-    process: subprocess.Popen[bytes], ranks: Sequence[_Rank], stop: StopRequest, trainer: Mapping[str, Any]
-) -> Report:
-    """Wait for the ranks; return their joint report, or the outcome after one of them had to be ended."""
-    limit, compiles = trainer["heartbeat"], trainer["compile"]
     handed_on = False
-    ending: float | None = None
     while True:
-        ended = process.poll()
-        for rank in ranks:
-            rank.update()
-        alive = [rank for rank in ranks if rank.is_alive]
-        begun = any(rank.batches for rank in ranks)
-        found = [rank.failure(limit, compiles, begun) for rank in ranks]
-        failures = [failure for failure in found if failure is not None]
-        reports = [rank.report for rank in ranks if rank.report is not None]
-        if failures or (ended is not None and len(reports) < len(ranks)):
-            return _abandon(stop, "; ".join(failures) or f"torchrun ended with exit status {ended}")
-        if len(reports) == len(ranks) and not alive:
-            return _joint_report(reports)
-        if reports:
-            ending = time.monotonic() if ending is None else ending
-            if time.monotonic() - ending > LAST and (
-                ranks[0].report is not None or any("error" in one for one in reports)
-            ):
-                return _joint_report(reports)  # rank 0 alone writes files: while it may still do so, its limits decide
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL)
         if stop.requested and not handed_on:
-            started = [rank.pid for rank in ranks if rank.pid is not None]
-            if len(started) < len(ranks):
-                return _abandon(stop, "some rank had not started")
+            if len(pids := _pids(folder, count)) < count:
+                return None
             handed_on = True
-            for pid in started:
+            for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.Signals[stop.requested])
-        time.sleep(POLL)
 
 
-def _abandon(stop: StopRequest, why: str) -> Report:
-    """The outcome of a training whose ranks were ended: interrupted if it was asked to stop."""
-    if stop.requested is not None:
-        return {"outcome": {"status": "interrupted", "reason": f"stopped by {stop.requested}", "notes": []}}
-    return {"outcome": {"status": "killed", "reason": f"{why}; all were ended", "notes": []}}
+def joint_report(folder: Path, count: int, status: int | None, stopped: str | None) -> Report:
+    """What the ranks came to together.
 
-
-def _joint_report(reports: Sequence[Report]) -> Report:
-    """The first error of any rank, which the others' may follow from; else rank 0's report."""
-    errors = [one for one in reports if "error" in one]
-    return min(errors, key=lambda one: (one["error"] == "failed", one["at"])) if errors else reports[0]
+    A rank that died of a signal is the cause of what happened to the others, unless torchrun sent it; else the first
+    error is; else rank 0's report counts, if all ranks have one.
+    """
+    found = [report for rank in range(count) if (report := read(report_file(folder, rank))) is not None]
+    errors = [report for report in found if "error" in report]
+    ended = read(folder / FAILURES) or {"exits": {}, "at": 0.0}
+    signals = {rank: signal.Signals(-code) for rank, code in sorted(ended["exits"].items()) if code < 0}
+    dead = [f"rank {rank} died of {each.name}" for rank, each in signals.items() if each != signal.SIGTERM]
+    if errors and (not dead or ended["at"] - min(one["at"] for one in errors) > PATIENCE):
+        return min(errors, key=lambda one: (one["error"] == "failed", one["at"]))
+    if len(found) == count and not dead:
+        return dict(found[0])
+    if stopped is not None:
+        return {"outcome": {"status": "interrupted", "reason": f"stopped by {stopped}"}}
+    why = ", ".join(dead) or f"torchrun ended with exit status {status}"
+    return {"outcome": {"status": "killed", "reason": f"{why}; all were ended"}}

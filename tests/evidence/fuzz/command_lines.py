@@ -33,7 +33,7 @@ _OVERRIDES = (
     *("model.position._target_=os.system", "model.position._target_=builtins.eval", "model.position._target_=null"),
     *("logger.tags=['${oc.env:HOME}']", "++model.dropout='${oc.env:HOME}'", "++model.dropout=${nothing}"),
     *("hydra.searchpath=[pkg://os]", "schedule.warmup_steps=4", "eval.every=0", "checkpoint_every=0", "log_every=0"),
-    *("divergence=nan", "divergence=0", "trainer.gradient_clip_val=nan", "trainer.heartbeat=nan", "optim.lr=inf"),
+    *("divergence=nan", "divergence=0", "trainer.gradient_clip_val=nan", "optim.lr=inf"),
     *("optim.lr=true", "optim.lr='0.1'", "optim.lr=[0.1]", "optim.lr={a: 1}", "optim.freeze=[nothing]",
       "optim.freeze=3"),
     *("optim.layer_decay=0", "model.max_len=1", "model.head_dim=3", "model.dropout=1.5", "model.bias=maybe", ESCAPE),

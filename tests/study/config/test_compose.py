@@ -130,7 +130,7 @@ class TestLayerOverrides:
         (["optim.lr=inf"], r"`optim.lr` must be a number above 0, and finite, but it is inf"),
         (["optim.lr=true"], r"`optim.lr` must be a number above 0, but it is True"),
         (["divergence=nan"], r"`divergence` must be a number of at least 1, and finite, but it is nan"),
-        (["trainer.heartbeat=nan"], r"`trainer.heartbeat` must be a number in \[2, 86400\], and finite"),
+        (["optim.lr=nan"], r"`optim.lr` must be a number"),
         (["model/pattern=window", "model.pattern.before=nan"], r"`model.pattern.before` must be a whole number .*nan"),
         (["model.layers=[{at: 0, norm.eps: .nan}]"], r"`model.layers.0.norm.eps` must be a number above 0"),
         (["model.layers=[{at: 0, num_heads: '4'}]"], r"`num_heads` must be a whole number"),

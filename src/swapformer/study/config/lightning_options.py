@@ -49,6 +49,7 @@ _LOGGERS = "say logger=lightning and its class, as docs/guides/loggers.md shows"
 GONE: Mapping[str, str] = {
     "trainer.fold": "trials run side by side; say --slots N, or --slots-per-gpu N on a GPU",
     "trainer.graph": "say trainer.compile=reduce-overhead, torch's own way to replay CUDA graphs",
+    "trainer.heartbeat": "a rank that dies ends its trial at once; for one that hangs say --time-limit",
     "budget.branch": "every trial trains from its first step; schedule=wsd stays",
     "eval/average": "say callbacks=last or callbacks=ema",
     "logger/trackio": _LOGGERS,

@@ -32,7 +32,6 @@ TYPES: dict[str, Any] = {
     "trainer.devices": Annotated[int, Within("[1, 4096]")],
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
-    "trainer.heartbeat": Annotated[float, Within("[2, 86400]")],
     **dict.fromkeys(("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.detect_anomaly"), bool),
     "trainer.compile": bool | Literal["reduce-overhead", "max-autotune"],
     "optim.lr": Positive,
@@ -69,7 +68,7 @@ KEYS = {
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "heartbeat", "profiler", "detect_anomaly"),
+                "threads", "profiler", "detect_anomaly"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
