@@ -175,7 +175,7 @@ def _title(text: str) -> str:
 
 
 def _study(path: str) -> str:
-    """The study of `experiments/04_head_count/rate/results/gpu/table.md`: 04_head_count/rate, gpu."""
+    """The study of `experiments/04_head_count/width/results/gpu/table.md`: 04_head_count/width, gpu."""
     study, _, rest = path.removeprefix("experiments/").partition("/results/")
     return ", ".join([study, *rest.split("/")[:-1]])
 
