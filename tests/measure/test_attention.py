@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -38,7 +41,8 @@ def slowed(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> Hand:
 def test_each_operation_takes_its_own_seconds(slowed: Hand) -> None:
     found = measured(*QUICK, "measure.lengths=[8]", "model/kernel=reference", now=slowed).metrics
     assert {name: value for name, value in found.items() if name.startswith("time/")} == {
-        "time/projections@8": 4 * PROJECTIONS, "time/scores@8": RAW, "time/softmax@8": NORMALISE, "time/mix@8": SUM,
+        "time/projections@8": 4 * PROJECTIONS, "time/product@8": RAW, "time/scores@8": RAW,
+        "time/softmax@8": NORMALISE, "time/mix@8": SUM,
         "time/all@8": 4 * PROJECTIONS + RAW + NORMALISE + SUM, "time/attention@8": RAW + NORMALISE + SUM,
     }  # fmt: skip
 
@@ -48,6 +52,38 @@ def test_operations_that_a_mechanism_does_not_have_are_absent(other: str) -> Non
     found = measured(*QUICK, "measure.lengths=[8]", other).metrics
     names = {"time/projections@8", "time/all@8", "time/attention@8", "bytes/all@8"}
     assert found.keys() == names
+
+
+def test_scale_and_mask_are_no_part_of_the_product(slowed: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "mask", slowed.slow(Context.mask, 13.0))
+    found = measured(*QUICK, "measure.lengths=[8]", "model/kernel=reference", now=slowed).metrics
+    assert (found["time/product@8"], found["time/scores@8"]) == (RAW, RAW + 13.0)
+
+
+HOLD = """
+import resource, sys
+from swapformer.measure.clock import hold_memory
+if sys.argv[1] == "hold":
+    hold_memory()
+import torch
+size = 64 * 2**20
+for _ in range(3):
+    torch.zeros(size, dtype=torch.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    torch.zeros(size, dtype=torch.uint8)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the GNU C library")
+def test_memory_that_is_held_is_not_asked_of_the_system_again() -> None:
+    """Five buffers of 64 MB are 81 920 pages, each a fault where the system gives it anew."""
+    faults = {
+        word: int(subprocess.run([sys.executable, "-c", HOLD, word], capture_output=True, check=True).stdout)
+        for word in ("hold", "free")
+    }
+    assert 4 * faults["hold"] < faults["free"] and faults["free"] > 80_000, faults
 
 
 def test_the_backward_pass_is_measured_where_asked(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:

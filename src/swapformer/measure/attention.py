@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
@@ -10,12 +11,13 @@ import torch
 from torch import Tensor
 
 from swapformer.measure.base import MeasuredModel, Measurement, backward_pass, beyond_table
-from swapformer.measure.clock import Clock, peak_bytes
+from swapformer.measure.clock import Clock, hold_memory, peak_bytes
 from swapformer.model.attention import Attention
 from swapformer.model.context import Context
 from swapformer.model.kernel import Kernel
 from swapformer.model.layers import Linear
 from swapformer.model.position import Position
+from swapformer.model.score import Score
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
@@ -23,7 +25,7 @@ from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import Curve, Finding
 from swapformer.task.base import Direction, Task
 
-OPERATIONS = ("scores", "softmax", "mix", "projections", "all", "attention", "backward")
+OPERATIONS = ("product", "scores", "softmax", "mix", "projections", "all", "attention", "backward")
 
 
 class AttentionCost(Measurement):
@@ -31,12 +33,12 @@ class AttentionCost(Measurement):
 
     The layer is the model's first, given random x [B, n, D], forward and without gradients. For each length n:
     `time/projections` are the linear maps between the stream and the heads (q, k, v, output, gates); `time/scores` is
-    from q and k to masked logits, `time/softmax` the normaliser, `time/mix` the weighted sum of values: a kernel that
-    fuses them, and an attention without them, lacks these three. `time/all` is the layer without the clock in between,
-    and `time/attention` what is left of it without the projections. `time/backward` is the backward pass of the sum of
-    the outputs. `bytes/all` is the peak of what a forward allocates beside x and the weights, with masks and biases;
-    `bytes/backward` that of forward and backward. In the timings masks and biases are there already, as the layers of a
-    model share them.
+    from q and k to masked logits, of which `time/product` is QKᵀ before scale and mask; `time/softmax` is the
+    normaliser, `time/mix` the weighted sum of values. A kernel that fuses them, and an attention without them, lacks
+    these four. `time/all` is the layer without the clock in between, and `time/attention` what is left of it without
+    the projections. `time/backward` is the backward pass of the sum of the outputs. `bytes/all` is the peak of what a
+    forward allocates beside x and the weights, with masks and biases; `bytes/backward` that of forward and backward. In
+    the timings masks and biases are there already, as the layers of a model share them.
 
     Args:
         lengths: n, in tokens.
@@ -44,14 +46,17 @@ class AttentionCost(Measurement):
         backward: whether the backward pass is measured.
         warm_up: calls before the first that counts.
         repeats: samples whose median counts.
+        hold_memory: whether freed memory is kept for the next call. The C library gives buffers beyond 32 MB back, and
+            the system fills them with zeros when they are asked for again, which can take longer than the arithmetic.
     """
 
     timed: ClassVar[bool] = True
 
     def __init__(
-        self, *, lengths: Sequence[Count], batch: Count, backward: bool, warm_up: Natural, repeats: Count
-    ) -> None:
-        self.lengths, self.batch, self.backward = lengths, batch, backward
+        self, *, lengths: Sequence[Count], batch: Count, backward: bool, warm_up: Natural, repeats: Count,
+        hold_memory: bool = False,
+    ) -> None:  # fmt: skip
+        self.lengths, self.batch, self.backward, self.hold_memory = lengths, batch, backward, hold_memory
         self.warm_up, self.repeats = warm_up, repeats
 
     def directions(self) -> Mapping[str, Direction]:
@@ -60,9 +65,13 @@ class AttentionCost(Measurement):
         return {f"{base}@{length}": "lower" for base in named for length in self.lengths}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
+        if self.hold_memory and platform.libc_ver()[0] != "glibc":
+            return "measure.hold_memory needs the GNU C library; say false"
         return beyond_table("attention", max(self.lengths), model)
 
     def measure(self, subject: MeasuredModel) -> Finding:
+        if self.hold_memory:
+            hold_memory()
         attention, position = first_attention(subject.model, min(self.lengths), subject.device)
         metrics: dict[str, float] = {}
         for length in self.lengths:
@@ -142,6 +151,7 @@ class _Marks:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.projections: list[float] = []
+        self.product: list[float] = []
         self.kernel: list[float] = []
         self.normaliser: list[float] = []
 
@@ -151,6 +161,8 @@ class _Marks:
         if len(self.kernel) == len(self.normaliser) == 2:
             (begin, end), (first, last) = self.kernel, self.normaliser
             found |= {"scores": first - begin, "softmax": last - first, "mix": end - last}
+            if len(self.product) == 2:
+                found["product"] = self.product[1] - self.product[0]
         return found
 
 
@@ -182,9 +194,20 @@ def _watched(attention: Attention, clock: Clock) -> Iterator[_Marks]:
         for module in attention.modules():
             if isinstance(module, Linear):
                 watch(module, marks.projections)
-        kernel, normaliser = (getattr(attention, name, None) for name in ("kernel", "normaliser"))
+        kernel, score, normaliser = (getattr(attention, name, None) for name in ("kernel", "score", "normaliser"))
         if isinstance(normaliser, torch.nn.Module):
             watch(normaliser, marks.normaliser)
+        if isinstance(score, Score):
+            raw = score.raw
+
+            def timed_raw(q: Tensor, k: Tensor) -> Tensor:
+                marks.product.append(clock.read())
+                out = raw(q, k)
+                marks.product.append(clock.read())
+                return out
+
+            score.raw = timed_raw  # type: ignore[method-assign, assignment]
+            stack.callback(score.__dict__.pop, "raw")
         if isinstance(kernel, Kernel):
             attention.kernel = _TimedKernel(kernel, marks)  # type: ignore[assignment]
             stack.callback(setattr, attention, "kernel", kernel)

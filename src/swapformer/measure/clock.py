@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 import weakref
@@ -104,6 +105,13 @@ def spread(values: Sequence[float]) -> float:
         return 0.0
     low, middle, high = quantiles(values, n=4, method="inclusive")
     return (high - low) / middle if middle else 0.0
+
+
+def hold_memory() -> None:
+    """Have the GNU C library keep all memory that this process frees, instead of giving it back to the system."""
+    mallopt = ctypes.CDLL(None).mallopt
+    trim_threshold, mmap_max = -1, -4  # as malloc.h numbers them
+    assert mallopt(mmap_max, 0) and mallopt(trim_threshold, 2**31 - 1), "mallopt refuses"
 
 
 def peak_bytes(act: Callable[[], object], device: torch.device) -> int:
