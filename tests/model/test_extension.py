@@ -212,7 +212,7 @@ REFUSED = [
     ),
     (
         [GUIDED, "model/pattern=window", "model.pattern.before=0"],
-        "the pattern Window shows each position itself alone; use model/pattern=causal",
+        "the pattern Window shows each position only itself; use model/pattern=causal",
     ),
     (
         ["model/attention=orthogonal_heads", "model/residual=reversible"],

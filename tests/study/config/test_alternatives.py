@@ -27,7 +27,7 @@ def test_both_at_once_are_refused_with_how_to_unset_either() -> None:
     with pytest.raises(UsageError) as error:
         compose([*WIDE, "model.ffn.expansion=2"])
     assert str(error.value) == (
-        "model.ffn.expansion=2 and model.ffn.width=32 stand in place of each other, so one at most may be set; unset "
+        "model.ffn.expansion=2 and model.ffn.width=32 exclude each other, so at most one may be set; unset "
         "the other, with model.ffn.width=null or model.ffn.expansion=null"
     )
     assert widths(*WIDE, "model.ffn.width=null", "model.ffn.expansion=2") == [32, 32]
