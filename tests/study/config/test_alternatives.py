@@ -54,7 +54,7 @@ def test_a_layers_own_takes_the_place_of_the_models(layers: str, expected: list[
 
 
 def test_one_entry_of_the_layers_cannot_set_both() -> None:
-    with pytest.raises(UsageError, match="so one at most may be set; take one of them out of the layer"):
+    with pytest.raises(UsageError, match="so at most one may be set; take one of them out of the layer"):
         compose([*SMALL, "model.layers=[{at: 1, ffn.expansion: 1, ffn.width: 8}]"])
 
 
