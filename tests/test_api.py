@@ -106,9 +106,9 @@ def test_parts_are_drawn_and_tasks_told() -> None:
 def test_a_study_that_is_not_there_and_a_scale_of_no_folder_are_refused(printed: str, folder: Path) -> None:
     with pytest.raises(UsageError, match="is not in"):
         sf.read_records("copied", folder / "runs")
-    with pytest.raises(UsageError, match="is none"):
+    with pytest.raises(UsageError, match="is not one"):
         sf.read_records("copying", folder / "runs", scale="gpu")
-    with pytest.raises(UsageError, match="leave it away"):
+    with pytest.raises(UsageError, match="remove it"):
         sf.read_records(experiments_dir() / "04_head_count" / "width", folder)
     with pytest.raises(UsageError, match="no store"):
         sf.build_report("copying", folder / "elsewhere")

@@ -163,7 +163,7 @@ def test_a_disk_that_takes_nothing_is_one_line_with_the_remedy(
     monkeypatch.setattr(run_study, "write_manifest", full)
     assert main(["study", "plain.yaml", f"runs_dir={tmp_path}"]) == 1
     *_, said = capsys.readouterr().err.splitlines()
-    assert "manifest.json cannot be written: no; " in said and "the same command goes on from here" in said
+    assert "manifest.json cannot be written: no; " in said and "the same command continues from here" in said
 
 
 def test_a_warning_of_a_library_is_one_line_that_says_who_warns(capsys: pytest.CaptureFixture[str]) -> None:

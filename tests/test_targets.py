@@ -158,7 +158,7 @@ def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a Destination here, but torch\.nn\.Linear is none"):
+    with pytest.raises(UsageError, match=r"a Destination here, but torch\.nn\.Linear is not one"):
         make_destination({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1})
     config = compose(["task=copy"])
     config["task"] = config["schedule"]

@@ -14,11 +14,11 @@ from swapformer.yaml_reader import DoubledKey, StoredLoader, parse_foreign_json,
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("arms:\n  a: [x=1]\n  b: [x=2]\n  a: [x=3]\n", "'a' stands twice, in line 2 and in line 4"),
-        ("a: 1\nb: {c: 1,\n    c: 2}\n", "'c' stands twice, in line 2 and in line 3"),
-        ("1: x\n2: y\n1: z\n", "1 stands twice, in line 1 and in line 3"),
-        ("a: 1\n'a': 2\n", "'a' stands twice, in line 1 and in line 2"),
-        ("1: x\ntrue: y\n", "True stands twice, in line 1 and in line 2"),  # one key to Python
+        ("arms:\n  a: [x=1]\n  b: [x=2]\n  a: [x=3]\n", "'a' appears twice, in line 2 and in line 4"),
+        ("a: 1\nb: {c: 1,\n    c: 2}\n", "'c' appears twice, in line 2 and in line 3"),
+        ("1: x\n2: y\n1: z\n", "1 appears twice, in line 1 and in line 3"),
+        ("a: 1\n'a': 2\n", "'a' appears twice, in line 1 and in line 2"),
+        ("1: x\ntrue: y\n", "True appears twice, in line 1 and in line 2"),  # one key to Python
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
@@ -70,7 +70,7 @@ def test_aliases_that_would_fill_the_memory_are_counted_and_not_written_out() ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' stands twice"),
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' appears twice"),
         ('{"a":' * 30_000 + "1" + "}" * 30_000, "nested too deeply"),
         ("{", "Expecting property name"),
     ],

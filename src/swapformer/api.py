@@ -212,12 +212,10 @@ def _records(study: str | Path, runs_dir: str | Path | None, scale: str | None) 
 
     if Path(study).is_dir():
         if runs_dir is not None:
-            raise UsageError(
-                f"a folder holds its results, but runs_dir was given with {quote(str(study))}; leave it away"
-            )
+            raise UsageError(f"a folder holds its results, but runs_dir was given with {quote(str(study))}; remove it")
         return published_results(Path(study), scale)[0]
     if scale is not None:
-        raise UsageError(f"`scale` chooses among the results of a folder, but {quote(str(study))} is none")
+        raise UsageError(f"`scale` chooses among the results of a folder, but {quote(str(study))} is not one")
     store = _store(runs_dir)
     return read(study_folder(store, str(study)), store.runs_dir)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
-RESUMES = "the same command goes on from here"
+RESUMES = "the same command continues from here"
 LONGEST = 300
 """The most characters of the line with which a command refuses; `--debug` shows the whole."""
 _HEAD, _CUT = 190, " … "

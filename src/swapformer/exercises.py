@@ -107,7 +107,7 @@ def find(name: str) -> Named:
         if path.is_dir():
             return _in_folder(path)
     except OSError as error:  # a name that no file could have
-        raise UsageError(f"a study is named by a file or a name, but {quote(name)} is none: {error.strerror}") from None
+        raise UsageError(f"a study is named by a file or a name, but {quote(name)} is not: {error.strerror}") from None
     return _by_name(name)
 
 

@@ -119,7 +119,7 @@ def make(node: Node, kind: type, path: str = "") -> Any:
     require_known(node)
     made = find(node["_target_"])
     if inspect.isclass(made) and not issubclass(made, kind):
-        raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is none")
+        raise UsageError(f"`_target_` must name a {kind.__name__} here, but {node['_target_']} is not one")
     for name in targets(node):
         require_whole(find(name))
     if found := list(complaints(node, path=path)):

@@ -141,7 +141,7 @@ def _hydra(arguments: Sequence[str]) -> None:
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Raise UsageError for an option that Hydra does not know, that stands twice, or has no value that it may have."""
+    """Raise UsageError for an option that Hydra does not know, that appears twice, or has no value that it may have."""
     given: set[str] = set()
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         option, has_value, value = argument.partition("=")
@@ -150,7 +150,7 @@ def _check_options(arguments: Sequence[str]) -> None:
         if option not in FLAGS:
             raise UsageError(f"unknown option {argument}{suggest(argument, FLAGS)}")
         if option in given:
-            raise UsageError(f"the option {option} may stand once, but it stands twice; leave one out")
+            raise UsageError(f"the option {option} was given twice; remove one")
         given.add(option)
         if option in _INFO_OPTIONS:
             value = value if has_value or _is_override(following) else following

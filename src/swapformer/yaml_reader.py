@@ -1,6 +1,6 @@
 """Reads YAML and JSON: the one reader of every YAML file, ours or a user's, and of the JSON of others.
 
-A key that stands twice in a mapping is an error: the formats themselves would drop the first without a word.
+A key that appears twice in a mapping is an error: the formats themselves would drop the first without a word.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class StoredLoader(_BASE):  # type: ignore[misc]
             line = key_node.start_mark.line + 1
             if key in lines:
                 both = f"in line {lines[key]} and in line {line}"
-                raise DoubledKey(f"the key {quote(key)} stands twice, {both}; keep one")
+                raise DoubledKey(f"the key {quote(key)} appears twice, {both}; keep one")
             lines[key] = line
         return super().construct_mapping(node, deep)
 
 
 class DoubledKey(yaml.YAMLError):
-    """A key stands twice in a mapping; the message says in which lines."""
+    """A key appears twice in a mapping; the message says in which lines."""
 
 
 class Spelled(float):
@@ -116,7 +116,7 @@ def parse_foreign_json(text: str | bytes) -> Any:
         if len(found) < len(pairs):
             keys = [key for key, _ in pairs]
             raise ValueError(
-                f"the key {quote(next(key for key in keys if keys.count(key) > 1))} stands twice; keep one"
+                f"the key {quote(next(key for key in keys if keys.count(key) > 1))} appears twice; keep one"
             )
         return found
 

@@ -262,7 +262,7 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("place", "message"),
         [
-            ("../outside.safetensors", r"must name files beside it"),
+            ("../outside.safetensors", r"must name files in its folder"),
             ("other.safetensors", r"other\.safetensors must be a whole safetensors file"),
             ("shard.safetensors", r"shard\.safetensors must hold gone, as model\.safetensors\.index\.json says"),
         ],

@@ -138,7 +138,7 @@ class TestRefusals:
     def test_a_kind_that_there_is_not_keeps_the_numbers(self, tmp_path: Path) -> None:
         library = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
         library.save(str(tmp_path / "tokenizer.json"))
-        with pytest.raises(UsageError, match=r"must be BPE or WordPiece alone, but it is Unigram"):
+        with pytest.raises(UsageError, match=r"must be only BPE or WordPiece, but it is Unigram"):
             read_tokeniser(tmp_path / "tokenizer.json", 2)
 
     def test_more_symbols_than_the_model_has(self, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ REFUSED = [
     ),
     (
         [GUIDED, "model/pattern=window", "model.pattern.before=0"],
-        "the pattern Window shows each position itself alone; use model/pattern=causal",
+        "the pattern Window shows each position only itself; use model/pattern=causal",
     ),
     (
         ["model/attention=orthogonal_heads", "model/residual=reversible"],
@@ -230,7 +230,7 @@ REFUSED = [
     ),
     (
         [SHARED, "model.layers=[{at: 0, attention: gqa}]"],
-        r"attention gqa to layers with the extensions value_residual: say beside it which .* `extension: \[\]`",
+        r"attention gqa to layers with the extensions value_residual: say which .* `extension: \[\]`",
     ),
     (["model.layers=[{at: 0, extension: [gat]}]"], "unknown option 'gat' of model/extension.*gate"),
     (["model.layers=[{at: 0, extension: gate}]"], "in a list"),

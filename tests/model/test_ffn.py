@@ -187,7 +187,7 @@ def test_a_token_uses_its_share_of_the_experts() -> None:
 
 
 def test_a_choice_of_more_experts_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`top_k` must lie in 1 … `experts`, but it is 5 of 4"):
+    with pytest.raises(ValueError, match=r"`top_k` must be in 1 … `experts`, but it is 5 of 4"):
         MoE(DIMS, activation=GELU(DIMS), top_k=5, **EXPERTS)
 
 

@@ -109,7 +109,7 @@ def test_statistics_in_bfloat16_are_taken_in_float32() -> None:
 
 
 def test_a_momentum_outside_its_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`momentum` must lie in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"`momentum` must be in \(0, 1\]"):
         BatchNorm(DIMS, eps=1e-5, momentum=0.0, affine=True)
 
 

@@ -257,7 +257,7 @@ def test_a_listed_figure_stands_in_the_readme_and_one_without_a_caption_is_linke
 @pytest.mark.parametrize(
     ("name", "largest", "complaint"),
     [
-        ("curve_val_los", 10**6, "'curve_val_los' is none; it draws .*curve_val_loss"),
+        ("curve_val_los", 10**6, "'curve_val_los' is not one; it draws .*curve_val_loss"),
         ("curve_val_loss", 99, "may have 99 bytes, but curve_val_loss has"),
     ],
 )

@@ -57,7 +57,7 @@ def test_some_arms_alone_are_matched_each_by_its_own_key(composer: fakes.Compose
     assert {place: each.override for place, each in found.matched.items()} == {("h14", ""): ("model.width=5",)}
     assert [each.config["model"]["width"] for each in found.templates] == [6, 5, 6]
     for wrong in ({"h2": "model.width"}, {"h41": "model.width"}):
-        with pytest.raises(UsageError, match="solves a size of arms beside the baseline, but 'h"):
+        with pytest.raises(UsageError, match="solves a size of arms other than the baseline, but 'h"):
             plan(composer, arms=arms, match={"params": wrong})
     with pytest.raises(UsageError, match="the key of the size"):
         plan(composer, arms=arms, match={"params": {"h14": 3}})

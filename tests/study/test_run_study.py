@@ -50,7 +50,7 @@ def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
     assert guarded(full(errno.ENOSPC)) == FAILED
     assert capsys.readouterr().err == (
         f"swapformer: {tmp_path / 'manifest.json'} cannot be written: No space left on device; "
-        "make room for it, and the same command goes on from here\n"
+        "make room for it, and the same command continues from here\n"
     )
     with pytest.raises(OSError, match="No space left"):
         guarded(full(errno.ENOSPC), debug=True)

@@ -34,7 +34,7 @@ def test_a_study_of_ten_lines_is_enough(tmp_path: Path) -> None:
 def test_a_study_without_scales_has_none_to_choose(scale: str, tmp_path: Path) -> None:
     found = spec.parse(study(), "s", None, tmp_path)
     assert (found.scale, found.name, found.published) == ("", "s", tmp_path / "results")
-    with pytest.raises(UsageError, match=f"this study has no scales, but scale={scale} was given; leave it out"):
+    with pytest.raises(UsageError, match=f"this study has no scales, but scale={scale} was given; remove it"):
         spec.parse(study(), "s", scale)
 
 

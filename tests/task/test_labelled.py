@@ -336,5 +336,5 @@ def test_docstrings_and_names_are_those_of_functions_in_files_of_their_split() -
 @pytest.mark.parametrize("source", [Snippets, Functions, Library])
 def test_a_package_that_is_none_is_named_with_those_that_are(source: Any) -> None:
     settings = {"lines": 3} if source is Snippets else {}
-    with pytest.raises(UsageError, match=r"task.source.packages must be packages .* 'asyncia' is none.*asyncio"):
+    with pytest.raises(UsageError, match=r"task.source.packages must be packages .* 'asyncia' is not one.*asyncio"):
         source(packages=["asyncia"], **settings)

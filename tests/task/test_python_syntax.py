@@ -122,7 +122,7 @@ def test_documented_functions_are_found_with_the_docstrings_that_python_keeps(mo
 
 
 def test_what_is_no_python_is_named_with_its_line() -> None:
-    with pytest.raises(UsageError, match=r"'a.py', line 2 must be Python source, but: .*; leave it out"):
+    with pytest.raises(UsageError, match=r"'a.py', line 2 must be Python source, but: .*; remove it"):
         ParsedSource("x = 1\ndef f(:\n", "'a.py'")
     with pytest.raises(UsageError, match=r"'b.py' must be Python source, but: .*null"):
         ParsedSource("x = 1\0", "'b.py'")

@@ -113,7 +113,8 @@ def test_balanced_classes_are_equally_frequent_among_what_is_judged(tmp_path: Pa
 def test_a_split_of_which_training_has_all_is_refused(tmp_path: Path) -> None:
     source = table(tmp_path / "rows.jsonl", [f"always the same {text}" for text in TEXTS])
     with pytest.raises(
-        UsageError, match=r"the val split must have rows that training has not, but all of its .* raise task.block"
+        UsageError,
+        match=r"the val split must have rows that training does not have, but all of its .* raise task.block",
     ):
         Regression(source=source, tokeniser=Characters(), split=SHARES, block=9)
 

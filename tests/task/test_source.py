@@ -218,8 +218,8 @@ def test_what_gzip_has_packed_is_read_as_what_is_in_it(tmp_path: Path) -> None:
         (b"ARROW1\x00\x00", r"is an arrow table; let its name end in .arrow and say task.source.column"),
         (b"\xff\xff\xff\xff\x10", r"is an arrow table"),
         ("text".encode("utf-16"), r"is UTF-16; convert it \(iconv -f UTF-16 -t UTF-8\)"),
-        (b"member.txt" + bytes(90) + b"what a tar holds", r"is binary; leave it out, such as by a pattern"),
-        (b"x" * (PIECE + 5) + b"\0", r"is binary; leave it out"),
+        (b"member.txt" + bytes(90) + b"what a tar holds", r"is binary; remove it, such as by a pattern"),
+        (b"x" * (PIECE + 5) + b"\0", r"is binary; remove it"),
         ("naïve".encode("latin-1"), r"byte 2 of .* is 0xef .* convert it \(iconv -f LATIN1 -t UTF-8\)"),
     ],
 )  # fmt: skip

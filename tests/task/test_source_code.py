@@ -206,5 +206,5 @@ def test_files_keep_to_their_splits(folder: Path) -> None:
 @pytest.mark.parametrize("kind", [SourceCode, Roles])
 def test_what_is_no_python_is_named_with_its_line(folder: Path, kind: Any) -> None:
     (folder / "page.html").write_text("<p>\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"page.html', line 1 must be Python source, but: .*leave it out"):
+    with pytest.raises(UsageError, match=r"page.html', line 1 must be Python source, but: .*remove it"):
         made(kind, folder, Characters(min_count=1))

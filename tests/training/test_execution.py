@@ -183,7 +183,7 @@ def test_compilation_without_a_compiler_says_what_is_missing(tmp_path: Path, mon
         raise InvalidCxxCompiler
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
-    with pytest.raises(UsageError, match="needs a C\\+\\+ compiler on the CPU, but there is none"):
+    with pytest.raises(UsageError, match="needs a C\\+\\+ compiler on the CPU, but found no such program"):
         fit(compose([*TINY, "trainer.compile=true"]), tmp_path)
 
 

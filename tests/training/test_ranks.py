@@ -214,7 +214,7 @@ def test_one_device_can_go_on_from_what_two_have_left(
 
 def test_fsdp_refuses_a_checkpoint_that_was_written_without_it(alone: tuple[Path, Outcome]) -> None:
     config = compose([*TINY, TWO, "trainer.strategy=fsdp"])
-    with pytest.raises(UsageError, match="fsdp can go on from its own checkpoints alone"):
+    with pytest.raises(UsageError, match="fsdp can only go on from its own checkpoints"):
         fit_module._checked(alone[0] / "checkpoints" / "last.ckpt", config, {})
 
 

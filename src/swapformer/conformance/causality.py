@@ -37,7 +37,7 @@ def causality(subject: Subject) -> str | None:
 
 
 def encodings_see_positions(subject: Subject) -> str | None:
-    """Encodings depend on positions alone, and causality on the order alone.
+    """Encodings depend only on positions, and causality only on the order.
 
     Permuting the positions changes logits (unless there is no encoding), and lets no later token change an earlier
     logit; shifting the whole order changes nothing.
@@ -136,7 +136,7 @@ def _shift_gap(subject: Subject, shift: int) -> float:
 
 
 def _isotropy(subject: Subject) -> None:
-    """Require that `isotropic` says whether logits depend on a rotary encoding by distances alone."""
+    """Require that `isotropic` says whether logits depend on a rotary encoding only by distances."""
     rotary = subject.with_model(position=option("position", "rope"))
     layer = rotary.layers[0]
     if rotary.refused or layer.pattern().anchored:

@@ -54,7 +54,7 @@ def used_parts_matter(subject: Subject) -> str | None:
         _weights_are_registered(subject, slot, others)
         require(
             any(differ(subject, other) for other in others) or all(map(refusal, others)),
-            f"the part takes a {slot}, but no other option of model/{slot} changes anything: use it, or leave it out "
+            f"the part takes a {slot}, but no other option of model/{slot} changes anything: use it, or remove it "
             "of `uses`.",
         )
     return None if slots else "it takes no other part"

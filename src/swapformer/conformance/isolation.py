@@ -56,7 +56,7 @@ def padding_is_ignored(subject: Subject) -> None:
 def documents_are_independent(subject: Subject) -> None:
     """The logits of a packed document are those that it has in a row of its own.
 
-    Positions begin anew with each document. Only independence of the other documents is required if a part counts from
+    Positions begin again with each document. Only independence of the other documents is required if a part counts from
     the row's beginning.
     """
     model, inputs, border = subject.perturbed(), ids(), LENGTH // 3

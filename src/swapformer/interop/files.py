@@ -46,7 +46,7 @@ def _sharded(directory: Path) -> Iterator[tuple[str, Tensor]]:
         raise UsageError(f"{directory / INDEX} must have a `weight_map` from tensors to files, but it has none")
     for file in sorted(set(shards.values())):
         if Path(file).name != file:
-            raise UsageError(f"{directory / INDEX} must name files beside it, but it names {file!r}")
+            raise UsageError(f"{directory / INDEX} must name files in its folder, but it names {file!r}")
         tensors = _tensors(directory / file)
         for name in (name for name, shard in shards.items() if shard == file):
             if name not in tensors:

@@ -87,7 +87,7 @@ def module(
     plus: float = 0.0,
     **layout: Any,
 ) -> list[Rule]:
-    """The rules for weight and bias of one module, or for those `kinds` alone; `plus` is for the weight."""
+    """The rules for weight and bias of one module, or only for those `kinds`; `plus` is for the weight."""
     return [
         Rule(
             None if theirs is None else f"{theirs}.{kind}",

@@ -71,7 +71,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     plain = [name for name, token in added.items() if not token.get("special")]
     if kind not in _KINDS or plain:
         why = f"adds {plain[0]!r} to its pieces" if kind in _KINDS else f"is {kind}"
-        raise UsageError(f"the tokeniser of {path} must be {' or '.join(_KINDS)} alone, but it {why}")
+        raise UsageError(f"the tokeniser of {path} must be only {' or '.join(_KINDS)}, but it {why}")
     numbers = {**pieces, **{name: token["id"] for name, token in added.items()}}
     if max(numbers.values()) >= size:
         raise UsageError(

@@ -121,12 +121,12 @@ class _Layer:
         return out
 
     def fresh_forward(self) -> Tensor:
-        """The output, for which masks and biases are made anew."""
+        """The output, for which masks and biases are made again."""
         out: Tensor = self.attention(self.x, context=self._fresh_context(), position=self.position)
         return out
 
     def fresh_backward(self) -> None:
-        """Forward and backward, with masks and biases made anew."""
+        """Forward and backward, with masks and biases made again."""
         backward_pass(self.fresh_forward().sum())
 
     def whole(self) -> dict[str, float]:

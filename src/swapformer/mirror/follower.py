@@ -148,7 +148,7 @@ class _TrialFollower:
         self._history = HistoryTail(self.directory, self._run.first_step)
 
     def restart(self) -> None:
-        """After an error: begin anew at the next poll, but not for ever."""
+        """After an error: begin again at the next poll, but not for ever."""
         self._failures += 1
         self.over = self._failures >= MAX_FAILURES
         self.release()

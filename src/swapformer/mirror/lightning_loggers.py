@@ -29,7 +29,7 @@ ALONE = "trials"
 
 
 class LightningDestination(Destination):
-    """Writes each trial anew whenever its run is opened: what an earlier attempt left is replaced.
+    """Writes each trial again whenever its run is opened: what an earlier attempt left is replaced.
 
     Args:
         folder: where the files lie; null: a folder of the mirror's, in the store.

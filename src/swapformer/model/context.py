@@ -75,7 +75,7 @@ class Context:
 
     @property
     def uniform(self) -> bool:
-        """Whether tokens differ in their positions alone, and encodings see the true ones."""
+        """Whether tokens differ only in their positions, and encodings see the true ones."""
         return self.plain and self.in_order
 
     @property
@@ -94,7 +94,7 @@ class Context:
         return Context(Tokens.of(1, start=length - 1, device=device), keys, self.dtype)
 
     def masks_by_distance(self, pattern: Pattern) -> bool:
-        """Whether the mask of a pattern, with padding and documents, depends on the distance of a pair alone."""
+        """Whether the mask of a pattern, with padding and documents, depends only on the distance of a pair."""
         return self.uniform and not pattern.anchored and not pattern.tags
 
     def at(self, queries: slice | Tensor, keys: slice | Tensor) -> Context:

@@ -100,7 +100,7 @@ def require_between(interval: str, /, **numbers: float) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         above = number and (low <= value if interval[0] == "[" else low < value)
         if not above or not (value <= high if interval[-1] == "]" else value < high):
-            raise ValueError(f"`{name}` must lie in {interval}, but it is {value!r}.")
+            raise ValueError(f"`{name}` must be in {interval}, but it is {value!r}.")
 
 
 def head_width(d_model: int, num_heads: int) -> int:

@@ -105,7 +105,7 @@ def convolution_filters(width: int, *channels: int) -> nn.ParameterList:
         ValueError: if `width` is below 1.
     """
     if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-        raise ValueError(f"`convolution` must be at least 1 position wide, but it is {width!r}; 1 sees itself alone.")
+        raise ValueError(f"`convolution` must be at least 1 position wide, but it is {width!r}; 1 sees only itself.")
     return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
 
 

@@ -93,7 +93,7 @@ class Stack(Tapped):
         crosses: whether the layers read a source.
 
     Attributes:
-        checkpointed: whether training stores the input of each layer alone and computes the layer again in the
+        checkpointed: whether training stores only the input of each layer and computes the layer again in the
             backward pass, with a context of its own both times (Chen et al. 2016, arXiv:1604.06174).
         can_cache: whether tokens may be read one after the other, with the result of reading them at once.
         limit: how many positions the encodings have.

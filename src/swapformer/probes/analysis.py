@@ -14,7 +14,7 @@ def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> t
 
     s(a, b) = w_a·w_b / (‖w_a‖ ‖w_b‖) for one query, with w_a head a's weights over the keys. Between 0, where no two
     heads attend to the same key, and 1, where all look alike; down to −1 where implied weights may be negative
-    (linformer, nystrom, linear with a rotation). A query with weight on one key alone, the same for all heads, says
+    (linformer, nystrom, linear with a rotation). A query with weight only on one key, the same for all heads, says
     nothing of what they learned: the first query of a causal model is left out, as is every query that sees nothing.
 
     Args:
@@ -154,12 +154,12 @@ def rarest_keys(frequency_BT: Tensor, allowed_BHQK: Tensor) -> Tensor:
 
 
 def without_key(shares_BHQK: Tensor, allowed_BHQK: Tensor, key_BHQK: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares and allowed keys as they are when some keys are left out: what remains is shared out anew."""
+    """Shares and allowed keys as they are when some keys are left out: what remains is shared out again."""
     return attention_shares(shares_BHQK.masked_fill(key_BHQK, 0.0)), allowed_BHQK & ~key_BHQK
 
 
 def shuffled_keys(weights_BHQK: Tensor, allowed_BHQK: Tensor, generator: torch.Generator) -> Tensor:
-    """The weights of each query of each head in a random order among the keys that it may attend to, each drawn anew.
+    """The weights of each query of each head in a random order among the keys that it may attend to, each drawn again.
 
     A row keeps its weights, so its entropy too; which keys have them is left to chance.
     """

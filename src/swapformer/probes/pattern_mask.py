@@ -44,7 +44,7 @@ class PatternMask(Probe):
     def unsuited(self, model: Topology, task: Task) -> str | None:
         if len(_patterns(model)) == len(list(model.stack.layers)):
             return None
-        return "pattern_mask shows the patterns of attentions, but a layer of this model has none; leave it out."
+        return "pattern_mask shows the patterns of attentions, but a layer of this model has none; remove it."
 
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):

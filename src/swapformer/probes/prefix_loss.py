@@ -21,7 +21,7 @@ from swapformer.training.inputs import model_inputs
 
 
 class PrefixLoss(Probe):
-    """The loss of each target when the model reads the tokens up to it alone, as it does when it writes.
+    """The loss of each target when the model reads only the tokens up to it, as it does when it writes.
 
     A loss is usually taken with the whole sequence as input. A model that is shown later tokens finds its targets
     among them. Here every place t has a forward of its own, on the tokens 1 … t, and its answer is read from the last

@@ -45,7 +45,7 @@ class UnitClasses(Probe):
 
         specialised            share of units that are specialised in a class of the token that is read
         specialised_next       likewise of the next token
-        specialised_shuffled   the former after the classes were dealt out to the tokens anew: what chance gives
+        specialised_shuffled   the former after the classes were dealt out to the tokens again: what chance gives
         specialised_stream     share of the coordinates of the stream before the layer that are: what directions have
                                that no activation has made
         classes, classes_next  share of the classes for which some unit of the model is specialised

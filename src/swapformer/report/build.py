@@ -357,7 +357,7 @@ def _listed(manifest: Manifest, drawn: Sequence[ReportFigure], place: Path) -> l
         if each.name not in known and not (place / f"{each.name}.svg").is_file():
             names = number_format.listed(sorted(known)) or "none"
             raise UsageError(
-                f"`figures` of {manifest.name} must name figures of its report, but {quoted(each.name)} is none; it "
+                f"`figures` of {manifest.name} must name figures of its report, but {quoted(each.name)} is not one; it "
                 f"draws {names}"
             )
     found = [known[each.name] for each in manifest.figures if each.name in known]

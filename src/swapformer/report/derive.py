@@ -194,7 +194,7 @@ def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:
 
 
 def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
-    """The metrics that no seed changes: those of `exact`, and what is derived from them alone."""
+    """The metrics that no seed changes: those of `exact`, and what is derived only from them."""
     found = set(exact)
     bases = {family_of(metric)[0] for metric in exact if "@" in metric}
     for name, way in ways.items():

@@ -304,14 +304,14 @@ def judge_table(
     if paired not in (None, asked.paired):
         raise UsageError(
             f"these results were judged {'paired' if paired else 'unpaired'} before, and must be again; --fresh leaves "
-            "the looks before out, and says so"
+            "the earlier looks out"
         )
     if fresh and kept is not None and kept.is_file():
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
     if changed := sum(values.get(run, {}).get(name, x) != x for run, row in own.items() for name, x in row.items()):
         raise UsageError(
             f"runs that were judged must keep their values, but {changed} are others than {kept} holds; --fresh judges "
-            "them as new results, and says so"
+            "them as new results"
         )
     records = replace(records, manifest=replace(records.manifest, ledger=before))
     report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)

@@ -49,7 +49,7 @@ def require_config(folder: Path) -> dict[str, Any]:
         why = "there is none"
     except (CorruptFile, ValueError, TypeError, yaml.YAMLError) as error:
         why = cut(reason(error))
-    raise UsageError(f"trial {folder.name} has no {path.name} that can be read: {why}; train it anew")
+    raise UsageError(f"trial {folder.name} has no {path.name} that can be read: {why}; train it again")
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def built_from(folder: Path) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, AssertionError, RuntimeError) as error:
         why = cut(f"{type(error).__name__}: {error}")
-        raise UsageError(f"the configuration of trial {folder.name} is damaged: {why}; train it anew") from error
+        raise UsageError(f"the configuration of trial {folder.name} is damaged: {why}; train it again") from error
 
 
 def leaves(node: object, name: str = "", *, plain_lists_whole: bool = False) -> Iterator[tuple[str, Any]]:

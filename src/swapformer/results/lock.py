@@ -31,7 +31,7 @@ STALE = 6 * BEAT
 LOCK, HEARTBEAT = "lock", "heartbeat"
 """The names of the two files in a trial's folder."""
 
-NO_LOCKS = "runs_dir must lie on a file system with locks, but locking failed"
+NO_LOCKS = "runs_dir must be on a file system with locks, but locking failed"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 

@@ -46,7 +46,7 @@ class Record:
         evaluation: of each evaluation set, such as `val@64`, the number of its items and a hash of them; empty in
             records from before it was kept.
         exact: the metrics that no seed changes.
-        baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` alone.
+        baselines: of each loss, such as `val/loss`, that of `guessing` and that of `counting` only.
         environment: what two trials must share to be compared: device, torch, threads, deterministic; devices and
             strategy where there are several; hardware where times were measured.
         trainer: how it was computed, as its configuration says: devices and their strategy, precision, accumulation,

@@ -162,7 +162,7 @@ class Store:
         """The record of the trial whose id starts with `prefix`. Raises UsageError unless one can be read."""
         found = self.look(self.resolve(prefix))
         if found.status in (CORRUPT, MISSING):
-            raise UsageError(f"trial {found.id} has no record that can be read ({found.reason}); train it anew")
+            raise UsageError(f"trial {found.id} has no record that can be read ({found.reason}); train it again")
         return found
 
     def _unusable(self, error: OSError) -> UsageError:

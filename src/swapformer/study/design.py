@@ -51,7 +51,7 @@ def with_design(raw: Mapping[str, Any]) -> dict[str, Any]:
         arms |= {f"only_{name}": list(found) for name, found in changes.items()}
     own = content.get("arms") or {}
     if not isinstance(own, Mapping):
-        raise UsageError("`arms` beside a `design` must map names to lists of overrides")
+        raise UsageError("`arms` of a study with a `design` must map names to lists of overrides")
     if shared := [name for name in own if name in arms]:
         raise UsageError(f"the arm {quote(shared[0])} is the design's; give yours another name")
     content["arms"] = {**arms, **own}
@@ -75,7 +75,7 @@ def _checked(design: object) -> Mapping[str, Any]:
         raise UsageError(f"`design.kind` must be one of {', '.join(KINDS)}, not {quote(design.get('kind'))}")
     changes = design.get("changes")
     if not isinstance(changes, Mapping) or len(changes) < 2:
-        raise UsageError("`design.changes` must map at least two names to lists of overrides: one alone is two arms")
+        raise UsageError("`design.changes` must map at least two names to lists of overrides: one is only two arms")
     taken: dict[str, str] = {}
     for name, found in changes.items():
         if not isinstance(name, str) or not name or "/" in name:
@@ -90,7 +90,7 @@ def _checked(design: object) -> Mapping[str, Any]:
             raise UsageError(f"the change {quote(name)} must change something, but its list is empty")
     if design["kind"] == "both" and len(changes) == 2:
         raise UsageError(
-            "`design.kind: both` needs at least three changes: of two, taking one out leaves the other alone; use "
+            "`design.kind: both` needs at least three changes: of two, taking one out leaves only the other; use "
             "leave_one_out"
         )
     if ("metric" in design) != ("margin" in design):

@@ -62,7 +62,7 @@ class EqualArms:
 def check_equal_arms(plan: Plan, store: Store) -> list[str]:
     """Refuse arms that are compared and would train the same model; lines for the terminal about those that may.
 
-    At the smoke scale, with `allow=[same_model]`, and in some conditions of a grid alone, such arms are told of. Arms
+    At the smoke scale, with `allow=[same_model]`, and in only some conditions of a grid, such arms are told of. Arms
     that all have their results are for the report to judge.
 
     Raises:

@@ -217,7 +217,7 @@ def _require_comparison(spec: Spec, templates: Sequence[Template], impossible: M
     for (arm, _), reason in impossible.items():
         arms_of.setdefault(reason, []).append(arm)
     reasons = "; ".join(f"{', '.join(dict.fromkeys(arms))}: {reason}" for reason, arms in arms_of.items())
-    raise UsageError(f"a study needs an arm beside its baseline {spec.baseline!r}, but none is possible: {reasons}")
+    raise UsageError(f"a study needs an arm other than its baseline {spec.baseline!r}, but none is possible: {reasons}")
 
 
 def _require_values(

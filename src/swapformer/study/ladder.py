@@ -125,7 +125,7 @@ def _spaced(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Sizes from one number to another by a constant factor, each rounded to a multiple."""
     for name in ("key", "from", "to", "steps"):
         if name not in raw:
-            raise UsageError(f"`ladder` needs `{name}`, beside `sizes` that are named")
+            raise UsageError(f"`ladder` needs `{name}`, or `sizes` that are named")
     key, steps, multiple = raw["key"], raw["steps"], raw.get("multiple", 1)
     if not isinstance(key, str) or not key or "=" in key:
         raise UsageError(f"`ladder.key` must be a key of the configuration such as model.d_model, not {quote(key)}")

@@ -35,7 +35,7 @@ def solve_as_built(
 ) -> MatchedSize:
     """What `solve` finds, of what is built: other settings may follow the size, such as those of `model.layers`.
 
-    Changing one number of a configuration is a hundred times faster than composing it anew, so that is tried first
+    Changing one number of a configuration is a hundred times faster than composing it again, so that is tried first
     where no layer has settings of its own.
 
     Raises:

@@ -59,7 +59,7 @@ def device_lines(plan: Plan) -> Iterator[str]:
 
 
 def moment_lines(plan: Plan, store: Store) -> Iterator[str]:
-    """Which trials are trained anew because a probe looks within their training, in a line for the terminal."""
+    """Which trials are trained again because a probe looks within their training, in a line for the terminal."""
     watched = {
         at_moment(name, step): None
         for each in plan.templates

@@ -242,7 +242,9 @@ def _check_roles(spec: Spec) -> None:
     for arm in spec.match.arms or () if spec.match else ():
         if arm not in spec.arms or arm == spec.baseline:
             hint = suggest(arm, [each for each in spec.arms if each != spec.baseline])
-            raise UsageError(f"`match` solves a size of arms beside the baseline, but {quote(arm)} is none{hint}")
+            raise UsageError(
+                f"`match` solves a size of arms other than the baseline, but {quote(arm)} is not one{hint}"
+            )
     if spec.match and len(spec.arms) == 1:
         raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
     if spec.tune and not spec.metrics[0].startswith("val/"):
@@ -267,7 +269,7 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     """The chosen scale's name and section; both are empty where a study has no scales."""
     if scales is None:
         if wanted is not None:
-            raise UsageError(f"this study has no scales, but scale={wanted} was given; leave it out")
+            raise UsageError(f"this study has no scales, but scale={wanted} was given; remove it")
         return "", {}
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")

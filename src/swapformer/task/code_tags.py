@@ -65,7 +65,7 @@ def tags_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:
     for name, what in (("block", "blocks"), ("name", "beginnings of defined names")):
         if found[name].max(initial=0) >= MOST_NUMBERS:
             raise UsageError(
-                f"a file must have fewer than {MOST_NUMBERS} {what}, but {parsed.name} has more; leave it out"
+                f"a file must have fewer than {MOST_NUMBERS} {what}, but {parsed.name} has more; remove it"
             )
     return found
 

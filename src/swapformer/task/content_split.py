@@ -1,4 +1,4 @@
-"""The splits of synthetic items, decided by their content alone, so that no item is in two of them.
+"""The splits of synthetic items, decided only by their content, so that no item is in two of them.
 
 The 63-bit hash of an item is compared with two thresholds: below the first validation, below the second test, else
 training. Where the items of one length can be listed, the thresholds are order statistics of their hashes, so the

@@ -97,8 +97,8 @@ class TextSlice(Document):
 def chunks(document: Document, strict: bool) -> Iterator[str]:
     """A document's text in parts of at most CHUNK characters, which have the tokens that the whole has.
 
-    They are cut before white space that follows none, where every tokeniser begins anew, or anywhere in a text that has
-    no such white space for so long.
+    They are cut before white space that follows none, where every tokeniser begins again, or anywhere in a text that
+    has no such white space for so long.
     """
     rest = ""
     for piece in document.pieces(strict):

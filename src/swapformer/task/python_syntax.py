@@ -43,7 +43,7 @@ class ParsedSource:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None)
             raise UsageError(
-                f"{name}{'' if line is None else f', line {line}'} must be Python source, but: {error}; leave it out"
+                f"{name}{'' if line is None else f', line {line}'} must be Python source, but: {error}; remove it"
             ) from None
 
     def offset(self, line: int, byte: int) -> int:

@@ -83,8 +83,8 @@ class Coreference(Synthetic):
 class Dialogue(Synthetic):
     """Predict the words of speakers: a turn `s1 t0 w3 w7 .2` repeats the last turn's word, then says the speaker's own.
 
-    Each speaker has one word for each topic, drawn anew for every dialogue, and keeps to it; the first turn takes up no
-    word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
+    Each speaker has one word for each topic, drawn again for every dialogue, and keeps to it; the first turn takes up
+    no word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
     back, and the own word in an earlier turn of the same speaker, if there was one on this topic: both are scored.
     `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
     `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.

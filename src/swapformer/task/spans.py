@@ -31,7 +31,7 @@ class Spans(BlockTask):
     [PAD]. Of L tokens n = rate · L are missing, in k = n / mean_length spans, both rounded and at least 1; all ways to
     cut the missing tokens into k spans, and the others into k runs before them, are equally often. So a source has
     L − n + k + 1 tokens and an answer n + k + 1, and there is no padding. `sentinels`: how many the vocabulary has.
-    Lengths are those of the text, L. Spans are drawn anew for each training batch and fixed in evaluation.
+    Lengths are those of the text, L. Spans are drawn again for each training batch and fixed in evaluation.
     UsageError: too few sentinels, a text too short for its spans, or shares that are none.
     """
 

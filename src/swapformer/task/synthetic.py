@@ -37,7 +37,7 @@ _FRUITLESS = 50
 
 
 class Synthetic(PassesSettings, Task):
-    """Base of tasks on random items; loss and metrics are on those tokens alone that the ones before them determine.
+    """Base of tasks on random items; loss and metrics are only on those tokens that the ones before them determine.
 
     Items of `lengths` (shortest, longest) are drawn for training and for the evaluation set "", every length equally
     often (up to the rounding of the splits' shares); the set "@L" holds items of length L only. Sequences begin at

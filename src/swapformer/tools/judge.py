@@ -74,7 +74,7 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     else:
         rows = list(_named(_file_rows(options.files), options.name))
     if not rows:
-        raise UsageError("there must be a row to judge, but there is none")
+        raise UsageError("there must be a row to judge, but the table is empty")
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
 

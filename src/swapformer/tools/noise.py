@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
-    """The study of a baseline alone: that of a study, with the study's seeds, or the default model on a task."""
+    """The study of a baseline only: that of a study, with the study's seeds, or the default model on a task."""
     from swapformer.study.spec import load, with_seeds
 
     tasks = list(option_files(conf_dir())["task"])

@@ -56,7 +56,7 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
     names = part.partition("=")[2].split(",")
     if len(names) > 1 and slot not in OVERLAYS:
         raise UsageError(
-            f"several parts can be drawn together of {', '.join(OVERLAYS)} alone; name one of model/{slot}."
+            f"several parts can be drawn together only of {', '.join(OVERLAYS)}; name one of model/{slot}."
         )
     configs = {name: _composed([*SIZES, f"model/{slot}={name}", *overrides]) for name in names}
     with settings():

@@ -76,7 +76,7 @@ def side_by_side(studies: Mapping[str, Path], run: Run, count: int, debug: bool)
                 try:
                     answer: Answer = each.recv()
                 except EOFError:
-                    raise UsageError("a worker of --studies was killed; the same command goes on from here") from None
+                    raise UsageError("a worker of --studies was killed; the same command continues from here") from None
                 if waiting and not answer.interrupted:
                     each.send(waiting.popleft())
                 else:

@@ -53,13 +53,13 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
 
     texts.check(overrides, "what follows the study's name")
     if output.dry and output.publish:
-        raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; leave one of them out")
+        raise UsageError("--dry-run runs nothing, so that there is nothing to --publish; remove one of them")
     if output.report is False and (output.dry or output.publish):
         what = "--dry-run builds no report" if output.dry else "--publish writes the report's table and figures"
-        raise UsageError(f"{what}, so that --no-report says nothing or forbids it; leave one of them out")
+        raise UsageError(f"{what}, so that --no-report says nothing or forbids it; remove one of them")
     found = find(name)
     if found.one and output.studies > 1:
-        raise UsageError(f"--studies is of a folder with several studies, but {quote(name)} is one; leave it out")
+        raise UsageError(f"--studies is of a folder with several studies, but {quote(name)} is one; remove it")
     if found.one:
         _run(name, overrides, output)
         return None
@@ -222,12 +222,12 @@ def report(arguments: Sequence[str], output: Output) -> int | None:
 
 
 def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int | None:
-    """A study, or every part of an exercise, from its folder alone."""
+    """A study, or every part of an exercise, from its folder only."""
     from swapformer.report.build import rebuild
     from swapformer.study.published_results import published_results
 
     if strange := [override for override in overrides if texts.key(override) != "scale"]:
-        raise UsageError(f"a study is judged from its folder with scale=… alone, but {quote(strange[0])} was given")
+        raise UsageError(f"a study is judged from its folder with scale=… only, but {quote(strange[0])} was given")
 
     def judge(path: Path) -> None:
         records, place = published_results(path, texts.value(overrides, "scale"))

@@ -64,7 +64,7 @@ def rebuild_task(config: Config) -> Task:
         source = config["task"].get("source") or config["task"]
         what = quote(source["path"]) if source.get("path") else f"what {config['task']['_target_']} gives"
         raise UsageError(
-            f"a trial's data must be what it was named by, but {what} has changed; put it back, or train anew"
+            f"a trial's data must be what it was named by, but {what} has changed; put it back, or train again"
         )
     return task
 

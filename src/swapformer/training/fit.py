@@ -218,7 +218,7 @@ def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor], ow
     if alone and _shapes(held["state_dict"]) != _shapes(weights):
         raise CorruptCheckpoint("its weights have other names or shapes than the model's")
     if config["trainer"]["strategy"] == "fsdp" != held.get("strategy"):
-        raise UsageError(f"fsdp can go on from its own checkpoints alone, but {checkpoint} was written without it.")
+        raise UsageError(f"fsdp can only go on from its own checkpoints, but {checkpoint} was written without it.")
     return checkpoint
 
 

@@ -64,7 +64,7 @@ class TrialModule(lightning.LightningModule):
         model: what a batch holds → the answers that the task asks for.
         task: batches and metrics.
         config: the trial's resolved configuration.
-        ranks: the processes that train together; None for this one alone.
+        ranks: the processes that train together; None for this one only.
     """
 
     def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
@@ -238,8 +238,8 @@ def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) ->
             cpp_builder.get_cpp_compiler()
         except InvalidCxxCompiler as error:
             raise UsageError(
-                "trainer.compile needs a C++ compiler on the CPU, but there is none; install g++ or clang, name "
-                "one in the environment variable CXX, or use trainer.compile=false."
+                "trainer.compile needs a C++ compiler on the CPU, but found no such program; install g++ or clang, "
+                "name one in the environment variable CXX, or use trainer.compile=false."
             ) from error
     config.compile_threads = 1  # in this process: a trial has its own cores, and leaves no helpers behind
     mode = trainer["compile"]

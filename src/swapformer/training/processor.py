@@ -18,7 +18,7 @@ def require_bfloat16(config: Mapping[str, Any]) -> None:
     """Raise UsageError for bfloat16 on a processor without instructions for it, unless `allow=[bf16]` is given.
 
     There torch converts every number to float32 and back: a step took 32 times as long as one in float32 on a processor
-    with AVX2 alone, and 0.515 of it on one that has them. A processor that says nothing of itself is believed.
+    only with AVX2, and 0.515 of it on one that has them. A processor that says nothing of itself is believed.
     """
     trainer = config["trainer"]
     if trainer["accelerator"] != "cpu" or not trainer["precision"].startswith("bf16") or "bf16" in config["allow"]:

@@ -222,13 +222,13 @@ def _restore_model(config: Config, directory: Path, task: Task) -> Topology:
         checkpoint = read_checkpoint(path)
         weights = weights_of(checkpoint)
     except FileNotFoundError:
-        raise UsageError(f"trial {directory.name} has no {path.name} to go on from; train it anew") from None
+        raise UsageError(f"trial {directory.name} has no {path.name} to go on from; train it again") from None
     except CorruptCheckpoint as error:
-        raise UsageError(f"the checkpoint of trial {directory.name} is damaged: {error}; train it anew") from error
+        raise UsageError(f"the checkpoint of trial {directory.name} is damaged: {error}; train it again") from error
     if checkpoint.get("vocabulary") not in (None, vocabulary_of(task)):
         raise UsageError(
             "the symbols of a trial's task must be those that its model was trained on, but the task has others now; "
-            "put its earlier data or code back, or train anew"
+            "put its earlier data or code back, or train again"
         )
     with built_from(directory):
         model = build_model(config, task.interface)

@@ -134,7 +134,7 @@ def test_diverges_needs_no_metric_and_than_may_be_a_list() -> None:
         ({"worse": settings(than="h9")}, "unknown arm 'h9'"),
         ({"worse": settings(than=[])}, "`than` must name at least one arm"),
         ({"worse": settings(than="h1")}, "compares the arm 'h1' with itself"),
-        ({"worse": settings(than=["h8", "h8"])}, "`than` must name each arm once, but 'h8' stands there twice"),
+        ({"worse": settings(than=["h8", "h8"])}, "`than` must name each arm once, but 'h8' is there twice"),
         ({"contrast": {"weights": {"h1": 1}, "above": 0}}, "`contrast` needs `metric`, one of val/loss"),
         ({"worse": settings(metric="val/los")}, "does not measure 'val/los'; did you mean 'val/loss'"),
         ({"worse": settings(metric=None)}, "`worse` needs `metric`, one of val/loss"),

@@ -70,7 +70,7 @@ def test_where_every_seed_differs_the_p_value_is_the_sign_tests() -> None:
 
 
 def test_8_of_16_against_none_is_far_clearer_than_by_the_sum_alone() -> None:
-    """McNemar's conditional p is 2^-8 = .0039; ordering outcomes by their sum alone gave .038."""
+    """McNemar's conditional p is 2^-8 = .0039; ordering outcomes by only their sum gave .038."""
     assert 0.002 < RateEstimate(8, 0, 16).p_above(0.0) < 0.0039
 
 

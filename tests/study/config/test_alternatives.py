@@ -27,7 +27,7 @@ def test_both_at_once_are_refused_with_how_to_unset_either() -> None:
     with pytest.raises(UsageError) as error:
         compose([*WIDE, "model.ffn.expansion=2"])
     assert str(error.value) == (
-        "model.ffn.expansion=2 and model.ffn.width=32 stand in place of each other, so one at most may be set; unset "
+        "model.ffn.expansion=2 and model.ffn.width=32 exclude each other, so at most one may be set; unset "
         "the other, with model.ffn.width=null or model.ffn.expansion=null"
     )
     assert widths(*WIDE, "model.ffn.width=null", "model.ffn.expansion=2") == [32, 32]
@@ -54,7 +54,7 @@ def test_a_layers_own_takes_the_place_of_the_models(layers: str, expected: list[
 
 
 def test_one_entry_of_the_layers_cannot_set_both() -> None:
-    with pytest.raises(UsageError, match="so one at most may be set; take one of them out of the layer"):
+    with pytest.raises(UsageError, match="so at most one may be set; take one of them out of the layer"):
         compose([*SMALL, "model.layers=[{at: 1, ffn.expansion: 1, ffn.width: 8}]"])
 
 

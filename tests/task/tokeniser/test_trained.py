@@ -122,7 +122,7 @@ def test_a_file_cannot_have_code_run_that_was_not_allowed(tmp_path: Path, monkey
         ("swapformer.nowhere.Mine", "of a class that can be had: .* swapformer.nowhere.Mine$"),
         (
             "swapformer.task.tokeniser.LearnedTokens",
-            "must be a Tokeniser, but 'swapformer.task.tokeniser.LearnedTokens' is none",
+            "must be a Tokeniser, but 'swapformer.task.tokeniser.LearnedTokens' is not one",
         ),
         ("Mine", "if you trust it"),
         (None, "if you trust it"),

@@ -30,7 +30,7 @@ class LinearAttention(Attention):
     """out_i = Σ_j (φ(q_i)·φ(k_j)) v_j / Σ_j φ(q_i)·φ(k_j), φ(x) = elu(x) + 1, over all j, or j ≤ i.
 
     Katharopoulos et al. 2020 (arXiv:2006.16236). The causal form sums Σ φ(k_j) v_jᵀ [E, E] from chunk to chunk: time
-    and memory O(T·E²). Padding has φ(k) = 0. A position rotates φ(q) and φ(k) in the numerator alone (Su et
+    and memory O(T·E²). Padding has φ(k) = 0. A position rotates φ(q) and φ(k) only in the numerator (Su et
     al. 2021, arXiv:2104.09864, equation 19). With several documents in a row, or fewer queries than keys, the sums are
     taken pair by pair. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 

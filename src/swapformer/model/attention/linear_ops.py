@@ -52,7 +52,7 @@ def implied_weights(features: Pair, rotated: Pair, context: Context, pattern: Pa
     """
     if _sums_are_cached(context, pattern):
         raise ValueError(
-            "hook_pattern of an attention in linear time needs all keys, but a cache holds their sum alone; generate "
+            "hook_pattern of an attention in linear time needs all keys, but a cache holds only their sum; generate "
             "with cache=False to watch it"
         )
     mask = context.mask(pattern)

@@ -31,7 +31,7 @@ class Mamba2(Attention):
     each head; α and Δ as in `Decay`, d one number for each head; norm is an RMSNorm over the values of a group. The
     convolution has no bias of its own and starts as the identity. Causal by construction, O(T): chunks of pairs, and
     from chunk to chunk S [N, V] alone. The paper has no position encoding; one that rotates acts on q and k, so that
-    the state rotates as it decays. The state starts anew where a document, which must lie in one piece, begins; padding
+    the state rotates as it decays. The state starts again where a document, which must be in one piece, begins; padding
     neither decays nor writes. W_q, W_k [G·N, D], W_v, W_z [H·V, D], W_o [D, H·V].
 
     Args:

@@ -36,7 +36,7 @@ class Performer(Attention):
     exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
     divided by the largest of their own query, which cancels. The directions w are drawn once for each layer, from a
     stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate then
-    depends on positions and not on distances alone. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+    depends on positions and not only on distances. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
         features: M.

@@ -70,7 +70,7 @@ class Extension:
         return heads
 
     def loss(self, heads: Tensor, weights: Callable[[], Tensor], context: Context, *, crosses: bool) -> Tensor | None:
-        """A scalar to add to the training loss, weighted; None for nothing. Called in training alone.
+        """A scalar to add to the training loss, weighted; None for nothing. Called only in training.
 
         Args:
             heads: outputs of the heads [B, H, Q, V].

@@ -88,7 +88,7 @@ class Guidance(Extension):
         if self.guided and max(reach.before, reach.after) < 1 and not reach.landmarks:
             raise ValueError(
                 f"a guided head must have a choice of positions, but the pattern {type(pattern).__name__} shows each "
-                "position itself alone; use model/pattern=causal, or a wider one."
+                "position only itself; use model/pattern=causal, or a wider one."
             )
         self.pattern, self.has_auxiliary_loss = pattern, bool(self.guided)
 

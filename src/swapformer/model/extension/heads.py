@@ -79,7 +79,7 @@ class ValueResidual(Extension):
 
     def __init__(self, dims: Dims, *, share: Annotated[float, Within("[0, 1)")]) -> None:
         if not 0 <= share < 1:
-            raise ValueError(f"`share` of value_residual is a share: it must lie in [0, 1), but it is {share}.")
+            raise ValueError(f"`share` of value_residual is a share: it must be in [0, 1), but it is {share}.")
         self.share, self.shares_values = share, share > 0
 
     def values(self, v: Tensor, context: Context) -> Tensor:

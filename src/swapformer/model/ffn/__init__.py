@@ -1,4 +1,4 @@
-"""Feed-forward layers: functions of each token alone."""
+"""Feed-forward layers: functions of each token only."""
 
 from swapformer.model.ffn.base import FFN, Nothing
 from swapformer.model.ffn.dense import GLU, MLP

@@ -61,7 +61,7 @@ class MoE(FFN):
     ) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:
-            raise ValueError(f"`top_k` must lie in 1 … `experts`, but it is {top_k} of {experts}.")
+            raise ValueError(f"`top_k` must be in 1 … `experts`, but it is {top_k} of {experts}.")
         width = hidden_width(dims, width, expansion)
         self.experts, self.top_k, self.balance = experts, top_k, balance
         self.has_auxiliary_loss = balance > 0

@@ -25,7 +25,7 @@ PAIRS = 2**19
 """Most pairs of a block whose weights are computed again, so that its memory does not grow with the length."""
 
 LARGE = 2**19
-"""Pairs from which other biases are cut into blocks: each layer computes them anew, so only memory is saved."""
+"""Pairs from which other biases are cut into blocks: each layer computes them again, so only memory is saved."""
 
 
 def pays(position: Position, context: Context) -> bool:

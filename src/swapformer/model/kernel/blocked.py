@@ -136,7 +136,7 @@ class Blocked(Kernel):
         landmarks = [token for token in reach.landmarks if token < length]
         order = block_order(blocks, self.constants, q.device)
         queries, keys, values = (BlockSlices(x, order, blocks, landmarks) for x in (q, k, v))
-        # Whether the mask, bias and scores of a block depend on its shape alone.
+        # Whether the mask, bias and scores of a block depend only on its shape.
         independent = position.relative or not (position.has_bias or position.has_scores)
         alike = independent and context.masks_by_distance(plan.pattern)
         outs = [

@@ -23,9 +23,9 @@ Lookup = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 class Flex(Kernel):
     """softmax(scale · q·k + bias) · v on a GPU, without the blocks that the pattern leaves empty (arXiv:2412.05496).
 
-    If pairs differ in distance alone, mask and bias are tables by distance, [H|1, 2T − 1]; otherwise they are read
+    If pairs differ only in distance, mask and bias are tables by distance, [H|1, 2T − 1]; otherwise they are read
     from the whole [B|1, H|1, Q, K], which costs memory but forms no logits. The gradient of a learned bias is summed in
-    no fixed order. Compiled at first use, anew for each length; on a CPU torch has the forward alone, not fused.
+    no fixed order. Compiled at first use, again for each length; on a CPU torch has the forward alone, not fused.
     """
 
     accelerator = "gpu"

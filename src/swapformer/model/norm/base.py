@@ -13,7 +13,7 @@ class Norm(nn.Module, ABC):
     """Base of the slot: x [B, T, D] → [B, T, D].
 
     Facts:
-        normalises: its output is not x; false for the absence of a norm alone.
+        normalises: its output is not x; false only for the absence of a norm.
         rescales: its output does not grow with x, so that it bounds the stream's size.
         crosses_positions: in training its statistics mix tokens, so that the future leaks into a causal model.
     """

@@ -1,4 +1,4 @@
-"""Norms of each token alone: LayerNorm, RMSNorm, ScaleNorm, and the parts DyT and Shift in place of a norm."""
+"""Norms of each token only: LayerNorm, RMSNorm, ScaleNorm, and the parts DyT and Shift in place of a norm."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class AllOf(Pattern):
     """The pairs that all of several patterns allow; causal if one of them is.
 
     Args:
-        patterns: a factory by name; the names are for overrides alone.
+        patterns: a factory by name; the names are only for overrides.
 
     Raises:
         ValueError: if there is none.
@@ -45,7 +45,7 @@ class AnyOf(Pattern):
     """The pairs that at least one of several patterns allows; causal if all of them are.
 
     Args:
-        patterns: a factory by name; the names are for overrides alone.
+        patterns: a factory by name; the names are only for overrides.
 
     Raises:
         ValueError: if there is none.

@@ -31,7 +31,7 @@ class Position(nn.Module):
         crosses: whether it acts in cross-attention too, between tokens of two sequences.
         reads: the sizes it depends on; layers that agree in them share one instance. One that `embeds` reads none
             (`reads = ()`), for otherwise layers with different heads would add it more than once.
-        pairwise: its term for a pair depends on that pair alone, so that it can be computed for any block of queries
+        pairwise: its term for a pair depends only on that pair, so that it can be computed for any block of queries
             and keys; false for one that counts what lies between.
         combines: names of the settings that are encodings themselves.
     """
@@ -73,7 +73,7 @@ class Position(nn.Module):
         return None
 
     def bias(self, context: Context) -> Tensor | None:
-        """A term [B|1, H, Q, K] that depends on positions alone, added after the scaling; None for none."""
+        """A term [B|1, H, Q, K] that depends only on positions, added after the scaling; None for none."""
         return None
 
 

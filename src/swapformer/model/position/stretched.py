@@ -102,7 +102,7 @@ class DynamicNTKRotary(Position):
 
     stretch = factor · K/original_len − (factor − 1), base · stretch^(R/(R−2)) for base. Dynamic NTK scaling (emozilla
     2023; Peng et al. 2023, arXiv:2309.00071, section 3.3). Assumes that K keys have K neighbouring positions;
-    since all are turned anew when there are more of them, none is cached.
+    since all are turned again when there are more of them, none is cached.
 
     Args:
         base, fraction, interleaved: as in Rotary.

@@ -78,7 +78,7 @@ class _Backwards(torch.autograd.Function):
             read = a.detach().requires_grad_()
             with torch.enable_grad(), ctx.conditions[index].again():
                 update = ctx.updates()[index](read)
-            # The state before was (b − F(a), a): its first part is reached through the sum alone.
+            # The state before was (b − F(a), a): its first part is reached only through the sum.
             found = torch.autograd.grad(update, [read, *wanted], grad_b, allow_unused=True)
             a, b = b - update.detach(), a
             grad_a, grad_b = grad_b, grad_a if found[0] is None else grad_a + found[0]

@@ -161,7 +161,7 @@ def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, floa
     if low > 0 and high / low >= 8:
         axes.set_xscale("log")
         axes.set_xlim(low / (high / low) ** 0.08, high * (high / low) ** 0.08)
-        # Ticks at 1, 2 and 5 times powers of ten within reach; at powers alone where that would be many.
+        # Ticks at 1, 2 and 5 times powers of ten within reach; only at powers where that would be many.
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         steps = (1, 2, 5) if len(powers) <= 3 else (1,)
         axes.xaxis.set_major_locator(FixedLocator([step * 10.0**power for power in powers for step in steps]))

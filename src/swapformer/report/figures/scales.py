@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 
 def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
-    """Make an axis logarithmic, with few ticks: at 1, 2 and 5 times powers of ten, or at the powers alone."""
+    """Make an axis logarithmic, with few ticks: at 1, 2 and 5 times powers of ten, or only at the powers."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     axis = axes.xaxis if which == "x" else axes.yaxis

@@ -79,7 +79,7 @@ class Fields:
         if not others:
             raise self.fail(f"`{key}` must name at least one arm")
         if twice := [name for name in others if others.count(name) > 1]:
-            raise self.fail(f"`{key}` must name each arm once, but {quote(twice[0])} stands there twice")
+            raise self.fail(f"`{key}` must name each arm once, but {quote(twice[0])} is there twice")
         if arm in others:
             raise self.fail(f"compares the arm {quote(arm)} with itself")
         return others

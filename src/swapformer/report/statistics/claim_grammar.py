@@ -166,7 +166,7 @@ class _Parser(Fields):
             if not 0 <= share < 1:
                 raise self.fail(f"`share` is a share of the seeds and must be from 0 to below 1, but is {share}")
             if any(key in raw for key in RANGES):
-                raise self.fail(f"`share` of `{kind}` stands for `above`: leave one of them out")
+                raise self.fail(f"`share` of `{kind}` means `above`: remove one of them")
             return share, math.inf
         bounds = self.range(raw, kind)
         if bounds[0] >= 1 or bounds[1] <= least:

@@ -95,7 +95,7 @@ class Evidence:
         return self.ranges.get(metric, (0.0, 1.0) if share else UNBOUNDED)
 
     def restrict(self, seeds: Collection[int]) -> Evidence:
-        """The evidence from these seeds alone."""
+        """The evidence from these seeds only."""
         kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
         return replace(
             self,
@@ -206,7 +206,7 @@ class Evidence:
         return sorted({leaf for leaf, _ in apart})
 
     def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
-        """Whether the limits of mean(arm - than) below and above would flatter an arm, being of its survivors alone.
+        """Whether the limits of mean(arm - than) below and above would flatter an arm, being only of its survivors.
 
         With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
         below; without a good direction both are open.

@@ -9,7 +9,7 @@ itself has exactly 1, and the costs as counted operations of a training. Over th
 the rungs; its slope says whether the speed-up grows, and one step further it predicts that of the next size.
 
 Everything is a smooth function of the losses of all rungs with each seed. Intervals are those of Student's t over the
-seeds' pseudo-values (the jackknife: each seed is taken out of every rung and the law is fitted anew), since with few
+seeds' pseudo-values (the jackknife: each seed is taken out of every rung and the law is fitted again), since with few
 seeds percentiles of a bootstrap are too narrow. The benchmark `statistics ladders` holds them to known answers.
 """
 
@@ -227,7 +227,7 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
     compared.
     """
     if evidence.directions.get(metric) != "lower":
-        raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is none")
+        raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is not one")
     left_out = missing_rungs(evidence, (arm, than), metric, conditions)
     names = [each for each in conditions if each not in left_out]
     nothing: tuple[float, float, float] = (math.nan,) * 3

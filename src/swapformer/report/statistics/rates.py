@@ -16,7 +16,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class RateEstimate(Estimate):
-    """A difference of two rates over `n` seeds: `gained` of them say yes in the arm alone, `lost` in the other alone.
+    """A difference of two rates over `n` seeds: `gained` of them say yes only in the arm, `lost` only in the other.
 
     The test orders the outcomes (gained, lost) by Tango's score (1998, doi 10.1002/(SICI)1097-0258(19980430)17:8<891),
     the difference less x over its standard error as it would be if x were true. Its p-value is the probability of an

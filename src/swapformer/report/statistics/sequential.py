@@ -9,7 +9,7 @@ A look is a judgement of the study at the seeds with which every trial has ended
 
 so that all looks together err with probability Σ error at most (Bonferroni), which is below α and is printed. Looks are
 counted by what was trained, not by what is claimed of it: other claims about judged trials are the next look, and are
-judged by it alone. A decided claim keeps its verdict, unless an arm that it favours loses trials with the seeds of
+judged only by it. A decided claim keeps its verdict, unless an arm that it favours loses trials with the seeds of
 later looks: then it is undecided again. The claims that are still undecided share a look's error by Holm's procedure:
 as long as no wrong verdict has been given, every claim on which one could be given is among them, or was rightly
 decided the other way, and has its seeds. The ledger in the study's manifest holds the looks that were taken; trials

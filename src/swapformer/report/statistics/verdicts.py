@@ -62,7 +62,7 @@ class Contrast:
 
     @property
     def outcome(self) -> VerdictOutcome:
-        """The verdict on the claim by this interval alone."""
+        """The verdict on the claim by this interval only."""
         below, above = self.region
         if self.lower == self.upper:  # exact
             return "supported" if below < self.lower < above else "refuted"

@@ -31,7 +31,7 @@ def require_one(node: Any, key: str) -> None:
                 said = " and ".join(f"{key}.{name}={node[name]}" for name in given)
                 unset = " or ".join(f"{key}.{name}=null" for name in reversed(given))
                 remedy = "take one of them out of the layer" if ".layers." in key else f"unset the other, with {unset}"
-                raise UsageError(f"{said} stand in place of each other, so one at most may be set; {remedy}")
+                raise UsageError(f"{said} exclude each other, so at most one may be set; {remedy}")
     for name, held in _entries(node):
         require_one(held, f"{key}.{name}")
 

@@ -53,7 +53,7 @@ def task_key(config: Mapping[str, Any]) -> str:
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
-    """Remember a count by the configuration's model and task, on which alone it depends."""
+    """Remember a count by the configuration's model and task, since it depends only on them."""
     known: dict[str, T] = {}
 
     def remembered(config: Mapping[str, Any], *more: str) -> T:
@@ -204,7 +204,7 @@ def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tup
 
 
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
-    """Bytes that generation keeps of one sequence of `length` tokens; None where all is computed anew.
+    """Bytes that generation keeps of one sequence of `length` tokens; None where all is computed again.
 
     States are kept in float32 or wider. A source is as long as the sequence.
     """

@@ -139,7 +139,7 @@ def _names_option(value: str) -> bool:
 
 
 def _raised_by_hydra(error: BaseException) -> bool:
-    """Whether an error that is none of Hydra's own kinds is its complaint all the same, as of `--resolve` alone."""
+    """Whether an error that is none of Hydra's own kinds is its complaint all the same, as that of `--resolve`."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -167,7 +167,7 @@ def _unchosen(group: str) -> str:
     if group in known and not parent:
         return f"{group} must be added, since nothing chooses from it by default: write +{group}=…"
     if group in known:
-        return f"nothing here reads {group}: another {parent} has been chosen; leave it out, or choose one that has it"
+        return f"nothing here reads {group}: another {parent} has been chosen; remove it, or choose one that has it"
     return f"unknown group {group!r}{suggest(group, known)}"
 
 

@@ -175,6 +175,6 @@ def _source_hash(target: str) -> str:
     """
     files = source_files(find(target).__module__)
     if not files:
-        raise UsageError(f"{target} must lie in a file, by whose source its trials are known")
+        raise UsageError(f"{target} must be in a file, by whose source its trials are known")
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     return next(iter(hashes.values())) if len(hashes) == 1 else hashlib.sha256(_text(hashes).encode()).hexdigest()

@@ -91,7 +91,7 @@ def _apply(
             if "extension" not in together and before and before != filled["extension"]:
                 raise UsageError(
                     f"`model.layers` gives attention {value} to layers with the extensions {', '.join(before)}: say "
-                    f"beside it which extensions they have, `extension: []` or `extension: [{', '.join(before)}]`."
+                    f"which extensions they have, `extension: []` or `extension: [{', '.join(before)}]`."
                 )
         layer.update(filled)
 

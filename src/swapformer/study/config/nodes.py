@@ -115,9 +115,9 @@ def _require_part(node: Any, slot: str) -> None:
         raise UsageError(f"`model.{slot}` must be chosen as model/{slot}=…, but it is {quote(node)}.")
     _require_target(node, f"model.{slot}")
     if node.get("_partial_") is not True:
-        raise UsageError(f"`model.{slot}._partial_` must be true, since parts are made layer by layer; leave it alone")
+        raise UsageError(f"`model.{slot}._partial_` must be true, since parts are made layer by layer; keep it")
     if wrong := [key for key in node if str(key).startswith("_") and key not in PRIVATE]:
-        raise UsageError(f"`model.{slot}` must hold settings of its part, but {quote(wrong[0])} is none; leave it out")
+        raise UsageError(f"`model.{slot}` must hold settings of its part, but {quote(wrong[0])} is not one; remove it")
     found, base = find(node["_target_"]), _base(slot)
     if (
         inspect.isclass(found)
@@ -125,7 +125,7 @@ def _require_part(node: Any, slot: str) -> None:
         and not issubclass(found, base)
     ):
         raise UsageError(
-            f"`model.{slot}` must be a {base.__name__}, but {found.__name__} is none; choose an option of model/{slot}"
+            f"`model.{slot}` must be a {base.__name__}, but {found.__name__} is not; choose an option of model/{slot}"
         )
 
 

@@ -43,7 +43,7 @@ def merge(*layers: Sequence[str]) -> list[str]:
 
 
 def require_single_keys(overrides: Iterable[str]) -> None:
-    """Refuse overrides in whose mappings a key stands twice: Hydra would drop the first without a word."""
+    """Refuse overrides in whose mappings a key appears twice: Hydra would drop the first without a word."""
     for override in overrides:
         if "{" in override:
             try:

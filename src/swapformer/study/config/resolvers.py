@@ -33,7 +33,7 @@ def require_references(node: object, path: str = "") -> None:
             if name not in _allowed() and node not in _shipped():
                 known = name if re.fullmatch(r"[\w.]+", name) else "NAME"
                 raise UsageError(
-                    f"{f'`{path}`' if path else 'an override'} must refer to keys of the configuration alone, such as "
+                    f"{f'`{path}`' if path else 'an override'} must refer only to keys of the configuration, such as "
                     f"${{seed}}, but {quote(node[:100])} asks the resolver {quote(name[:40])}; if you trust it: "
                     f"{VARIABLE}={known} before the command"
                 )

@@ -40,7 +40,7 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def require_data(config: Mapping[str, Any]) -> None:
-    """Refuse batches that this machine cannot hold, from the settings of the task alone.
+    """Refuse batches that this machine cannot hold, from only the settings of the task.
 
     Raises:
         UsageError

@@ -174,7 +174,7 @@ def short_sockets() -> Iterator[None]:
     usable = [path for path in fitting if os.access(path, os.W_OK | os.X_OK)]
     if not usable:
         raise UsageError(
-            f"TMPDIR must have at most {longest} bytes, since sockets lie in it, but it is {given}; set it to a folder "
+            f"TMPDIR must have at most {longest} bytes, since it holds sockets, but it is {given}; set it to a folder "
             "with a shorter name"
         )
     tempfile.tempdir = usable[0]

@@ -41,8 +41,8 @@ def lock_files(kind: str = "") -> list[Path]:
 def _opened() -> Iterator[tuple[int, int]]:
     """Descriptors of the turn and of the machine's lock, in the order in which they are locked.
 
-    Who waits to be alone holds the turn, so that no trial begins before it. Raises OSError, which names the file, where
-    none can be opened.
+    A process that waits for the machine to itself holds the turn, so that no trial begins before it. Raises OSError,
+    which names the file, where none can be opened.
     """
     with ExitStack() as stack:
         turn, lock = (_descriptor(lock_files(kind)) for kind in ("-turn", ""))

@@ -1,6 +1,6 @@
 """Launches the trials of a study that the store lacks, until each has its result or has had its chances.
 
-An exception of a launcher is noted, not believed: results come from the store alone.
+An exception of a launcher is noted, not believed: results come only from the store.
 """
 
 from __future__ import annotations

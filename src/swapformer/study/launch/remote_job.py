@@ -55,7 +55,7 @@ class RemoteJob:
         store = Store(self.runs_dir)
         if not store.trials.is_dir():
             raise UsageError(
-                f"runs_dir must lie on a file system that all machines share, but {store.runs_dir} is not to be seen "
+                f"runs_dir must be on a file system that all machines share, but {store.runs_dir} is not to be seen "
                 "from the one that was to run a trial; choose another with runs_dir=…"
             )
         self.local = LocalLauncher(store, self.provenance, 1, self.work, time_limit=self.time_limit, tied=True)

@@ -111,7 +111,7 @@ def is_complete(trial: Trial, store: Store, record: Record | None) -> bool:
 def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | None = None) -> Record | None:
     """Run, resume or reuse a trial and return its record; None when another process is running it.
 
-    A final record is reused. A killed or interrupted trial is resumed from its checkpoint, a failed one starts anew.
+    A final record is reused. A killed or interrupted trial is resumed from its checkpoint, a failed one starts again.
     An exception of the training ends in a `failed` record, not in an exception, except for UsageError, which is
     recorded and raised: the user has to change something.
     """

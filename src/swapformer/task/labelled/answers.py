@@ -77,7 +77,7 @@ class ExampleAnswers:
             split, row = self._rows[strange[0]]
             raise UsageError(
                 f"the labels of validation and test must occur in training, which has {_some(known)}, but at {row} "
-                f"the {split} split has {strange[0]!r}; give more rows of it, leave it out, or take another task.split"
+                f"the {split} split has {strange[0]!r}; give more rows of it, remove it, or take another task.split"
             )
         if len(known) < 2:
             raise UsageError(

@@ -115,7 +115,7 @@ class Regression(ReadingTask):
         self.mean, self.deviation = training.mean(0), training.std(0)
         for name, low, high in zip(values, training.min(0), training.max(0), strict=True):
             if low == high:
-                raise UsageError(f"the column {name!r} must vary, but is {low} in every training row; leave it out")
+                raise UsageError(f"the column {name!r} must vary, but is {low} in every training row; remove it")
 
     @property
     def interface(self) -> Interface:

@@ -182,8 +182,8 @@ def unseen_examples(examples: Examples, read: Read, facts: Sequence[object]) -> 
     for split, rows in left.items():
         if (count := len(examples.rows(split))) and not len(rows):
             raise UsageError(
-                f"the {split} split must have rows that training has not, but all of its {count} are read in training "
-                "too, word for word, once they are cut; raise task.block, or give more rows"
+                f"the {split} split must have rows that training does not have, but all of its {count} are read in "
+                "training too, word for word, once they are cut; raise task.block, or give more rows"
             )
     return left
 

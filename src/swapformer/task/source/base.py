@@ -32,7 +32,7 @@ class Document(ABC):
 
     @abstractmethod
     def pieces(self, strict: bool = True) -> Iterator[str]:
-        """The text in order, PIECE by piece, anew at each call.
+        """The text in order, PIECE by piece, again at each call.
 
         Bytes that are no UTF-8 are refused where `strict`, otherwise they stand as lone surrogates (PEP 383).
         """
@@ -99,7 +99,7 @@ class TextFile(Document):
             raise UsageError(
                 f"a text must be UTF-8, but byte {read - len(error.object) + error.start} of {self.name} is "
                 f"{error.object[error.start]:#04x} ({error.reason}); if it is a text in another encoding, convert it "
-                "(iconv -f LATIN1 -t UTF-8); otherwise leave it out"
+                "(iconv -f LATIN1 -t UTF-8); otherwise remove it"
             ) from None
 
     def _read(self) -> Iterator[bytes]:
@@ -130,7 +130,7 @@ def require_text(name: str, piece: bytes, begins: bool) -> None:
     """UsageError if a piece of a file shows that it is binary: by how the file begins, or by a byte of zero."""
     found = next((known for start, known in _BINARY.items() if begins and piece.startswith(start)), None)
     if found is None and b"\0" in piece:
-        found = ("binary", "leave it out, such as by a pattern (task.source.path='folder/**/*.txt')")
+        found = ("binary", "remove it, such as by a pattern (task.source.path='folder/**/*.txt')")
     if found is not None:
         raise UsageError(f"a text must be text, but {name} is {found[0]}; {found[1]}")
 

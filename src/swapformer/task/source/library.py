@@ -83,7 +83,7 @@ def _packages(given: object, known: set[str]) -> set[str]:
         if name not in known or not name:
             raise UsageError(
                 "task.source.packages must be packages of this Python's standard library, but "
-                f"{name!r} is none{suggest(str(name), known - {''})}"
+                f"{name!r} is not one{suggest(str(name), known - {''})}"
             )
     return {str(name) for name in names}
 

@@ -76,7 +76,7 @@ class Characters(Tokeniser):
         ids = self._table[code_points(text)]
         if self.learned.unknown is None and len(ids) and int(ids.max()) == len(self.learned.tokens):
             missing = text[int((ids == len(self.learned.tokens)).argmax())]
-            raise UsageError(f"every character must be one that the task knows, but {missing!r} is not; leave it out")
+            raise UsageError(f"every character must be one that the task knows, but {missing!r} is not; remove it")
         return ids
 
     def write_with_spans(self, text: str) -> TokenSpans:

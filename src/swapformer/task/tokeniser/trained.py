@@ -83,8 +83,8 @@ def _read(file: Path, path: str) -> dict[str, Any]:
         return {name: held[name] for name in ("tokeniser", "settings", "learned")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            "task.tokeniser.path must be the folder of a trial whose task is written by a tokeniser, but there is none "
-            f"in {path!r} ({type(error).__name__}); name one, such as runs/trials/0123456789abcdef"
+            "task.tokeniser.path must be the folder of a trial whose task is written by a tokeniser, but no such trial "
+            f"is in {path!r} ({type(error).__name__}); name one, such as runs/trials/0123456789abcdef"
         ) from None
 
 
@@ -95,5 +95,7 @@ def _class(name: object, path: str) -> type[Tokeniser]:
     except UsageError as error:
         raise UsageError(f"the tokeniser of {path!r} must be of a class that can be had: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Tokeniser)):
-        raise UsageError(f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is none; choose another trial")
+        raise UsageError(
+            f"the tokeniser of {path!r} must be a Tokeniser, but {name!r} is not one; choose another trial"
+        )
     return found
