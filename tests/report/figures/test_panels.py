@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from swapformer.report.figures import svg
 from swapformer.report.figures.panels import band_words, draw_bands
 from swapformer.report.figures.style import series_styles
 from swapformer.report.figures.tooltips import Tooltips
@@ -51,3 +52,19 @@ def test_a_caption_says_which_of_them_it_is() -> None:
     assert band_words([three]) == "Mean over finished seeds with its 95 % t band"
     assert band_words([two], "Mean difference") == "Mean difference; thin lines are the seeds, of which a band needs 3"
     assert band_words([two, three]).endswith("with its 95 % t band; thin lines are the seeds, of which a band needs 3")
+
+
+@pytest.mark.parametrize("upright", [True, False], ids=["values upward", "values to the right"])
+def test_a_level_is_drawn_across_the_axis_of_the_values(upright: bool) -> None:
+    """Arms in a strip have their values on the horizontal axis: a level at 9 must not move them out of sight."""
+    with svg.settings():
+        figure = svg.new_figure(2.0)
+        axes = svg.add_panel(figure, 0.5, 0.5, 0.3, 0.2)
+        axes.plot([1.0, 2.0], [0.0, 1.0])
+        svg.label(axes, *(("steps", "loss") if upright else ("loss",)))
+        rows = axes.get_xlim() if upright else axes.get_ylim()
+        svg.relabel(figure, "", "", {"a counter": 9.0})
+        low, high = axes.get_ylim() if upright else axes.get_xlim()
+        assert low < 0.1 * 9 and high > 9 and (axes.get_xlim() if upright else axes.get_ylim()) == rows
+        x, y = axes.lines[-1].get_data()
+        assert list(y if upright else x) == [9.0, 9.0]

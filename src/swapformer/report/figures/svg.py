@@ -77,7 +77,8 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
 def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
     """Give the axes of a figure other labels, where they have any, and draw levels with their names across its panels.
 
-    The vertical axis grows where a level lies outside it.
+    The axis of the values, which is the horizontal one where the vertical one has no label, grows where a level is
+    outside it.
     """
     for text, old in ((x, figure.get_supxlabel()), (y, figure.get_supylabel())):
         if text and old:
@@ -89,16 +90,23 @@ def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
             axes.set_ylabel(y)
         if not lines:
             continue
-        low, high = axes.get_ylim()
+        upright = bool(axes.get_ylabel() or figure.get_supylabel())
+        low, high = axes.get_ylim() if upright else axes.get_xlim()
         room = 0.06 * (high - low)
-        levels = lines.values()
-        axes.set_ylim(min(low, min(levels) - room), max(high, max(levels) + room))
+        low, high = min(low, min(lines.values()) - room), max(high, max(lines.values()) + room)
+        (axes.set_ylim if upright else axes.set_xlim)(low, high)
+        style: dict[str, Any] = {"color": SOFT, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+        words: dict[str, Any] = {"textcoords": "offset points", "fontsize": FONT - 2, "color": SOFT}
         for name, value in lines.items():
-            axes.axhline(value, color=SOFT, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-            axes.annotate(
-                name, (1, value), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                ha="right", va="bottom", fontsize=FONT - 2, color=SOFT,
-            )  # fmt: skip
+            if upright:
+                axes.axhline(value, **style)
+                place: Any = ("axes fraction", "data")
+                axes.annotate(name, (1, value), (-2, 2), place, ha="right", va="bottom", **words)
+            else:
+                axes.axvline(value, **style)
+                left = value > (low + high) / 2
+                place, side = ("data", "axes fraction"), "right" if left else "left"
+                axes.annotate(name, (value, 0), (-2 if left else 2, 2), place, ha=side, va="bottom", **words)
 
 
 def title(axes: Axes, text: str, size: float = FONT) -> None:
