@@ -385,7 +385,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train seed", "cannot read the override 'seed'"),
         ("train --jobs", "unknown option --jobs"),
         ("train --info --info", "the option --info was given twice"),
-        ("train -m -m task=copy", "the option -m may stand once"),
+        ("train -m -m task=copy", "the option -m was given twice"),
         ("train --info plugin", "--info has no value 'plugin'; did you mean 'plugins'?"),
         ("train task=copy model.num_heads=7", "7 does not divide 64"),
         ("train task=copy runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),

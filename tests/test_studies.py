@@ -219,9 +219,10 @@ REHEARSED = (
 )
 """One study of each exercise, the quickest."""
 LONG = (
-    *("04_head_count/by_depth", "05_kv_sharing/quality", "07_position_encodings/similarity"),
-    *("11_norm_placement/perturbation", "12_initialisation/natural", "13_sparse_patterns/series"),
-    *("15_open_questions/hints", "17_learning_rates"),
+    *("04_head_count/by_depth", "05_kv_sharing/quality", "06_sinusoid_linearity/tables"),
+    *("07_position_encodings/similarity", "09_activations/dead", "11_norm_placement/perturbation"),
+    *("12_initialisation/natural", "13_sparse_patterns/series", "14_architecture_tradeoffs/recall"),
+    *("15_open_questions/hints", "16_modern_recipe/needed", "17_learning_rates"),
 )
 """Those that take longer than ten seconds all the same: `make evidence` runs them."""
 

@@ -205,17 +205,24 @@ def test_a_fingerprint_sees_names_types_and_numbers_and_no_order() -> None:
     assert len({fingerprint(other) for other in others} | {fingerprint({"a": a, "b": b})}) == 5
 
 
-PAIRS = [
-    *("model/topology=encoder", "model/position=learned", "model.d_model=16", "model.num_heads=2", "model.max_len=24"),
-    *("task/source=files", f"task.source.path={Path(__file__).parents[1]}/study/*.py", "task/tokeniser=characters"),
-    *("task.split=[0.4,0.3,0.3]", "task.block=24", "task.batch_size=4"),
-]
+@pytest.fixture(scope="module")
+def pairs(place: Path) -> list[str]:
+    """Settings of a task on texts of its own: forty of them, so that each split has some."""
+    (place / "texts").mkdir()
+    for number in range(40):
+        words = " ".join(f"{number * step % 97}" for step in range(1, 30))
+        (place / "texts" / f"{number}.txt").write_text(f"text {number}\n{words}\n{words[::-1]}\n")
+    return [
+        *("model/topology=encoder", "model/position=learned", "model.d_model=16", "model.num_heads=2"),
+        *("model.max_len=24", "task/source=files", f"task.source.path={place}/texts/*.txt"),
+        *("task/tokeniser=characters", "task.split=[0.4,0.3,0.3]", "task.block=24", "task.batch_size=4"),
+    ]
 
 
 @pytest.fixture(scope="module")
-def on_pairs(place: Path) -> Path:
+def on_pairs(place: Path, pairs: list[str]) -> Path:
     """The weights of a model that two segments were embedded for, and whose tables differ from each other."""
-    config = compose(["task=masked_nsp", *PAIRS])
+    config = compose(["task=masked_nsp", *pairs])
     task = task_of(config)
     model = build_model(config, task.interface)
     path = place / "pairs.safetensors"
@@ -223,14 +230,16 @@ def on_pairs(place: Path) -> Path:
     return path
 
 
-def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(on_pairs: Path) -> None:
-    config = compose(["task=masked", *PAIRS, "task.segments=true", f"init_from={on_pairs}"])
+def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(
+    on_pairs: Path, pairs: list[str]
+) -> None:
+    config = compose(["task=masked", *pairs, "task.segments=true", f"init_from={on_pairs}"])
     check(config)
     task = task_of(config)
     model = build_model(config, task.interface)
     found = load_initial_weights(model, task, config)
     assert "segments.weight" in found.loaded and not found.fresh
-    both = compose(["task=masked_nsp", *PAIRS])
+    both = compose(["task=masked_nsp", *pairs])
     other = build_model(both, task_of(both).interface)
     other.load_state_dict(read_weights(on_pairs))
     batch = task.train_batch(0, 0)
@@ -240,8 +249,8 @@ def test_weights_that_were_trained_on_pairs_read_single_texts_as_first_segments(
     assert not torch.allclose(model.answers(*model_inputs(without))[MAIN], wanted), "the tables of the segments differ"
 
 
-def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path) -> None:
+def test_weights_that_were_trained_on_pairs_say_what_single_texts_lack(on_pairs: Path, pairs: list[str]) -> None:
     with pytest.raises(
         UsageError, match=r"no weights called segments\.weight; .* \(task\.segments=true embeds segments\)"
     ):
-        check(compose(["task=masked", *PAIRS, f"init_from={on_pairs}"]))
+        check(compose(["task=masked", *pairs, f"init_from={on_pairs}"]))
