@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
@@ -166,19 +166,6 @@ class _Marks:
         return found
 
 
-class _TimedKernel(Kernel):
-    """A kernel that notes when it begins and ends."""
-
-    def __init__(self, kernel: Kernel, marks: _Marks) -> None:
-        self.inner, self.marks = kernel, marks
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        self.marks.kernel.append(self.marks.clock.read())
-        out = self.inner(*args, **kwargs)
-        self.marks.kernel.append(self.marks.clock.read())
-        return out
-
-
 @contextmanager
 def _watched(attention: Attention, clock: Clock) -> Iterator[_Marks]:
     """Read the clock before and after every linear map, the kernel and the normaliser of an attention."""
@@ -190,6 +177,15 @@ def _watched(attention: Attention, clock: Clock) -> Iterator[_Marks]:
         stack.callback(before.remove)
         stack.callback(after.remove)
 
+    def timed(act: Callable[..., Tensor], times: list[float]) -> Callable[..., Tensor]:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            times.append(clock.read())
+            out = act(*args, **kwargs)
+            times.append(clock.read())
+            return out
+
+        return call
+
     with ExitStack() as stack:
         for module in attention.modules():
             if isinstance(module, Linear):
@@ -198,18 +194,10 @@ def _watched(attention: Attention, clock: Clock) -> Iterator[_Marks]:
         if isinstance(normaliser, torch.nn.Module):
             watch(normaliser, marks.normaliser)
         if isinstance(score, Score):
-            raw = score.raw
-
-            def timed_raw(q: Tensor, k: Tensor) -> Tensor:
-                marks.product.append(clock.read())
-                out = raw(q, k)
-                marks.product.append(clock.read())
-                return out
-
-            score.raw = timed_raw  # type: ignore[method-assign, assignment]
+            score.raw = timed(score.raw, marks.product)  # type: ignore[method-assign]
             stack.callback(score.__dict__.pop, "raw")
         if isinstance(kernel, Kernel):
-            attention.kernel = _TimedKernel(kernel, marks)  # type: ignore[assignment]
+            attention.kernel = timed(kernel, marks.kernel)  # type: ignore[assignment]
             stack.callback(setattr, attention, "kernel", kernel)
         yield marks
 
