@@ -511,6 +511,19 @@ def test_public_classes_have_names_of_their_own() -> None:
     } == {}
 
 
+def test_a_report_never_asks_which_kind_a_claim_has() -> None:
+    """A kind is one class, found by its `KINDS`; only these classes read `kind`, and the JSON report names it."""
+    own = {"claims.py", "comparisons.py", "contrasts.py", "ladder_claims.py", "to_json.py"}
+    asks = re.compile(
+        r"claim\.kind\b|isinstance\([^)]*\b(?:Diverges|Reaches|Contrast|Slope|Optimum|Trend|SpeedUp)Claim"
+    )
+    found = [
+        path.name for room in ("report", "study", "mirror") for path in sources(room) if asks.search(path.read_text())
+    ]
+    assert set(found) - own == set()
+    assert asks.search('if claim.kind == "slope":'), "the planted fault"
+
+
 class TestModel:
     def test_never_asks_which_part_it_has(self) -> None:
         """Parts state facts, and one function for each rule reads them; plain values may be asked; ASKED: what else."""

@@ -19,10 +19,9 @@ from scipy import special
 from benchmarks.statistics.laws import FloatArray, correlated
 from benchmarks.statistics.shares import ALPHA
 from swapformer.report.derive import TrialNumbers, derive
-from swapformer.report.statistics import contrasts
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import Estimate, region_p_values
+from swapformer.report.statistics.estimates import region_p_values
 from swapformer.report.statistics.evidence import Evidence
 
 LOSS, SCORE, SLOPE, STEPS = "val/loss", "val/score", "slope(val/loss)", "derived/steps"
@@ -120,21 +119,13 @@ def case_shares(case: Case, n: int, studies: int, seed: int) -> dict[str, float]
 
 def outcome(claim: Claim, evidence: Evidence, truth: float) -> tuple[int, bool]:
     """The verdict on a claim that stands alone (1 supported, -1 refuted, 0 undecided); whether 95 % limits cover."""
-    estimate = _estimate(claim, evidence)
-    region = claim.region(DIRECTIONS.get(claim.metric or ""), math.nan)
+    (found,) = claim.estimates(evidence)
+    estimate, region = found.estimate, found.region
     inside, outside = region_p_values(estimate, region)
     covers = estimate.lower(0.025) <= truth <= estimate.upper(0.025)
     if region[0] < estimate.value < region[1]:
         return int(inside <= ALPHA), covers
     return -int(outside <= ALPHA), covers
-
-
-def _estimate(claim: Claim, evidence: Evidence) -> Estimate:
-    if claim.of_means:
-        return evidence.mean_difference(claim.arm, claim.than[0], claim.metric or "")
-    if claim.kind == "reaches" and claim.than:
-        return contrasts.reach_difference(claim, claim.than[0], evidence)
-    return contrasts.estimate(claim, evidence)
 
 
 def gathered(values: Values, n: int) -> Evidence:

@@ -17,7 +17,7 @@ from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_c
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ALPHA, ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
-from swapformer.report.statistics import contrasts
+from swapformer.report.statistics import bounded
 from swapformer.report.statistics import evidence as evidence_module
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
@@ -143,7 +143,7 @@ def test_students_t_alone_would_err_more_on_ranks_and_on_censored_times(monkeypa
     monkeypatch.setattr("benchmarks.statistics.kinds.ALPHA", 0.05)
     noise = 3 * math.sqrt(0.05 * 0.95 / 1000)
     for case, module, of in (
-        (trend, contrasts, "trend_estimate"),
+        (trend, bounded, "trend_estimate"),
         (times, evidence_module, "censored_estimate"),
     ):
         assert max(list(case_shares(case, 5, 1000, 2).values())[:2]) <= 0.05 + noise

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from swapformer.report.figures.figure_data import length_families, reported_metrics
-from swapformer.report.page.wording import claim_text
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS
@@ -80,7 +79,7 @@ def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
 def _claims(manifest: Manifest) -> str:
     """The question, and each claim with what it asserts, as Markdown."""
     claims = claims_of(manifest)
-    lines = [f"- **{claim.text}**: {claim_text(claim)}" for claim in claims]
+    lines = [f"- **{claim.text}**: {claim.assertion}" for claim in claims]
     return "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
 
 

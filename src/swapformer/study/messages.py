@@ -1,4 +1,4 @@
-"""Lines for the terminal about a plan: what was left out, solved, chosen, and what its seeds could decide."""
+"""Lines for the terminal about a plan: what was left out, solved, chosen, and what its seeds would see."""
 
 from __future__ import annotations
 

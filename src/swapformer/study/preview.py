@@ -9,7 +9,7 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
-from swapformer.report.statistics.power import PowerPlan, power_plan
+from swapformer.report.statistics.power import detectable
 from swapformer.report.statistics.verdicts import ALPHA, FIRST
 from swapformer.results.arms import ArmDifference, arm_name
 from swapformer.results.store import Store
@@ -65,8 +65,7 @@ class StudyPreview:
         later: the numbers of seeds that later looks may ask for.
         differences: metric → the distance from a margin that these seeds would find with a power of 80 %, in its units,
             from the spread over seeds of earlier results.
-        planned: how many claims the seeds could decide, if true differences lie two standard deviations off; None
-            without claims.
+        distance: the same in standard deviations of a seed's difference; None without claims.
     """
 
     study: str
@@ -76,7 +75,7 @@ class StudyPreview:
     seeds: int
     later: tuple[int, ...]
     differences: Mapping[str, float]
-    planned: PowerPlan | None
+    distance: float | None
     largest: str = ""
     memory: int | None = None
     start: float = 0.0
@@ -118,15 +117,19 @@ class StudyPreview:
     @property
     def sight(self) -> str:
         """What difference these seeds would see."""
-        if self.planned is None:
+        if self.distance is None:
             return "no claims: the report will show differences without verdicts"
         if self.differences:
             metric, distance = next(iter(self.differences.items()))
-            return f"with {self.planned.seeds} seeds, {distance:.2g} in {metric} beyond a margin would be seen"
-        if not math.isfinite(self.planned.detectable):
+            return f"with {self.most} seeds, {distance:.2g} in {metric} beyond a margin would be seen"
+        if not math.isfinite(self.distance):
             return "with one seed nothing is decided but what is exact"
-        distance = self.planned.detectable
-        return f"with {self.planned.seeds} seeds, {distance:.2g} standard deviations beyond a margin would be seen"
+        return f"with {self.most} seeds, {self.distance:.2g} standard deviations beyond a margin would be seen"
+
+    @property
+    def most(self) -> int:
+        """Seeds of each arm at the last look."""
+        return self.later[-1] if self.later else self.seeds
 
     def lines(self) -> Iterable[str]:
         """All of it, for people: a table of the trials, then what they take and could show."""
@@ -158,8 +161,6 @@ class StudyPreview:
                     f"and this machine has {f.size(self.memory)}; ask for fewer --slots or smaller batches, or leave "
                     "out the largest size"
                 )
-        if self.planned is not None:
-            yield f"if true differences lie two standard deviations off their margins, {self.planned}"
         for metric, distance in self.differences.items():
             yield f"by the spread of earlier results: {distance:.2g} in {metric} beyond a margin would be seen"
 
@@ -223,7 +224,7 @@ def preview(
     reported = plan.one_each
     for template in reported:
         add(template, plan.trials_of(template), "reported")
-    planned = power(spec) if spec.claims else None
+    distance = resolution(spec) if spec.claims else None
     largest = _largest(plan, reported) if memory else None
     here = slots is not None and plan.shared_config.get("trainer", {}).get("accelerator") == "cpu"
     return StudyPreview(
@@ -236,20 +237,20 @@ def preview(
         start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
-        differences={} if planned is None else differences_seen(plan, store, planned.detectable),
-        planned=planned,
+        differences={} if distance is None else differences_seen(plan, store, distance),
+        distance=distance,
     )
 
 
-def power(spec: Spec) -> PowerPlan:
-    """How many of a study's claims its seeds could decide, for effects of two standard deviations."""
-    claims = [
-        claim
+def resolution(spec: Spec) -> float:
+    """The distance from a margin, in standard deviations, at which a study's seeds decide the strictest claim."""
+    judged = sum(
+        claim.at is None or condition in claim.at
         for claim in claims_of(spec)
+        if not claim.exact
         for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
-        if claim.at is None or condition in claim.at
-    ]
-    return power_plan(claims, len(spec.seeds), alpha=FIRST * ALPHA / max(len(spec.looks), 1))
+    )
+    return detectable(len(spec.seeds), FIRST * ALPHA / max(len(spec.looks), 1) / max(judged, 1))
 
 
 def _is_done(trial: Trial, store: Store) -> bool:

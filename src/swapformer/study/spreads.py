@@ -36,11 +36,7 @@ Values = Mapping[tuple[str, str], Mapping[int, float]]
 
 def _spread(claim: Claim, values: Values) -> float:
     """The standard deviation over seeds of what a claim is about; nan with fewer than three seeds in common."""
-    if not claim.of_values or claim.exact or claim.kind in ("slope", "trend"):
-        return math.nan
-    weights = {(term.arm, term.metric): term.weight for term in claim.terms if not term.condition}
-    if not claim.terms and claim.metric is not None and claim.than:
-        weights = {(claim.arm, claim.metric): 1.0, (claim.than[0], claim.metric): -1.0}
+    weights = {} if claim.exact else claim.spread_weights()
     known = [values.get(key, {}) for key in weights]
     seeds = set.intersection(*map(set, known)) if known else set()
     sums = [sum(weight * values[key][seed] for key, weight in weights.items()) for seed in seeds]

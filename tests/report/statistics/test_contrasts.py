@@ -15,10 +15,8 @@ from report.statistics.test_verdicts import METRICS, evidence
 from swapformer.errors import UsageError
 from swapformer.report.page import wording
 from swapformer.report.statistics.claim_grammar import parse
-from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
-from swapformer.report.statistics.estimates import OpenEstimate
+from swapformer.report.statistics.estimates import ExactEstimate, OpenEstimate, ShareEstimate
 from swapformer.report.statistics.evidence import Evidence, join
-from swapformer.report.statistics.power import power_plan
 from swapformer.report.statistics.verdicts import Verdict, judge
 
 GENERATOR = np.random.default_rng(11)
@@ -45,7 +43,7 @@ class TestContrasts:
         expected = stats.ttest_1samp(sums, 0).confidence_interval(0.9)
         assert verdict.outcome == "supported" and contrast.lower == pytest.approx(expected.low)
         assert wording.contrast_text(contrast).startswith("h8 − 2·h16 + h32 = +0.")
-        assert wording.claim_text(verdict.claim) == "h8 − 2·h16 + h32 in val/loss is above 0"
+        assert verdict.claim.assertion == "h8 − 2·h16 + h32 in val/loss is above 0"
 
     @pytest.mark.parametrize(
         ("bounds", "outcome"),
@@ -119,7 +117,7 @@ class TestSlopesOverAnAxis:
             assert verdict.outcome == "supported" and not claim.spans
             assert verdict.contrasts[0].estimate.value == pytest.approx(slopes.mean())
             assert verdict.contrasts[0].lower == pytest.approx(expected.low)
-        assert wording.claim_text(claim) == (
+        assert claim.assertion == (
             "slope of d3, d6, d12 over model.num_layers in log(val/loss) is between −0.55 and −0.45"
         )
 
@@ -189,7 +187,7 @@ class TestOptimum:
         assert verdict.outcome == "supported"
         assert verdict.contrasts[0].estimate.value == pytest.approx(ratios.mean())
         assert verdict.contrasts[0].lower == pytest.approx(interval.low)
-        assert wording.claim_text(verdict.claim).startswith("log optimum of wide − small over optim.lr")
+        assert verdict.claim.assertion.startswith("log optimum of wide − small over optim.lr")
         alone = self.judged(lowest, arm="small", between=[np.log(2e-3), np.log(4e-3)])
         assert alone.outcome == "supported"
         assert alone.contrasts[0].estimate.value == pytest.approx(np.log(1e-3) + 1.5 * np.log(2))
@@ -224,7 +222,7 @@ def test_shares_of_seeds_are_held_against_a_number_or_an_interval() -> None:
     ):
         verdict = one(seen, **body)
         assert verdict.contrasts[0].estimate.value == pytest.approx(value) and verdict.outcome == outcome
-        assert "share of seeds" in wording.claim_text(verdict.claim)
+        assert "share of seeds" in verdict.claim.assertion
 
 
 KINDS_OF_BODIES = [
@@ -306,7 +304,7 @@ def test_a_trend_is_the_mean_of_each_seeds_rank_correlation() -> None:
     rows = np.array([seen.values[arm, "val/loss"] for arm in body["arms"]])
     taus = [stats.kendalltau(range(4), column).statistic for column in rows.T]
     assert verdict.outcome == "supported" and verdict.contrasts[0].estimate.value == pytest.approx(np.mean(taus))
-    assert wording.claim_text(verdict.claim).startswith("Kendall's τ between the order h1, h2, h4, h8 and val/loss")
+    assert verdict.claim.assertion.startswith("Kendall's τ between the order h1, h2, h4, h8 and val/loss")
 
 
 class TestExactMetrics:
@@ -339,18 +337,6 @@ class TestExactMetrics:
         seen = evidence({"a": [512.0, 513.0], "b": [4096.0, 4096.0]}, "probe/x")
         with pytest.raises(UsageError, match="probe/x is said to be `exact`, but a has 512 with one seed and 513"):
             one(seen, exact=["probe/x"], lower={**self.body, "margin": 1.0})
-
-
-def test_what_seeds_could_decide_is_planned_for_every_kind() -> None:
-    """A share above .5 needs 5 seeds that all reach it (.5^5 = .031), 4 are not enough; what is exact needs one."""
-    reaches = {"text": "r", "reaches": {"arm": "a", "metric": "val/accuracy", "value": 0.9, "share": 0.5}}
-    for seeds, decidable in ((4, 0), (5, 1)):
-        assert power_plan(parse([reaches], "ab", METRICS), seeds).decidable == decidable
-    exact = {"text": "e", "lower": {"arm": "a", "than": "b", "metric": "probe/x", "margin": 1}}
-    assert power_plan(parse([exact], "ab", METRICS, exact=["probe/x"]), 1).decidable == 1
-    contrast = {"text": "c", "contrast": {"weights": {"a": 1, "b": -1}, "metric": "val/loss", "between": [-1, 1]}}
-    plan = power_plan(parse([contrast, reaches], "ab", METRICS), 8)
-    assert (plan.claims, plan.decidable) == (2, 2)
 
 
 def optimum_errors(studies: int) -> float:

@@ -14,6 +14,7 @@ from swapformer.report.figures.strip_plot import jitter, row_panel
 from swapformer.report.figures.style import INK, SOFT, Style
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Comparison
+from swapformer.report.statistics.comparisons import MeanClaim
 
 
 def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
@@ -25,7 +26,11 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     axes, figure = row_panel(list(compared), metric)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
     mean = summaries[data.baseline].mean if data.baseline in summaries else math.nan
-    widths = {claim.margin_width(mean) for claim in data.claims if claim.of_means and claim.metric == metric}
+    widths = {
+        claim.margin_width(mean)
+        for claim in data.claims
+        if isinstance(claim, MeanClaim) and claim.of_means and claim.metric == metric
+    }
     margins = sorted(width for width in widths if width > 0 and math.isfinite(width))
     for margin in margins[:1]:
         axes.axvspan(-margin, margin, color=SOFT, alpha=0.13, linewidth=0, zorder=0)

@@ -208,7 +208,7 @@ def verdict_card(claim: GridVerdict, views: Sequence[View]) -> VerdictCard:
         lines = tuple(_line(contrast, metric, seen, position) for contrast in verdict.contrasts)
         why = wording.found_text(verdict)
         groups.append(ConditionGroup(view.condition, verdict, why, lines))
-    return VerdictCard(claim, wording.claim_text(claim.claim), tuple(groups), _ticks(edges, position), position(0.0))
+    return VerdictCard(claim, claim.claim.assertion, tuple(groups), _ticks(edges, position), position(0.0))
 
 
 def _line(

@@ -18,7 +18,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
     """A verdict with its differences."""
     return {
         "text": verdict.claim.text,
-        "claim": wording.claim_text(verdict.claim),
+        "claim": verdict.claim.assertion,
         "kind": verdict.claim.kind,
         "outcome": verdict.outcome,
         "why": wording.verdict_text(verdict),

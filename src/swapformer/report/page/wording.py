@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.contrasts import label
 from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
 from swapformer.report.statistics.evidence import NOT_JUDGED
 from swapformer.report.statistics.grid import GridVerdict
@@ -18,46 +17,6 @@ from swapformer.report.statistics.verdicts import Contrast, Verdict
 SYMBOLS = {"supported": "✓", "refuted": "✗", "depends": "±", "undecided": "?"}
 COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow", "depends": "magenta"}
 """The colours of outcomes on a terminal."""
-
-
-def claim_text(claim: Claim) -> str:
-    """What exactly was claimed: `h1 is worse than h8 in val/loss, by more than 0.01`."""
-    others = "any other arm" if claim.of_best else number_format.listed(claim.than)
-    size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
-    if claim.kind == "diverges" and claim.bounds is None:
-        return f"{claim.arm} diverges more often than {others}, by more than {size} as a difference of rates"
-    if claim.bounds is not None:
-        return f"{_subject(claim)} {_range_text(claim.bounds)}"
-    if claim.kind == "reaches":
-        how = f"{claim.metric} of {number_format.compact(claim.value)}"
-        return f"more seeds of {claim.arm} than of {others} reach {how}, by more than {size} as a difference of rates"
-    if claim.kind == "within":
-        if claim.of_best:
-            return f"{claim.arm} is less than {size} worse in {claim.metric} than {others}"
-        return f"{claim.arm} and {others} differ in {claim.metric} by less than {size}"
-    return f"{claim.arm} is {claim.kind} than {others} in {claim.metric}, by more than {size}"
-
-
-def _subject(claim: Claim) -> str:
-    """What a claim with a range is about."""
-    than = f" less that of {number_format.listed(claim.than)}" if claim.than else ""
-    if claim.kind == "reaches":
-        how = f"{claim.metric} of {number_format.compact(claim.value)}"
-        return f"the share of seeds of {claim.arm} that reach {how}{than} is"
-    if claim.kind == "diverges":
-        return f"the share of seeds of {claim.arm} that diverge{than} is"
-    if claim.kind == "trend":
-        return f"Kendall's τ between the order {', '.join(claim.arms)} and {claim.metric} is"
-    what = "" if len(claim.metrics) > 1 else f" in {claim.metric}"
-    return f"{label(claim)}{what} is"
-
-
-def _range_text(bounds: tuple[float, float]) -> str:
-    low, high = bounds
-    if math.isinf(low):
-        return f"below {number_format.compact(high)}"
-    above = number_format.compact(low)
-    return f"above {above}" if math.isinf(high) else f"between {above} and {number_format.compact(high)}"
 
 
 def contrast_text(contrast: Contrast) -> str:
@@ -166,15 +125,12 @@ def _instead(found: GridVerdict) -> str:
     if len(verdicts) != 1 or len(verdicts[0].contrasts) != 1 or not found.claim.of_means:
         return ""
     claim, (contrast,) = found.claim, verdicts[0].contrasts
-    if claim.kind == "within":
+    if not claim.opposite:
         return f"{claim.arm} and {contrast.than} differ in {claim.metric}: {usual_text(contrast)}"
     size = number_format.compact(abs(contrast.estimate.value))
     if _is_opposite(contrast):
-        return f"{claim.arm} is {_OPPOSITE[claim.kind]} than {contrast.than} in {claim.metric}, by {size}"
+        return f"{claim.arm} is {claim.opposite} than {contrast.than} in {claim.metric}, by {size}"
     return refuted_text(verdicts[0]).rstrip(".")
-
-
-_OPPOSITE = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
 
 
 def found_text(verdict: Verdict) -> str:
@@ -193,20 +149,11 @@ def found_text(verdict: Verdict) -> str:
     if verdict.outcome == "supported":
         shown = list(verdict.contrasts)
     parts = [_limit_text(claim, each) + (f" than {each.than}" if several and each.than else "") for each in shown]
-    text = f"{'; '.join(parts)} ({_claimed_text(claim)})"
+    text = f"{'; '.join(parts)} (claimed: {claim.threshold})"
     text += f", {verdict.elsewhere}" if verdict.elsewhere else ""
     if verdict.outcome == "undecided":
         text += f": {_needs_text(verdict)}"
     return text
-
-
-def _claimed_text(claim: Claim) -> str:
-    if claim.bounds is not None:
-        return f"claimed: {_range_text(claim.bounds)}"
-    size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
-    if claim.kind == "within":
-        return f"claimed: less than {size}"
-    return f"claimed: more than {size}" if claim.margin else "claimed: more than 0"
 
 
 def _limit_text(claim: Claim, contrast: Contrast) -> str:
@@ -224,7 +171,7 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
     low_edge, high_edge = contrast.region
     if lower == upper:  # exact
         return f"is {number_format.compact(value)}"
-    if claim.bounds is not None or claim.kind == "within":
+    if not claim.comparative:
         if math.isinf(lower) and math.isinf(upper):
             return f"{shown(value, True)}, without limits"
         if low_edge == -math.inf and contrast.outcome != "refuted":
@@ -240,23 +187,24 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
         return f"between {shown(lower, True)} and {shown(upper, True)}"
     least, most = (lower, upper) if low_edge != -math.inf else (-upper, -lower)
     if contrast.outcome == "refuted":
-        return f"{claim.kind} by at most {shown(most)}" if most > 0 else f"the opposite by at least {shown(-most)}"
+        return (
+            f"{claim.comparative} by at most {shown(most)}" if most > 0 else f"the opposite by at least {shown(-most)}"
+        )
     if math.isinf(least):
-        return f"{claim.kind} by {shown(value if low_edge != -math.inf else -value)}, without a limit"
-    return f"{claim.kind} by at least {shown(least)}"
+        return f"{claim.comparative} by {shown(value if low_edge != -math.inf else -value)}, without a limit"
+    return f"{claim.comparative} by at least {shown(least)}"
 
 
 def refuted_text(verdict: Verdict) -> str:
     """What the refutation of a claim about two arms means: `not better by 0.01`, or the opposite; empty for others."""
     claim = verdict.claim
-    if claim.kind not in _OPPOSITE or len(verdict.contrasts) != 1 or verdict.outcome != "refuted":
+    if not claim.opposite or len(verdict.contrasts) != 1 or verdict.outcome != "refuted":
         return ""
     (contrast,) = verdict.contrasts
     if _is_opposite(contrast):
-        return f"The opposite: {claim.arm} is {_OPPOSITE[claim.kind]} than {contrast.than}."
-    size = number_format.percent(claim.margin) if claim.relative else number_format.compact(claim.margin)
-    by = f" by {size}" if claim.margin else ""
-    return f"{claim.arm} is not {claim.kind} than {contrast.than}{by}."
+        return f"The opposite: {claim.arm} is {claim.opposite} than {contrast.than}."
+    by = f" by {claim.size}" if claim.margin else ""
+    return f"{claim.arm} is not {claim.comparative} than {contrast.than}{by}."
 
 
 def _is_opposite(contrast: Contrast) -> bool:

@@ -7,14 +7,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.report.statistics.claims import WITH, Kind, Term
 from swapformer.results.arms import Values
 from swapformer.results.moments import family_of
 
+WITH = " with "
 RANGES = ("above", "below", "between")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a contrast: a weight times the mean of an arm in a metric; `condition` is empty for “in each”.
+
+    `place`: where it lies on the axis of an optimum.
+    """
+
+    weight: float
+    arm: str
+    metric: str
+    condition: str = ""
+    place: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """The arm, with its condition where it has one."""
+        return f"{self.arm}{WITH}{self.condition}" if self.condition else self.arm
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,7 @@ class Fields:
                             f"{suggest(str(name), bases)}")  # fmt: skip
         return str(name)
 
-    def range(self, raw: Mapping[str, Any], kind: Kind) -> tuple[float, float]:
+    def range(self, raw: Mapping[str, Any], kind: str) -> tuple[float, float]:
         """The range that a claim is held against."""
         given = [key for key in RANGES if key in raw]
         if len(given) != 1:
@@ -72,10 +89,9 @@ class Fields:
             raise self.fail(f"unknown arm {quote(name)}{suggest(str(name), self.arms)}")
         return name
 
-    def others(self, raw: Any, key: str, arm: str, kind: Kind) -> tuple[str, ...]:
+    def others(self, raw: Any, key: str, arm: str) -> tuple[str, ...]:
         """The arms that the claim's is compared with."""
-        names = raw if isinstance(raw, list | tuple) and kind != "within" else [raw]
-        others = tuple(self.arm(name) for name in names)
+        others = tuple(self.arm(name) for name in (raw if isinstance(raw, list | tuple) else [raw]))
         if not others:
             raise self.fail(f"`{key}` must name at least one arm")
         if twice := [name for name in others if others.count(name) > 1]:
@@ -84,10 +100,12 @@ class Fields:
             raise self.fail(f"compares the arm {quote(arm)} with itself")
         return others
 
-    def metric(self, name: Any, kind: Kind) -> str | None:
+    def other(self, raw: Any, key: str, arm: str) -> tuple[str, ...]:
+        """The one arm that the claim's is compared with."""
+        return self.others([raw], key, arm)
+
+    def metric(self, name: Any, kind: str) -> str:
         """A metric of the study."""
-        if kind == "diverges":
-            return None
         if name is None:
             raise self.fail(f"`{kind}` needs `metric`, one of {', '.join(self.metrics) or 'none: the study has none'}")
         if not isinstance(name, str) or name not in self.metrics:
@@ -123,7 +141,7 @@ class Fields:
         """The keys of the grid."""
         return list(dict.fromkeys(key for values in self.conditions.values() for key in values))
 
-    def axis(self, raw: Mapping[str, Any], kind: Kind, over: Any) -> list[tuple[float, list[Term]]]:
+    def axis(self, raw: Mapping[str, Any], kind: str, over: Any) -> list[tuple[float, list[Term]]]:
         """The points of an axis of arms or conditions: a number, and its arm (weight 1) and what it is held against.
 
         `over` maps arms to numbers; or names a key of the grid, where `arm` stands for the claim's; or a key that the
@@ -135,7 +153,7 @@ class Fields:
             if "arm" not in raw:
                 raise self.fail(f"`{kind}` over {over}, a key of the grid, needs the `arm` that it is of")
             arm = self.arm(raw["arm"])
-            others = self.others(raw["than"], "than", arm, "within") if "than" in raw else ()
+            others = self.other(raw["than"], "than", arm) if "than" in raw else ()
             points = [
                 (
                     self.place(self.conditions[at][over], over),
@@ -161,7 +179,7 @@ class Fields:
             raise self.fail(f"an axis over {key} needs one value of every other key of the grid: say at: {{{said}}}")
         return names
 
-    def set_by_arms(self, raw: Mapping[str, Any], kind: Kind, key: Any) -> list[tuple[str, str]]:
+    def set_by_arms(self, raw: Mapping[str, Any], kind: str, key: Any) -> list[tuple[str, str]]:
         """(arm, what its overrides set a key to) of `arms`."""
         named = raw.get("arms")
         if not isinstance(named, list | tuple) or "arm" in raw or "than" in raw:
@@ -188,18 +206,6 @@ class Fields:
             return self.number(float(text), key)
         except ValueError:
             raise self.fail(f"`over` {key} must have numbers for values, but one is {quote(text)}") from None
-
-    def log_slope(self, points: Sequence[tuple[float, Sequence[Term]]], metric: str) -> list[Term]:
-        """The terms whose sum is the least-squares slope of log metric over log x."""
-        if not points[0][0] > 0:
-            raise self.fail(f"`over` of a slope must be above 0, for its logarithm, but is {points[0][0]:g}")
-        logs = np.log([x for x, _ in points])
-        weights = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
-        return [
-            Term(float(weight) * each.weight, each.arm, f"log({metric})", each.condition)
-            for weight, (_, terms) in zip(weights, points, strict=True)
-            for each in terms
-        ]
 
 
 def _number(text: str) -> object:

@@ -1,4 +1,4 @@
-"""Claims of a study: which kinds there are, and for which true values each one holds.
+"""Claims of a study: what each one says, and for which true values it holds.
 
     worse, better   {arm, than, metric, margin}            for metrics with a good direction
     lower, higher   {arm, than, metric, margin}            for any metric; the only ones for probes
@@ -23,52 +23,42 @@ numbers; in a grid an arm may be `ARM with CONDITION`. `at: {key: value}` beside
 and `withdrawn: WHY` takes it back: it is shown as such, and stays in the family whose error the claims share.
 
 Every claim is a *region* of a true value, most often the difference arm - than; a verdict asks whether the interval
-lies in it.
+lies in it. Each kind is a subclass of `Claim` (`comparisons`, `contrasts`, `ladder_claims`), which reads its fields,
+makes its estimates and says it in words; nothing else knows which kinds there are.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
-Kind = Literal[
-    "worse", "better", "lower", "higher", "within", "diverges", "reaches", "contrast", "slope", "optimum", "trend",
-    "speed_up", "grows",
-]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
-OVER_TRIALS: tuple[Kind, ...] = ("optimum",)
-"""Kinds with one number for each seed, out of all its trials on an axis; one that diverged has the loss of guessing."""
-OVER_LADDER: tuple[Kind, ...] = ("speed_up", "grows")
-"""Kinds over the sizes of a ladder; one that an arm does not have is left out."""
-BEST = "best"
-NEXT = "next"
-"""In place of a rung of a ladder: the size behind the largest."""
-WITH = " with "
+from swapformer.report import number_format
+from swapformer.report.statistics.claim_fields import Fields, Term
+from swapformer.report.statistics.estimates import Estimate, Region
+
+if TYPE_CHECKING:
+    from swapformer.report.statistics.evidence import Evidence
 
 
 @dataclass(frozen=True)
-class Term:
-    """One summand of a contrast: a weight times the mean of an arm in a metric; `condition` is empty for “in each”.
+class ClaimEstimate:
+    """One estimate of a claim, with the region of true values in which the claim holds against it.
 
-    `place`: where it lies on the axis of an optimum.
+    `than`: the arm that it is compared with, empty where there is none. `usual`: the 95 % limits shown beside it.
     """
 
-    weight: float
-    arm: str
-    metric: str
-    condition: str = ""
-    place: float = math.nan
-
-    @property
-    def name(self) -> str:
-        """The arm, with its condition where it has one."""
-        return f"{self.arm}{WITH}{self.condition}" if self.condition else self.arm
+    than: str
+    estimate: Estimate
+    region: Region
+    usual: Region
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A hypothesis of a study about one arm, which must hold against every arm in `than`, or about a contrast.
+class Claim(ABC):
+    """A hypothesis of a study about one arm, which must hold against every arm in `than`, or about a sum of `terms`.
 
     `margin` is in the metric's units (`relative`: a fraction of the other arm's mean; of rates where rates are
     compared); `of_best` marks `within: {of: best}`; `value` is what `reaches` asks for; `terms` are those of a
@@ -76,10 +66,24 @@ class Claim:
     that of a share of seeds; `over`: the axis that they lie on, in words; `where`: the rung of a ladder that it is
     about, or `next`. `at`: the conditions of the grid that it is limited to; None for all. `exact`: its metrics are, so
     that arithmetic decides it. `withdrawn`: why it is judged no more; it keeps its share of the error.
+
+    The fields are the same for every kind, since looks remember a digest of them.
     """
 
+    KINDS: ClassVar[tuple[str, ...]]
+    """What a study file calls it."""
+    KEYS: ClassVar[tuple[str, ...]]
+    """The fields that it may have there."""
+    NEEDED: ClassVar[tuple[str, ...]] = ("arm", "than", "metric")
+    LOST: ClassVar[str] = "not favoured"
+    """What becomes of an arm's trials that came to no number."""
+    of_values: ClassVar[bool] = True
+    """Whether it is about values of metrics, and not about shares of seeds or how several trials compare."""
+    counts_diverged: ClassVar[bool] = False
+    """Whether a trial that diverged counts: as one that does not reach, or with the loss of guessing."""
+
     text: str
-    kind: Kind
+    kind: str
     arm: str
     than: tuple[str, ...]
     metric: str | None
@@ -88,17 +92,36 @@ class Claim:
     of_best: bool = False
     value: float = math.nan
     terms: tuple[Term, ...] = ()
-    bounds: tuple[float, float] | None = None
+    bounds: Region | None = None
     at: tuple[str, ...] | None = None
     exact: bool = False
     over: str = ""
     where: str = ""
     withdrawn: str = ""
 
+    @classmethod
+    @abstractmethod
+    def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
+        """The claim that a study file writes as `kind: raw`. Raises `UsageError` with what would be right."""
+
+    @abstractmethod
+    def estimates(self, evidence: Evidence) -> Sequence[ClaimEstimate]:
+        """What is estimated, one number for each arm that the claim must hold against; none where nothing can be."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What is estimated, in words: `2·h16 − h8`."""
+
     @property
     def arms(self) -> tuple[str, ...]:
         """All arms that the claim is about."""
         return tuple(dict.fromkeys(term.arm for term in self.terms)) if self.terms else (self.arm, *self.than)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its arms as evidence names them: with their condition where the claim compares conditions."""
+        return tuple(dict.fromkeys(term.name for term in self.terms)) if self.terms else self.arms
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -114,40 +137,98 @@ class Claim:
     @property
     def of_means(self) -> bool:
         """Whether it is about the difference of two means."""
-        return self.kind in ("worse", "better", "lower", "higher", "within") and not self.exact
-
-    @property
-    def of_values(self) -> bool:
-        """Whether it is about values of metrics, and not about shares of seeds or how several trials compare."""
-        return bool(self.metrics) and self.kind not in ("diverges", "reaches", *OVER_TRIALS)
-
-    @property
-    def counts_diverged(self) -> bool:
-        """Whether a trial that diverged counts: as one that does not reach, or with the loss of guessing."""
-        return self.kind in ("diverges", "reaches", *OVER_TRIALS)
+        return False
 
     @property
     def needs_direction(self) -> bool:
         """Whether the claim is about better and worse, which needs a metric with a good direction."""
-        return self.kind in ("worse", "better", "reaches") or self.of_best
+        return False
 
-    def margin_width(self, reference: float) -> float:
-        """The margin in the units of the metric, given the mean of the arm that is compared with."""
-        return self.margin * abs(reference) if self.relative else self.margin
+    def cells(self, condition: str, compared: Sequence[str]) -> set[tuple[str, str]]:
+        """The arms that it waits for, each with its condition; `compared`: those that it was held against."""
+        if self.terms:
+            return {(term.arm, term.condition or condition) for term in self.terms}
+        return {(arm, condition) for arm in (self.arm, *(compared or self.than))}
 
-    def region(self, direction: str | None, reference: float) -> tuple[float, float]:
+    def region(self, direction: str | None, reference: float) -> Region:
         """The open interval of true values, or of differences arm - than, in which the claim holds.
 
-        `best` is at least as good as any arm, so a difference to it has only one sign: that region has one edge.
+        `reference`: the mean of the arm that it is compared with.
         """
+        assert self.bounds is not None, "a claim without a margin has a range"
+        return self.bounds
+
+    def judged_names(self, evidence: Evidence) -> Sequence[str]:
+        """Those of its names that limit the verdict."""
+        return self.names
+
+    def is_missing(self, evidence: Evidence) -> bool:
+        """Whether an arm that it cannot do without could not be built."""
+        return any(name not in evidence.arms for name in self.names)
+
+    def diverged(self, name: str, evidence: Evidence) -> int:
+        """With how many seeds an arm diverged without a value that the claim is about."""
+        return int(max((evidence.diverged[name] & evidence.lost(name, each)).sum() for each in self.metrics))
+
+    def notes(self, evidence: Evidence) -> list[str]:
+        """What limits claims of this kind only."""
+        return []
+
+    def lost(self, name: str, evidence: Evidence) -> str:
+        """What becomes of the trials of an arm that came to no number."""
+        return self.LOST
+
+    def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
+        """Whether the limits below and above would flatter an arm that lost trials, or has no times."""
+        return False, False
+
+    def summands(self, than: str) -> list[tuple[float, str, str]] | None:
+        """Weight, arm and metric of each mean that it is the sum of; None where it is no sum of means."""
+        return None
+
+    def spread_weights(self) -> Mapping[tuple[str, str], float]:
+        """Weights of (arm, metric) whose sum, seed by seed, has the spread that matters; none where there is no sum."""
+        return {}
+
+    @property
+    def assertion(self) -> str:
+        """What exactly is claimed: `h1 is worse than h8 in val/loss, by more than 0.01`."""
+        assert self.bounds is not None, "a claim without a margin has a range"
+        return f"{self.subject} {range_text(self.bounds)}"
+
+    @property
+    def subject(self) -> str:
+        """What a claim with a range is about: `slope of a over n in val/loss is`."""
+        what = "" if len(self.metrics) > 1 else f" in {self.metric}"
+        return f"{self.label}{what} is"
+
+    @property
+    def size(self) -> str:
+        """The margin, in words."""
+        return number_format.percent(self.margin) if self.relative else number_format.compact(self.margin)
+
+    @property
+    def threshold(self) -> str:
+        """What a limit is held against: `more than 0.01`."""
         if self.bounds is not None:
-            return self.bounds
-        margin = self.margin_width(reference)
-        worse_is_above = direction != "higher"
-        if self.kind == "within" and not self.of_best:
-            return -margin, margin
-        if self.kind == "within":
-            return (-math.inf, margin) if worse_is_above else (-margin, math.inf)
-        more = ("higher", "diverges", "reaches")
-        above = self.kind in more or self.kind == ("worse" if worse_is_above else "better")
-        return (margin, math.inf) if above else (-math.inf, -margin)
+            return range_text(self.bounds)
+        return f"more than {self.size if self.margin else 0}"
+
+    @property
+    def comparative(self) -> str:
+        """The word that says in which direction arms differ, such as `worse`; empty where a range is claimed."""
+        return "" if self.bounds is not None else self.kind
+
+    @property
+    def opposite(self) -> str:
+        """The opposite of `comparative`; empty where there is none."""
+        return ""
+
+
+def range_text(bounds: Region) -> str:
+    """A range in words: `between 0.1 and 0.2`."""
+    low, high = bounds
+    if math.isinf(low):
+        return f"below {number_format.compact(high)}"
+    above = number_format.compact(low)
+    return f"above {above}" if math.isinf(high) else f"between {above} and {number_format.compact(high)}"

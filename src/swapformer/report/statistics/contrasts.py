@@ -1,27 +1,31 @@
-"""Estimates of what claims are about beside the difference of two means: contrasts, trends, and rates of seeds.
+"""Claims about sums of values, seed by seed: contrasts, slopes, optima, and trends over ordered arms.
 
 contrast, slope   Σ weight · value, seed by seed
-trend             Kendall's τ between the arms' order and their values, with each seed (`bounded`)
-reaches           the seeds whose value is as good as asked; a trial that diverged or has no number is not
+optimum           the place with the lowest loss on an axis, with each seed
+trend             Kendall's τ between the arms' order and their values, with each seed
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy import special, stats
 
-from swapformer.errors import UsageError
-from swapformer.report.derive import optimum
-from swapformer.report.statistics.bounded import censored_estimate, trend_estimate
-from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
+from swapformer.errors import quote
+from swapformer.report.derive import LR_KEY, optimum
+from swapformer.report.statistics.claim_fields import RANGES, Fields, Term
+from swapformer.report.statistics.claims import Claim, ClaimEstimate
+from swapformer.report.statistics.comparisons import exact_value
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     BiasedEstimate,
     Estimate,
+    ExactEstimate,
     FloatArray,
     OpenEstimate,
     Region,
@@ -29,251 +33,318 @@ from swapformer.report.statistics.estimates import (
     UnknownEstimate,
     mean_estimate,
 )
-from swapformer.report.statistics.evidence import BoolArray, Evidence
-from swapformer.report.statistics.ladder import claim_estimate, judged_terms
-from swapformer.report.statistics.other_text import item_error, scores_other_tokens, summands, widened
-from swapformer.report.statistics.rates import RateEstimate
+
+if TYPE_CHECKING:
+    from swapformer.report.statistics.evidence import Evidence
 
 
 @dataclass(frozen=True)
-class ExactEstimate(Estimate):
-    """A number that no seed changes: arithmetic decides, without error."""
+class SumClaim(Claim):
+    """A number that is made of the values of several arms, metrics or conditions lies in a range."""
 
-    value: float
-    n: int
+    ORDERED: ClassVar[bool] = False
+    """Whether a lost value could move the number either way."""
 
-    def p_above(self, x: float) -> float:
-        return 0.0 if self.value > x else 1.0
+    @classmethod
+    def of_terms(
+        cls, text: str, kind: str, terms: Sequence[Term], bounds: Region, over: str = "", where: str = ""
+    ) -> Claim:
+        """The claim about these terms."""
+        arms = {term.arm for term in terms}
+        arm = terms[0].arm if len(arms) == 1 else "; ".join(term.name for term in terms)
+        metric = terms[0].metric
+        return cls(text, kind, arm, (), metric, 0.0, terms=tuple(terms), bounds=bounds, over=over, where=where)
 
-    def lower(self, tail: float) -> float:
-        return self.value
+    @abstractmethod
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """The number, over seeds."""
 
-    def negate(self) -> ExactEstimate:
-        return ExactEstimate(-self.value, self.n)
+    def estimates(self, evidence: Evidence) -> Sequence[ClaimEstimate]:
+        if self.exact:
+            found = self._exact(evidence)
+        else:
+            found = self.estimate(evidence)
+            below, above = self.flattering_limits("", evidence)
+            found = OpenEstimate(found, below, above) if below or above else found
+        return [ClaimEstimate("", found, self.region(None, 0.0), found.limits)]
 
+    def _exact(self, evidence: Evidence) -> Estimate:
+        values = [exact_value(term.name, term.metric, evidence) for term in self.terms]
+        known = [value for value in values if value is not None]
+        if not known or len(known) < len(values):
+            return UnknownEstimate()
+        return ExactEstimate(self.exact_number(known), len(evidence.seeds))
 
-@dataclass(frozen=True)
-class ShareEstimate(Estimate):
-    """A share of seeds: `count` of n, with the exact binomial limits of Clopper and Pearson (1934)."""
+    def exact_number(self, values: Sequence[float]) -> float:
+        """The number of values that no seed changes."""
+        return math.fsum(term.weight * value for term, value in zip(self.terms, values, strict=True))
 
-    count: int
-    n: int
+    def judged_terms(self, evidence: Evidence) -> Sequence[Term]:
+        """The terms that limit the verdict."""
+        return self.terms
+
+    def judged_names(self, evidence: Evidence) -> Sequence[str]:
+        return tuple(dict.fromkeys(term.name for term in self.judged_terms(evidence)))
+
+    def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
+        below = above = False
+        for term in self.judged_terms(evidence):
+            if evidence.never_reached(term.name, term.metric):  # its mean may be lower, and never higher
+                below, above = below or term.weight > 0, above or term.weight < 0
+            if not evidence.lost(term.name, term.metric).any():
+                continue
+            direction = evidence.directions.get(term.metric)
+            if direction is None or self.ORDERED:
+                return True, True
+            raised = (direction == "lower") == (term.weight > 0)  # what was lost would raise the sum
+            below, above = below or not raised, above or raised
+        return below, above
 
     @property
-    def value(self) -> float:  # type: ignore[override]
-        return self.count / self.n
+    def label(self) -> str:
+        if self.over:
+            return f"{self._of} of {self._sides} over {self.over}"
+        several, text = len(self.metrics) > 1, ""
+        for term in self.terms:
+            weight = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}·"
+            sign = ("−" if term.weight < 0 else "") if not text else " − " if term.weight < 0 else " + "
+            text += f"{sign}{weight}{term.name}{f' in {term.metric}' if several else ''}"
+        return text
 
-    def p_above(self, x: float) -> float:
-        if self.count == 0 or x >= 1:
-            return 1.0
-        return 0.0 if x < 0 else float(special.bdtrc(self.count - 1, self.n, x))
+    @property
+    def _of(self) -> str:
+        """What is taken over an axis."""
+        return self.kind
 
-    def lower(self, tail: float) -> float:
-        return float(special.betaincinv(self.count, self.n - self.count + 1, tail)) if self.count else 0.0
-
-    def p_below(self, x: float) -> float:
-        return ShareEstimate(self.n - self.count, self.n).p_above(1 - x)
-
-    def upper(self, tail: float) -> float:
-        return 1 - ShareEstimate(self.n - self.count, self.n).lower(tail)
-
-    def negate(self) -> Estimate:
-        raise NotImplementedError("both sides of a share are its own")
-
-
-def estimate(claim: Claim, evidence: Evidence) -> Estimate:
-    """The estimate for a claim that is not about the difference of two means."""
-    if claim.exact:
-        return _exact(claim, evidence)
-    if claim.kind in OVER_LADDER:
-        found = claim_estimate(claim, evidence)
-    elif claim.kind == "trend":
-        found = _trend(claim, evidence)
-    elif claim.kind in OVER_TRIALS:
-        return _over_trials(claim, evidence)
-    elif claim.terms:
-        found = _contrast(claim, evidence)
-    else:
-        ended = evidence.ended(claim.arm)
-        reached = evidence.diverged[claim.arm] if claim.metric is None else reached_seeds(claim, claim.arm, evidence)[0]
-        n = int(ended.sum())
-        return ShareEstimate(int(reached.sum()), n) if n else UnknownEstimate()
-    below, above = flattering_limits(claim, evidence)
-    return OpenEstimate(found, below, above) if below or above else found
+    @property
+    def _sides(self) -> str:
+        """The arms on an axis, or those of the two that are held against each other: `pre − post`."""
+        several = len(self.arms) > (2 if self.spans else 1)
+        return ", ".join(self.arms) if several or not self.spans else " − ".join(self.arms)
 
 
-def exact_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
-    """The difference of an exact metric."""
-    assert claim.metric is not None, "a metric that is exact has a name"
-    here, there = (exact_value(arm, claim.metric, evidence) for arm in (claim.arm, than))
-    return UnknownEstimate() if here is None or there is None else ExactEstimate(here - there, len(evidence.seeds))
+@dataclass(frozen=True)
+class ContrastClaim(SumClaim):
+    """Σ weight · value over arms, metrics and conditions, seed by seed."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("contrast",)
+    KEYS: ClassVar[tuple[str, ...]] = ("weights", "metric", *RANGES)
+    NEEDED: ClassVar[tuple[str, ...]] = ("weights",)
+
+    @classmethod
+    def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
+        bounds, weights = fields.range(raw, kind), raw["weights"]
+        if not isinstance(weights, Mapping) or not weights:
+            raise fields.fail(f"`weights` must map arms to numbers, such as {{h16: 1, h8: -1}}, not {quote(weights)}")
+        terms = []
+        for name, weight in weights.items():
+            arm, condition = fields.arm_condition(name)
+            of = weight if isinstance(weight, Mapping) else {raw.get("metric"): weight}
+            if isinstance(weight, Mapping) and "metric" in raw:
+                raise fields.fail(f"`weights` of {quote(name)} name metrics, so `metric` must be left out")
+            for metric, number in of.items():
+                known = fields.metric(metric, kind)
+                terms.append(Term(fields.number(number, f"weight of {name}"), arm, known, condition))
+        if not any(term.weight for term in terms):
+            raise fields.fail("`weights` must not all be 0")
+        if len({bool(term.condition) for term in terms}) > 1:
+            raise fields.fail("`weights` must name a condition for every arm, or for none")
+        return cls.of_terms(text, kind, terms, bounds)
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        from swapformer.report.statistics import other_text  # late: claims are read without scipy
+        from swapformer.report.statistics.bounded import censored_estimate
+
+        by_arm = self._series(evidence)
+        n, metrics = len(next(iter(by_arm.values()))), self.metrics
+        if len(metrics) == 1 and any(evidence.same_model(*two, metrics[0]) for two in combinations(by_arm, 2)):
+            return SameModelEstimate(n=n)
+        if evidence.none_reached([(term.name, term.metric) for term in self.terms]):
+            return UnknownEstimate(n=n)
+        total = np.sum(list(by_arm.values()), axis=0)
+        found, terms = mean_estimate(total, self._range(evidence)), self.summands("")
+        if terms is not None and other_text.scores_other_tokens(terms, evidence):
+            items = other_text.item_error(terms, evidence)
+            found = found if items is None else other_text.widened(found, *items)
+        return censored_estimate(total, found) if evidence.censored.intersection(metrics) else found
+
+    def _series(self, evidence: Evidence) -> dict[str, FloatArray]:
+        """The weighted values of each arm, over the seeds at which all of them can be compared."""
+        found: dict[str, FloatArray] = {}
+        for term in self.terms:
+            weighted = term.weight * evidence.seed_values(term.name, term.metric)
+            found[term.name] = found[term.name] + weighted if term.name in found else weighted
+        names = list(found)
+        kept = np.isfinite(np.sum(list(found.values()), axis=0))
+        for name in names[1:]:
+            kept &= evidence.same_class(names[0], name)
+        return {name: values[kept] for name, values in found.items()}
+
+    def _range(self, evidence: Evidence) -> Region:
+        """The range of possible sums of metrics whose ranges are known, those of shares and rates among them."""
+        low = high = 0.0
+        for term in self.terms:
+            if term.metric not in evidence.ranges and not term.metric.startswith(("val/", "test/")):
+                return UNBOUNDED
+            values = evidence.finite_values(term.name, term.metric)
+            ends = [term.weight * end for end in evidence.range_of(term.metric, values)] if term.weight else [0.0]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def summands(self, than: str) -> list[tuple[float, str, str]] | None:
+        return [(term.weight, term.name, term.metric) for term in self.terms]
+
+    def spread_weights(self) -> Mapping[tuple[str, str], float]:
+        return {(term.arm, term.metric): term.weight for term in self.terms if not term.condition}
 
 
-def exact_value(arm: str, metric: str, evidence: Evidence) -> float | None:
-    """The value of an exact metric, the same with every seed; None where there is none."""
-    values = evidence.finite_values(arm, metric)
-    if len(values) and np.ptp(values) > 0:
-        raise UsageError(
-            f"{metric} is said to be `exact`, but {arm} has {values.min():g} with one seed and {values.max():g} with "
-            "another; take it out of `exact`, and it is judged over seeds"
-        )
-    return float(values[0]) if len(values) else None
+@dataclass(frozen=True)
+class SlopeClaim(ContrastClaim):
+    """The least-squares slope of log metric over a logarithm: of lengths, of a key of the grid, or of arms."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("slope",)
+    KEYS: ClassVar[tuple[str, ...]] = ("arm", "than", "metric", "over", "arms", *RANGES)
+    NEEDED: ClassVar[tuple[str, ...]] = ("metric",)
+
+    @classmethod
+    def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
+        bounds = fields.range(raw, kind)
+        if "over" in raw:
+            metric, points = fields.metric(raw["metric"], kind), fields.axis(raw, kind, raw["over"])
+            return cls.of_terms(text, kind, _log_slope(fields, points, metric), bounds, _axis_name(raw["over"]))
+        if "arm" not in raw or "arms" in raw:
+            raise fields.fail("`slope` needs `arm`, and goes over lengths then; or `over`, an axis of arms")
+        slope, arm = f"slope({fields.family(raw['metric'])})", fields.arm(raw["arm"])
+        others = fields.other(raw["than"], "than", arm) if "than" in raw else ()
+        terms = [Term(1.0, arm, slope), *(Term(-1.0, other, slope) for other in others)]
+        return cls.of_terms(text, kind, terms, bounds)
+
+    def summands(self, than: str) -> None:
+        return None
+
+    def spread_weights(self) -> Mapping[tuple[str, str], float]:
+        return {}
 
 
-def _exact(claim: Claim, evidence: Evidence) -> Estimate:
-    values = [exact_value(term.name, term.metric, evidence) for term in claim.terms]
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return UnknownEstimate()
-    if claim.kind == "trend":
-        return ExactEstimate(float(stats.kendalltau(range(len(known)), known).statistic), len(evidence.seeds))
-    total = math.fsum(term.weight * value for term, value in zip(claim.terms, known, strict=True))
-    return ExactEstimate(total, len(evidence.seeds))
+@dataclass(frozen=True)
+class OptimumClaim(SumClaim):
+    """The logarithm of the setting with the lowest loss, less that of another arm.
 
-
-def reached_seeds(claim: Claim, arm: str, evidence: Evidence) -> tuple[BoolArray, BoolArray]:
-    """The seeds with which an arm reaches the claim's value, and those with which its trials ended."""
-    assert claim.metric is not None, "what is reached is a metric"
-    values = evidence.seed_values(arm, claim.metric)
-    higher = evidence.directions.get(claim.metric) == "higher"
-    with np.errstate(invalid="ignore"):
-        reached = values >= claim.value if higher else values <= claim.value
-    return np.asarray(reached & np.isfinite(values), dtype=bool), evidence.ended(arm)
-
-
-def reach_difference(claim: Claim, than: str, evidence: Evidence) -> Estimate:
-    """How much more often than another arm's the seeds of the claim's arm reach its value."""
-    (here, ended), (there, too) = (reached_seeds(claim, arm, evidence) for arm in (claim.arm, than))
-    if evidence.same_model(claim.arm, than, claim.metric):
-        return SameModelEstimate(n=int(ended.sum()))
-    both = ended & too & evidence.same_class(claim.arm, than)
-    n = int(both.sum())
-    return RateEstimate(int((here & ~there & both).sum()), int((there & ~here & both).sum()), n) if n > 1 else (
-        UnknownEstimate(n=n)
-    )  # fmt: skip
-
-
-def _series(claim: Claim, evidence: Evidence) -> dict[str, FloatArray]:
-    """The weighted values of each arm of a contrast, over the seeds at which all of them can be compared."""
-    found: dict[str, FloatArray] = {}
-    for term in claim.terms:
-        weighted = term.weight * evidence.seed_values(term.name, term.metric)
-        found[term.name] = found[term.name] + weighted if term.name in found else weighted
-    names = list(found)
-    kept = np.isfinite(np.sum(list(found.values()), axis=0))
-    for name in names[1:]:
-        kept &= evidence.same_class(names[0], name)
-    return {name: values[kept] for name, values in found.items()}
-
-
-def _contrast(claim: Claim, evidence: Evidence) -> Estimate:
-    by_arm = _series(claim, evidence)
-    if len(claim.metrics) == 1 and any(evidence.same_model(*two, claim.metrics[0]) for two in combinations(by_arm, 2)):
-        return SameModelEstimate(n=len(next(iter(by_arm.values()))))
-    if evidence.none_reached([(term.name, term.metric) for term in claim.terms]):
-        return UnknownEstimate(n=len(next(iter(by_arm.values()))))
-    total = np.sum(list(by_arm.values()), axis=0)
-    found = mean_estimate(total, _bounds(claim, evidence))
-    terms = summands(claim, "")
-    if (
-        terms is not None
-        and scores_other_tokens(terms, evidence)
-        and (items := item_error(terms, evidence)) is not None
-    ):
-        found = widened(found, *items)
-    return censored_estimate(total, found) if evidence.censored.intersection(claim.metrics) else found
-
-
-def _over_trials(claim: Claim, evidence: Evidence) -> Estimate:
-    """The mean over seeds of the place with the lowest loss on an axis, less that of the other arm, if any.
-
-    Noise pulls the vertex of a parabola to the middle of the grid. How far it lies from the vertex of the mean curve is
-    added to both limits. A seed with which the place is not known, as where the lowest loss is at an end of the grid,
-    leaves both limits open.
+    A trial that diverged has the loss of guessing.
     """
-    of_means = 0.0
-    total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
-    ended = np.ones(len(evidence.seeds), dtype=bool)
-    for sign in sorted({term.weight for term in claim.terms}):
-        terms = [term for term in claim.terms if term.weight == sign]
-        rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
-        places = [term.place for term in terms]
-        total = total + sign * np.array([optimum(places, row) for row in rows.T])
-        whole = rows[:, np.isfinite(rows).all(axis=0)]
-        of_means += sign * optimum(places, whole.mean(axis=1)) if whole.size else math.nan
-        for term in terms:
-            kept = kept & evidence.same_class(claim.terms[0].name, term.name)
-            ended = ended & evidence.ended(term.name)
-    values = total[kept & np.isfinite(total)]
-    found = mean_estimate(values)
-    if len(values) and math.isfinite(of_means):
-        found = BiasedEstimate(found, abs(float(values.mean()) - of_means))
-    unknown = bool((ended & kept & ~np.isfinite(total)).any())
-    return OpenEstimate(found, True, True) if unknown else found
+
+    KINDS: ClassVar[tuple[str, ...]] = ("optimum",)
+    KEYS: ClassVar[tuple[str, ...]] = SlopeClaim.KEYS
+    NEEDED: ClassVar[tuple[str, ...]] = ("metric",)
+    LOST = "counted with the loss of guessing"
+    of_values = False
+    counts_diverged = True
+
+    @classmethod
+    def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
+        bounds, over = fields.range(raw, kind), raw.get("over", LR_KEY)
+        metric, points = fields.metric(raw["metric"], kind), fields.axis(raw, kind, over)
+        if len(points) < 3 or not points[0][0] > 0:
+            xs = ", ".join(f"{x:g}" for x, _ in points)
+            raise fields.fail(f"`over` of an optimum needs at least three numbers, all above 0, but has {xs}")
+        terms = [replace(term, metric=f"capped({metric})", place=x) for x, found in points for term in found]
+        return cls.of_terms(text, kind, terms, bounds, _axis_name(over))
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """The mean over seeds of the place with the lowest loss on an axis, less that of the other arm, if any.
+
+        Noise pulls the vertex of a parabola to the middle of the grid. How far it lies from the vertex of the mean
+        curve is added to both limits. A seed with which the place is not known, as where the lowest loss is at an end
+        of the grid, leaves both limits open.
+        """
+        of_means = 0.0
+        total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
+        ended = np.ones(len(evidence.seeds), dtype=bool)
+        for sign in sorted({term.weight for term in self.terms}):
+            terms = [term for term in self.terms if term.weight == sign]
+            rows = np.array([evidence.seed_values(term.name, term.metric) for term in terms])
+            places = [term.place for term in terms]
+            total = total + sign * np.array([optimum(places, row) for row in rows.T])
+            whole = rows[:, np.isfinite(rows).all(axis=0)]
+            of_means += sign * optimum(places, whole.mean(axis=1)) if whole.size else math.nan
+            for term in terms:
+                kept = kept & evidence.same_class(self.terms[0].name, term.name)
+                ended = ended & evidence.ended(term.name)
+        values = total[kept & np.isfinite(total)]
+        found = mean_estimate(values)
+        if len(values) and math.isfinite(of_means):
+            found = BiasedEstimate(found, abs(float(values.mean()) - of_means))
+        unknown = bool((ended & kept & ~np.isfinite(total)).any())
+        return OpenEstimate(found, True, True) if unknown else found
+
+    def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
+        return False, False  # a trial without a result counts
+
+    def diverged(self, name: str, evidence: Evidence) -> int:
+        return int(evidence.diverged[name].sum())
+
+    @property
+    def _of(self) -> str:
+        return "log optimum"
 
 
-def _bounds(claim: Claim, evidence: Evidence) -> Region:
-    """The range of possible sums of metrics whose ranges are known, those of shares and rates among them."""
-    low = high = 0.0
-    for term in claim.terms:
-        if term.metric not in evidence.ranges and not term.metric.startswith(("val/", "test/")):
-            return UNBOUNDED
-        values = evidence.finite_values(term.name, term.metric)
-        ends = [term.weight * end for end in evidence.range_of(term.metric, values)] if term.weight else [0.0]
-        low, high = low + min(ends), high + max(ends)
-    return low, high
+@dataclass(frozen=True)
+class TrendClaim(SumClaim):
+    """Kendall's τ between the arms' order and a metric: 1 where it rises from arm to arm."""
 
+    KINDS: ClassVar[tuple[str, ...]] = ("trend",)
+    KEYS: ClassVar[tuple[str, ...]] = ("arms", "metric", *RANGES)
+    NEEDED: ClassVar[tuple[str, ...]] = ("arms", "metric")
+    ORDERED = True
 
-def _trend(claim: Claim, evidence: Evidence) -> Estimate:
-    """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
-    rows = np.array([evidence.seed_values(term.name, term.metric) for term in claim.terms])
-    whole = rows[:, np.isfinite(rows).all(axis=0)].T
-    later, earlier = np.tril_indices(len(rows), -1)
-    signs = np.sign(whole[:, later] - whole[:, earlier])
-    scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
-    return trend_estimate(scores / np.sqrt(np.maximum(untied, 1) * len(later)), scores, len(rows))
+    @classmethod
+    def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
+        bounds, named = fields.range(raw, kind), raw["arms"] if isinstance(raw["arms"], list | tuple) else []
+        metric = fields.metric(raw["metric"], kind)
+        terms = [Term(float(rank), fields.arm(arm), metric) for rank, arm in enumerate(named, 1)]
+        if len({term.arm for term in terms}) != len(terms) or len(terms) < 3:
+            raise fields.fail(f"`arms` must name at least three different arms in their order, not {quote(named)}")
+        if bounds[0] >= 1 or bounds[1] <= -1:
+            raise fields.fail("a trend is Kendall's τ, which lies from -1 to 1: no trial could be in that range")
+        return cls.of_terms(text, kind, terms, bounds)
 
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
+        from swapformer.report.statistics.bounded import trend_estimate  # late: claims are read without scipy
 
-def flattering_limits(claim: Claim, evidence: Evidence) -> tuple[bool, bool]:
-    """Whether the limits of a contrast below and above would flatter an arm that lost trials, or has no times."""
-    below = above = False
-    terms = judged_terms(claim, evidence) if claim.kind in OVER_LADDER else claim.terms
-    for term in terms:
-        if evidence.never_reached(term.name, term.metric):  # its mean may be lower, and never higher
-            below, above = below or term.weight > 0, above or term.weight < 0
-        if not evidence.lost(term.name, term.metric).any():
-            continue
-        direction = evidence.directions.get(term.metric)
-        if direction is None or claim.kind in ("trend", "grows"):
-            return True, True
-        raised = (direction == "lower") == (term.weight > 0)  # what was lost would raise the sum
-        below, above = below or not raised, above or raised
-    return below, above
+        rows = np.array([evidence.seed_values(term.name, term.metric) for term in self.terms])
+        whole = rows[:, np.isfinite(rows).all(axis=0)].T
+        later, earlier = np.tril_indices(len(rows), -1)
+        signs = np.sign(whole[:, later] - whole[:, earlier])
+        scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
+        return trend_estimate(scores / np.sqrt(np.maximum(untied, 1) * len(later)), scores, len(rows))
 
+    def exact_number(self, values: Sequence[float]) -> float:
+        from scipy import stats  # late: claims are read without
 
-def _sides(claim: Claim) -> str:
-    """The arms on an axis, or those of the two that are held against each other: `pre − post`."""
-    several = len(claim.arms) > (2 if claim.spans else 1)
-    return ", ".join(claim.arms) if several or not claim.spans else " − ".join(claim.arms)
+        return float(stats.kendalltau(range(len(values)), values).statistic)
 
-
-def label(claim: Claim) -> str:
-    """What is estimated, in words: `2·h16 − h8`."""
-    if claim.kind == "trend":
+    @property
+    def label(self) -> str:
         return "Kendall's τ"
-    if claim.kind in OVER_LADDER:
-        arm, than = claim.arms
-        of = f"speed-up of {arm} over {than}"
-        return f"slope of the log {of}" if claim.kind == "grows" else f"{of} at {claim.where}"
-    if claim.over:
-        of = "slope" if claim.kind == "slope" else "log optimum"
-        return f"{of} of {_sides(claim)} over {claim.over}"
-    if not claim.terms:
-        return f"share of {claim.arm}"
-    several = len(claim.metrics) > 1
-    text = ""
-    for term in claim.terms:
-        weight = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}·"
-        sign = ("−" if term.weight < 0 else "") if not text else " − " if term.weight < 0 else " + "
-        text += f"{sign}{weight}{term.name}{f' in {term.metric}' if several else ''}"
-    return text
+
+    @property
+    def subject(self) -> str:
+        return f"Kendall's τ between the order {', '.join(self.arms)} and {self.metric} is"
+
+
+def _axis_name(over: Any) -> str:
+    return "the numbers given" if isinstance(over, Mapping) else str(over)
+
+
+def _log_slope(fields: Fields, points: Sequence[tuple[float, Sequence[Term]]], metric: str) -> list[Term]:
+    """The terms whose sum is the least-squares slope of log metric over log x."""
+    if not points[0][0] > 0:
+        raise fields.fail(f"`over` of a slope must be above 0, for its logarithm, but is {points[0][0]:g}")
+    logs = np.log([x for x, _ in points])
+    weights = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
+    return [
+        Term(float(weight) * each.weight, each.arm, f"log({metric})", each.condition)
+        for weight, (_, terms) in zip(weights, points, strict=True)
+        for each in terms
+    ]

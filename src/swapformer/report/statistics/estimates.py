@@ -149,6 +149,56 @@ class IdenticalEstimate(Estimate):
 
 
 @dataclass(frozen=True)
+class ExactEstimate(Estimate):
+    """A number that no seed changes: arithmetic decides, without error."""
+
+    value: float
+    n: int
+
+    def p_above(self, x: float) -> float:
+        return 0.0 if self.value > x else 1.0
+
+    def lower(self, tail: float) -> float:
+        return self.value
+
+    def negate(self) -> ExactEstimate:
+        return ExactEstimate(-self.value, self.n)
+
+
+@dataclass(frozen=True)
+class ShareEstimate(Estimate):
+    """A share of seeds: `count` of n, with the exact binomial limits of Clopper and Pearson (1934)."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return self.count / self.n
+
+    def p_above(self, x: float) -> float:
+        from scipy import special  # late: claims are read without
+
+        if self.count == 0 or x >= 1:
+            return 1.0
+        return 0.0 if x < 0 else float(special.bdtrc(self.count - 1, self.n, x))
+
+    def lower(self, tail: float) -> float:
+        from scipy import special  # late: claims are read without
+
+        return float(special.betaincinv(self.count, self.n - self.count + 1, tail)) if self.count else 0.0
+
+    def p_below(self, x: float) -> float:
+        return ShareEstimate(self.n - self.count, self.n).p_above(1 - x)
+
+    def upper(self, tail: float) -> float:
+        return 1 - ShareEstimate(self.n - self.count, self.n).lower(tail)
+
+    def negate(self) -> Estimate:
+        raise NotImplementedError("both sides of a share are its own")
+
+
+@dataclass(frozen=True)
 class WiderEstimate(Estimate):
     """The cautious one of two estimates of the same difference: the larger p-values, the wider limits."""
 

@@ -17,7 +17,6 @@ from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.bounded import censored_estimate
 from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArray, MeanEstimate, Region, mean_estimate
-from swapformer.report.statistics.rates import RateEstimate
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.items import Items
 from swapformer.results.manifest import Manifest
@@ -255,17 +254,6 @@ class Evidence:
             if (each == split + at + length if of_one_set else each.partition("@")[0] == split)
             and len(here[each] | there[each]) > 1
         }
-
-    def rate_difference(self, arm: str, than: str) -> Estimate:
-        """The estimate of the difference of divergence rates, over the seeds that ended in both arms."""
-        ended = self.ended(arm) & self.ended(than) & self.same_class(arm, than)
-        n = int(ended.sum())
-        if self.same_model(arm, than, None):
-            return estimates.SameModelEstimate(n=n)
-        if n < 2:
-            return estimates.UnknownEstimate(n=n)
-        here, there = self.diverged[arm][ended], self.diverged[than][ended]
-        return RateEstimate(int((here & ~there).sum()), int((there & ~here).sum()), n)
 
     def never_finished(self, arm: str, metric: str) -> bool:
         """Whether trials of the arm diverged and none finished or has a value, which rules it out as the best."""

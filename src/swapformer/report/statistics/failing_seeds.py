@@ -69,16 +69,14 @@ def _threshold(n: int) -> float:
 
 def notes(claim: Claim, evidence: Evidence) -> list[str]:
     """What is said beside a verdict on means where seeds may fail to learn: what they show, and what they exclude."""
-    if not claim.of_means or claim.metric is None:
-        return []
     found, doubtful = [], False
     for arm in claim.arms:
-        values = evidence.finite_values(arm, claim.metric)
+        values = evidence.finite_values(arm, str(claim.metric))
         if groups := two_groups(values):
             low, high = map(number_format.compact, groups.gap)
             sizes = f"{groups.below} up to {low}, {groups.above} from {high} on"
             found.append(f"seeds of {arm} fall into two groups in {claim.metric}: {sizes}; a mean describes neither")
-        share = evidence.directions.get(claim.metric) == "higher" and bool(((values >= 0) & (values <= 1)).all())
+        share = evidence.directions.get(str(claim.metric)) == "higher" and bool(((values >= 0) & (values <= 1)).all())
         saturated = share and len(values) > 1 and bool((np.minimum(values, 1 - values) <= NEAR).all())
         doubtful |= bool(groups) or saturated or bool(evidence.diverged[arm].any())
     seeds = min(int(evidence.ended(arm).sum()) for arm in claim.arms)

@@ -23,7 +23,6 @@ from itertools import combinations
 
 import numpy as np
 
-from swapformer.report.statistics.claims import NEXT, Claim, Term
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.scaling_law import REFUSED, ScalingLaw, Unfit, computation_at, fit, misfit
@@ -216,6 +215,11 @@ class FactorEstimate(Estimate):
         raise NotImplementedError("both sides of a factor are its own")
 
 
+def factor(log: Estimate) -> Estimate:
+    """The estimate of a factor from that of its logarithm."""
+    return UnknownEstimate(_exp(log.value), log.n) if isinstance(log, UnknownEstimate) else FactorEstimate(log)
+
+
 def _exp(x: float) -> float:
     return math.exp(x) if x < 700 else math.inf if x == x else math.nan
 
@@ -260,73 +264,3 @@ def _why_empty(evidence: Evidence, name: str) -> str:
         return evidence.absent[name]
     diverged = evidence.diverged.get(name, np.zeros(1, dtype=bool))
     return "diverged with every seed" if diverged.all() else "has no value with any seed"
-
-
-def claim_ladder(claim: Claim, evidence: Evidence) -> ArmLadder:
-    """The two arms of a claim over the rungs that it names. Raises `Unfit`."""
-    arm, than = claim.arms
-    return arm_ladder(evidence, arm, than, claim.metrics[0], rungs_of(claim))
-
-
-def rungs_of(claim: Claim) -> list[str]:
-    """The conditions that a claim about a ladder goes over."""
-    return list(dict.fromkeys(term.condition for term in claim.terms))
-
-
-def judged_terms(claim: Claim, evidence: Evidence) -> list[Term]:
-    """The terms of a claim about a ladder that limit its verdict: at rungs with values, and where an arm diverged.
-
-    Of a rung that no trial could show nothing is known. A divergence is known, and must not flatter its arm.
-    """
-    missing = missing_rungs(evidence, claim.arms, claim.metrics[0], rungs_of(claim))
-    return [term for term in claim.terms if term.condition not in missing or _diverged(evidence, term.name)]
-
-
-def _diverged(evidence: Evidence, name: str) -> bool:
-    return bool(evidence.diverged.get(name, np.zeros(1, dtype=bool)).any())
-
-
-def claim_estimate(claim: Claim, evidence: Evidence) -> Estimate:
-    """The estimate of a claim about a ladder: the slope of log S over log C, or S at a rung or at the next size.
-
-    Where no law is fitted nothing is known, nor of a rung that is left out, nor of the next size where the largest is:
-    `claim_notes` say why.
-    """
-    try:
-        ladder = claim_ladder(claim, evidence)
-        if claim.kind == "grows":
-            return ladder.trend()
-        if claim.where == NEXT and rungs_of(claim)[-1] in ladder.rungs:
-            found = ladder.next_size()
-        elif claim.where in ladder.rungs:
-            found = ladder.at_rung(ladder.rungs.index(claim.where))
-        else:
-            return UnknownEstimate(n=len(evidence.seeds))
-    except Unfit:
-        return UnknownEstimate(n=len(evidence.seeds))
-    return UnknownEstimate(_exp(found.value), found.n) if isinstance(found, UnknownEstimate) else FactorEstimate(found)
-
-
-def claim_notes(claim: Claim, evidence: Evidence) -> list[str]:
-    """What limits a claim about a ladder: rungs without a value, and why no law is fitted."""
-    rungs = rungs_of(claim)
-    missing = missing_rungs(evidence, claim.arms, claim.metrics[0], rungs)
-    found = [f"{at} is left out, because {why}" for at, why in missing.items()]
-    if missing and len(missing) < len(rungs):
-        found.append(f"judged on the {len(rungs) - len(missing)} sizes of {len(rungs)} that both arms have")
-    if claim.where in missing:
-        found.append(f"nothing is known of {claim.where}, which the claim is about; name another size in `where`")
-    if claim.where == NEXT and rungs[-1] in missing:
-        found.append("nothing is said of the next size, since the largest is left out")
-    try:
-        ladder = claim_ladder(claim, evidence)
-        _ = ladder.law
-        every = ladder.log_speed_ups(range(ladder.seeds)) if ladder.seeds else np.zeros(0)
-        found += [
-            f"with {at} {claim.arms[0]} has a loss that {claim.arms[1]} reaches at no size, by its law"
-            for at, value in zip(ladder.rungs, every, strict=False)
-            if math.isinf(value)
-        ]
-    except Unfit as error:
-        found.append(str(error))
-    return found

@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 
-from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import (
     Estimate,
     FloatArray,
@@ -39,15 +38,6 @@ _RATIOS = {
     "bits_per_byte": ("nats", "bytes", 1 / math.log(2)),
 }
 """Metric → the sums that it is the ratio of, and its unit."""
-
-
-def summands(claim: Claim, than: str) -> list[Weighted] | None:
-    """What a claim is the sum of, against one other arm; None where it is no sum of means."""
-    if claim.kind == "contrast":
-        return [(term.weight, term.name, term.metric) for term in claim.terms]
-    if claim.of_means and claim.metric is not None and than and not claim.relative:
-        return [(1.0, claim.arm, claim.metric), (-1.0, than, claim.metric)]
-    return None
 
 
 def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, int] | None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from scipy import special
 
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.bounded import MallowsEstimate
-from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.contrasts import ExactEstimate, ShareEstimate
-from swapformer.report.statistics.estimates import Estimate, Region, edges, region_p_values
+from swapformer.report.statistics.estimates import Estimate, ExactEstimate, Region, ShareEstimate, region_p_values
 from swapformer.report.statistics.ladder import FactorEstimate
 from swapformer.report.statistics.rates import RateEstimate
 
@@ -91,100 +88,6 @@ def fewest(enough: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-@dataclass(frozen=True)
-class PowerPlan:
-    """How many of a study's claims its seeds could decide, given a power and assumed effects.
-
-    `detectable`: the distance from the margin, in standard deviations of the paired differences, that these seeds
-    find when every claim is tested at Holm's first (strictest) level. `needed`: seeds that would decide every claim.
-    """
-
-    claims: int
-    decidable: int
-    seeds: int
-    detectable: float
-    needed: int | None
-    power: float
-
-    def __str__(self) -> str:
-        if not self.claims:
-            return "no claims: the report will show differences without verdicts"
-        text = (
-            f"{self.seeds} seeds could decide {self.decidable} of {self.claims} claims "
-            f"({self.power:.0%} power); they see a distance of {self.detectable:.2g} standard deviations from a margin"
-        )
-        if self.decidable == self.claims:
-            return text
-        return text + ("; more than 1000 seeds would be needed" if self.needed is None else f"; {self.needed} would do")
-
-
-def power_plan(
-    claims: Sequence[Claim],
-    seeds: int,
-    *,
-    effect: float | Mapping[str, float] = 2.0,
-    sd: float | Mapping[str, float] = 1.0,
-    alpha: float = 0.05,
-    wanted: float = 0.8,
-) -> PowerPlan:
-    """How many claims so many seeds could decide, computed before anything is run.
-
-    `effect` is the assumed distance between the true difference and the nearest edge of the claim, `sd` the assumed
-    standard deviation of the paired differences; each is one number, or one per metric. With the default `sd=1`,
-    `effect` counts in standard deviations. Where shares of seeds are claimed (that diverge, reach a value or win),
-    all seeds are taken to agree, or as many of them as the claim's middle says. What is exact needs one seed.
-    Claims are tested as Holm would: the likeliest first, at `alpha / m`, then `alpha / (m - 1)` …
-    """
-    exact = sum(claim.exact for claim in claims)
-    claims = [claim for claim in claims if not claim.exact]
-    m = len(claims)
-    powers = [
-        partial(_decides, claim, None if claim.metric is None else _size(effect, sd, claim.metric)) for claim in claims
-    ]
-    powers.sort(key=lambda of: of(seeds, alpha / m), reverse=True)
-    decidable = 0
-    while decidable < m and powers[decidable](seeds, alpha / (m - decidable)) >= wanted:
-        decidable += 1
-
-    def seeds_of(rank: int) -> int | None:
-        return fewest(lambda n: powers[rank](n, alpha / (m - rank)) >= wanted)
-
-    each = [seeds_of(rank) for rank in range(m)]
-    needed = None if None in each else max((one for one in each if one), default=2)
-    return PowerPlan(m + exact, decidable + exact, seeds, detectable(seeds, alpha / max(m, 1), wanted), needed, wanted)
-
-
-def _size(effect: float | Mapping[str, float], sd: float | Mapping[str, float], metric: str) -> float:
-    far, spread = (value if isinstance(value, int | float) else value[metric] for value in (effect, sd))
-    return far / max(spread, 1e-300)
-
-
-def _decides(claim: Claim, size: float | None, seeds: int, level: float) -> float:
-    """At least so likely a claim that holds is supported: each arm and each edge may fail it (Bonferroni)."""
-    if size is None or claim.kind == "reaches":
-        return float(seeds > 1 and min(_clearest(claim, seeds)) <= level)
-    if claim.kind == "trend" and min(_clearest(claim, seeds)) > level:
-        return 0.0
-    two = (claim.kind == "within" and not claim.of_best) or (claim.bounds is not None and edges(claim.bounds) == 2)
-    return 1 - (2 if two else 1) * max(len(claim.than), 1) * (1 - power(size, 1.0, seeds, level))
-
-
-def _clearest(claim: Claim, seeds: int) -> list[float]:
-    """The p-values of a claim about shares or orders where all seeds agree, or as many as lie in its middle."""
-    region = claim.region(None, 0.0)
-    found: list[Estimate]
-    if claim.kind == "trend":
-        arms = len(claim.arms)
-        found = [MallowsEstimate(1.0, seeds, arms, 0.0), MallowsEstimate(1.0, seeds, arms, 0.0).negate()]
-    elif claim.than:
-        found = [RateEstimate(seeds, 0, seeds), RateEstimate(0, 0, seeds), RateEstimate(0, seeds, seeds)]
-    else:
-        low, high = max(region[0], 0.0), min(region[1], 1.0)
-        found = [ShareEstimate(count, seeds) for count in {0, round((low + high) / 2 * seeds), seeds}]
-    inside = [one for one in found if region[0] < one.value < region[1]]
-    return [region_p_values(one, region)[0] for one in inside] or [1.0]
 
 
 def detectable(seeds: int, alpha: float, wanted: float = 0.8, freedom: float = 1.0) -> float:

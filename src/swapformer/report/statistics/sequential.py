@@ -338,17 +338,8 @@ def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
         for where, verdicts in judge_all(claims, record_looks(study_dir, runs_dir, claims, records)).items()
         for verdict in verdicts
         if _decidable(verdict)
-        for arm, condition in _arms(verdict, where)
+        for arm, condition in verdict.claim.cells(where, [c.than for c in verdict.contrasts if c.than])
     }
-
-
-def _arms(verdict: Verdict, condition: str) -> set[tuple[str, str]]:
-    """The arms that a verdict in a condition waits for, each with its condition."""
-    claim = verdict.claim
-    if claim.terms:
-        return {(term.arm, term.condition or condition) for term in claim.terms}
-    others = [contrast.than for contrast in verdict.contrasts if contrast.than] or claim.than
-    return {(arm, condition) for arm in (claim.arm, *others)}
 
 
 def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:

@@ -25,14 +25,11 @@ from typing import Literal
 import numpy as np
 
 from swapformer.report import number_format
-from swapformer.report.statistics import contrasts as estimators
 from swapformer.report.statistics import failing_seeds
-from swapformer.report.statistics.claims import OVER_LADDER, OVER_TRIALS, Claim
-from swapformer.report.statistics.contrasts import flattering_limits, label
+from swapformer.report.statistics.claims import Claim, ClaimEstimate
 from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
 from swapformer.report.statistics.evidence import Evidence
-from swapformer.report.statistics.ladder import claim_notes, judged_terms
-from swapformer.report.statistics.other_text import Elsewhere, item_error, summands, widened
+from swapformer.report.statistics.other_text import Elsewhere, item_error, widened
 from swapformer.report.statistics.power import SeedRange, seeds_for
 from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels, prediction_interval
 
@@ -102,22 +99,21 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _UnjudgedClaim:
-    """A claim with its estimates, before Holm's procedure sets the level at which it is judged."""
+    """A claim with its estimates, before Holm's procedure sets the level at which it is judged.
+
+    `barred`: nothing is judged, since the baseline has not beaten what it must.
+    """
 
     claim: Claim
-    than: tuple[str, ...]
-    estimates: tuple[Estimate, ...]
-    regions: tuple[Region, ...]
+    estimates: tuple[ClaimEstimate, ...]
     notes: tuple[str, ...]
-    usual: tuple[tuple[float, float], ...] = ()
     barred: bool = False
-    """Whether nothing is judged, since the baseline has not beaten what it must."""
 
     def p(self) -> float:
         """The smallest level at which the claim is decided, to the side that the estimates lie on."""
         if not self.estimates or self.barred:
             return 1.0
-        parts = list(zip(self.estimates, self.regions, strict=True))
+        parts = [(each.estimate, each.region) for each in self.estimates]
         if all(_inside(*part) for part in parts):
             return max(region_p_values(*part)[0] for part in parts)
         refuted = [edges(region) * region_p_values(estimate, region)[1] for estimate, region in parts]
@@ -125,12 +121,13 @@ class _UnjudgedClaim:
 
     def judge(self, level: float, p_adjusted: float) -> Verdict:
         contrasts = []
-        usual = self.usual or [estimate.limits for estimate in self.estimates]
-        for than, estimate, region, shown in zip(self.than, self.estimates, self.regions, usual, strict=True):
-            below, above = _errors(estimate, region, level, len(self.than))
-            limits = estimate.lower(below), estimate.upper(above)
-            named = self.claim.arm if than else label(self.claim)
-            contrasts.append(Contrast(named, than, estimate, region, *limits, (below, above), shown))
+        for each in self.estimates:
+            below, above = _errors(each.estimate, each.region, level, len(self.estimates))
+            limits = each.estimate.lower(below), each.estimate.upper(above)
+            named = self.claim.arm if each.than else self.claim.label
+            contrasts.append(
+                Contrast(named, each.than, each.estimate, each.region, *limits, (below, above), each.usual)
+            )
         outcome = "undecided" if self.barred else _outcome(contrasts)
         needed = _needed(contrasts, level) if outcome == "undecided" and not self.barred else None
         return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
@@ -167,7 +164,7 @@ def _with_items(verdict: Verdict, evidence: Evidence) -> Verdict:
         return verdict
     wider = []
     for contrast in verdict.contrasts:
-        terms = summands(verdict.claim, contrast.than)
+        terms = verdict.claim.summands(contrast.than)
         found = None if terms is None else item_error(terms, evidence)
         if found is None:
             return verdict
@@ -190,17 +187,7 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
         return verdict
     if verdict.claim.counts_diverged or verdict.claim.exact:
         return verdict  # there, a trial without a result counts
-    contrasts = tuple(
-        _open(
-            contrast,
-            *(
-                later.flattering_limits(contrast.arm, contrast.than, metric)
-                if contrast.than
-                else flattering_limits(verdict.claim, later)
-            ),
-        )
-        for contrast in verdict.contrasts
-    )
+    contrasts = tuple(_open(each, *verdict.claim.flattering_limits(each.than, later)) for each in verdict.contrasts)
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
         return replace(verdict, notes=notes)
@@ -215,81 +202,34 @@ def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
 
 
 def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
-    direction = evidence.directions.get(claim.metric or "")
-    notes = list(_notes(claim, evidence))
-    missing = [arm for arm in _names(claim) if arm not in evidence.arms]
-    than = claim.than
-    if claim.of_best:
-        than = tuple(
-            arm for arm in than if arm in evidence.arms and not evidence.never_finished(arm, claim.metric or "")
-        )
-    undirected = claim.needs_direction and direction is None
-    alone = bool(claim.terms) or (claim.kind in ("reaches", "diverges") and not than)
-    nobody = not (than or alone) or (not claim.terms and claim.arm in missing)
-    if nobody or undirected or (missing and not claim.of_best and claim.kind not in OVER_LADDER):
-        if undirected:
-            notes.append(f"no finished trial says which direction of {claim.metric} is good")
-        return _UnjudgedClaim(claim, (), (), (), tuple(notes))
-    if alone:
-        return _UnjudgedClaim(
-            claim, ("",), (estimators.estimate(claim, evidence),), (claim.region(direction, 0.0),), tuple(notes)
-        )
-    relative = claim.margin if claim.relative else 0.0
-    estimates, regions, usual = [], [], []
-    for other in than:
-        if claim.metric is None:
-            estimates.append(evidence.rate_difference(claim.arm, other))
-            usual.append(estimates[-1].limits)
-            regions.append(claim.region(None, 0.0))
-            continue
-        if claim.kind == "reaches":
-            estimates.append(estimators.reach_difference(claim, other, evidence))
-            usual.append(estimates[-1].limits)
-            regions.append(claim.region(direction, 0.0))
-            continue
-        usual.append(evidence.mean_difference(claim.arm, other, claim.metric).limits)
-        if claim.exact:
-            estimates.append(estimators.exact_difference(claim, other, evidence))
-            there = estimators.exact_value(other, claim.metric, evidence)
-            regions.append(claim.region(direction, math.nan if there is None else there))
-            continue
-        estimates.append(evidence.mean_difference(claim.arm, other, claim.metric, relative))
-        pairs = evidence.pairs(claim.arm, other, claim.metric)
-        regions.append(claim.region(direction, float(pairs.y.mean()) if len(pairs.y) else math.nan))
-    return _UnjudgedClaim(claim, than, tuple(estimates), tuple(regions), tuple(notes), tuple(usual))
+    notes = _notes(claim, evidence)
+    if claim.needs_direction and evidence.directions.get(claim.metric or "") is None:
+        notes.append(f"no finished trial says which direction of {claim.metric} is good")
+        return _UnjudgedClaim(claim, (), tuple(notes))
+    return _UnjudgedClaim(claim, () if claim.is_missing(evidence) else tuple(claim.estimates(evidence)), tuple(notes))
 
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     notes = [] if claim.exact else list(evidence.unbeaten)
-    judged = _names(claim)
-    if claim.kind in OVER_LADDER:
-        judged = tuple(dict.fromkeys(term.name for term in judged_terms(claim, evidence)))
-    for arm in judged:
-        if arm not in evidence.arms:
-            notes.append(f"{arm} is impossible")
-            continue
-        if claim.metric is None:
-            continue
-        never = evidence.never_finished(arm, claim.metric)
-        lost = "out of the race for the best" if claim.of_best and never else "not favoured"
-        lost = "counted as the worst" if claim.kind == "reaches" else lost
-        lost = "counted with the loss of guessing" if claim.kind in OVER_TRIALS else lost
-        diverged = max((evidence.diverged[arm] & evidence.lost(arm, each)).sum() for each in claim.metrics)
-        diverged = evidence.diverged[arm].sum() if claim.kind in OVER_TRIALS else diverged
-        metric = max(claim.metrics, key=lambda each: evidence.unmeasured(arm, each).sum())
-        unmeasured = evidence.unmeasured(arm, metric).sum()
-        if diverged:
-            notes.append(f"{arm} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
-        if unmeasured:
-            notes.append(f"{arm} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+    for name in claim.judged_names(evidence):
+        if name not in evidence.arms:
+            notes.append(f"{name} is impossible")
+        elif claim.metrics:
+            metric = max(claim.metrics, key=lambda each: evidence.unmeasured(name, each).sum())
+            lost, unmeasured = claim.lost(name, evidence), evidence.unmeasured(name, metric).sum()
+            if diverged := claim.diverged(name, evidence):
+                notes.append(f"{name} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
+            if unmeasured:
+                notes.append(f"{name} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
     known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
     same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
     notes += [f"{claim.arm} and {other} trained the same model" for other in same]
     apart = set[int]()
-    for other in claim.than:
-        if claim.metric is not None and {claim.arm, other} <= set(evidence.arms):
-            apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
-            notes += _seed_notes(claim.arm, other, claim.metric, evidence)
+    for other in known:
+        if claim.metric is None:
+            continue
+        apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
+        notes += _seed_notes(claim.arm, other, claim.metric, evidence)
     notes += [
         f"{claim.arm} and {other} were not evaluated on the same data: {name} has {here} and {there}"
         for other in claim.than
@@ -298,12 +238,12 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     ]
     if claim.metric in evidence.censored:
         notes += _target_notes(claim, evidence)
-    if claim.kind in OVER_LADDER:
-        notes += claim_notes(claim, evidence)
+    notes += claim.notes(evidence)
     if apart:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
-    return notes if same or set(_names(claim)) - set(evidence.arms) else notes + failing_seeds.notes(claim, evidence)
+    missing = set(claim.names) - set(evidence.arms)
+    return notes if same or missing or not claim.of_means else notes + failing_seeds.notes(claim, evidence)
 
 
 def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[str]:
@@ -331,10 +271,10 @@ def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[s
 
 def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
     """What is said of times to a target that trials of a claim's arms did not reach."""
-    about = [(name, metric) for name in _names(claim) for metric in claim.metrics if metric in evidence.censored]
+    about = [(name, metric) for name in claim.names for metric in claim.metrics if metric in evidence.censored]
     if evidence.none_reached(about) or _is_constant(claim, evidence):
         return [
-            f"no trial of {', '.join(_names(claim))} reaches the target of {claim.metric}, so there is nothing to "
+            f"no trial of {', '.join(claim.names)} reaches the target of {claim.metric}, so there is nothing to "
             "compare: put a target that some arm gets to, or claim `reaches` with it"
         ]
     cut = [(name, int(evidence.unreached.get((name, metric), np.zeros(1)).sum())) for name, metric in about]
@@ -348,13 +288,8 @@ def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
 
 def _is_constant(claim: Claim, evidence: Evidence) -> bool:
     """Whether all values that a claim is about are the same number."""
-    values = [evidence.finite_values(name, metric) for name in _names(claim) for metric in claim.metrics]
+    values = [evidence.finite_values(name, metric) for name in claim.names for metric in claim.metrics]
     return len({float(value) for row in values for value in row}) == 1
-
-
-def _names(claim: Claim) -> tuple[str, ...]:
-    """The arms of a claim as evidence names them: with their condition where the claim compares conditions."""
-    return tuple(dict.fromkeys(term.name for term in claim.terms)) if claim.terms else claim.arms
 
 
 def _inside(estimate: Estimate, region: Region) -> bool:
