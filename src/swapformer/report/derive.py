@@ -23,9 +23,10 @@ A mean over seeds of such a number is valid where the number itself has a meanin
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX = "derived/"
-_FAMILIES = ("slope", "rank_correlation", "first_below", "first_above")
-_PAIRS = ("crossing", "ratio")
-_WITH_VALUE = ("first_below", "first_above", "time_to", "stuck")
-WAYS = (*_FAMILIES, "crossing", "ratio", "log", "time_to", "stuck")
 SOURCES = ("lengths", "steps", "finding")
 LR_KEY = "optim.lr"
 Way = Mapping[str, Any]
@@ -68,6 +65,266 @@ class TrialNumbers:
     targets: Mapping[str, float] = field(default_factory=dict)
 
 
+class Lacking(Exception):
+    """What a derived number needs and trials do not have, in words."""
+
+
+@dataclass(frozen=True)
+class Derivation(ABC):
+    """How one number of a trial is derived: a kind of derivation with what a study file says of it."""
+
+    KINDS: ClassVar[tuple[str, ...]]
+    """What a study file calls it."""
+    KEYS: ClassVar[tuple[str, ...]] = ()
+    """What may stand beside its inputs and its direction."""
+    IS_ALL: ClassVar[bool] = True
+    """Whether its inputs say all of it: where no seed changes them, none changes it."""
+    DIRECTION: ClassVar[str] = ""
+    """Which way is better, where that does not depend on its inputs."""
+
+    name: str
+    kind: str
+    way: Way
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that its mapping may have."""
+        return (self.kind, "direction", *self.KEYS)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The metrics or families that it is derived from."""
+        given = self.way[self.kind]
+        return [str(each) for each in given] if isinstance(given, list | tuple) else [str(given)]
+
+    @property
+    def over_lengths(self) -> bool:
+        """Whether its inputs are families over lengths."""
+        return False
+
+    @property
+    def before_training(self) -> bool:
+        """Whether it has a value without training where its inputs have."""
+        return True
+
+    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
+        """Refuse inputs that the study does not measure, and values that are none."""
+        known = {family_of(metric)[0] for metric in metrics} if self.over_lengths else set(metrics)
+        for metric in self.inputs:
+            if metric not in known:
+                hint = suggest(metric, known)
+                raise UsageError(f"`derive` of {self.name}: the study does not measure {quote(metric)}{hint}")
+
+    def require_value(self) -> None:
+        """Refuse a `value` that is not a finite number."""
+        value = self.way.get("value")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise UsageError(f"`{self.kind}` of {self.name} needs a finite `value`, but has {quote(value)}")
+
+    @abstractmethod
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        """The number; nan where it does not exist, None where an input is missing. Raises `Lacking`."""
+
+
+@dataclass(frozen=True)
+class OfFamily(Derivation):
+    """One number of the points (x, y) of a family."""
+
+    KINDS = ("slope", "rank_correlation", "first_below", "first_above")
+
+    @property
+    def source(self) -> str:
+        """What the points go over."""
+        return str(self.way.get("over", "lengths"))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        value = ("value",) if self.kind.startswith("first_") else ()
+        return (*super().keys, *value, "over", *(("moment", "line") if self.source == "finding" else ()))
+
+    @property
+    def over_lengths(self) -> bool:
+        return self.source == "lengths"
+
+    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
+        given = self.way[self.kind]
+        if self.source != "finding":
+            super().check(metrics, arms)
+        elif not isinstance(given, str) or "/" not in given.strip("/"):
+            raise UsageError(
+                f"`{self.kind}` of {self.name} must be PROBE/SHAPE, such as gradients/norm, not {quote(given)}"
+            )
+        if self.kind.startswith("first_"):
+            self.require_value()
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        (family,) = self.inputs
+        points = self._points(family, trial, known)
+        if len(points) < 2:
+            places = {"lengths": "@n at two lengths", "steps": " at two steps", "finding": " at two places"}
+            needed = f"{family}{places[self.source]}"
+            raise Lacking(f"{self.name} needs {needed} or more, but trials have it at {len(points)}")
+        return over_points(self.kind, points, float(self.way.get("value", math.nan)))
+
+    def _points(self, family: str, trial: TrialNumbers, known: Mapping[str, float]) -> Points:
+        if self.source == "steps":
+            rows = trial.history[trial.history["metric"] == family]
+            return [(float(x), float(y)) for x, y in zip(rows["step"], rows["value"], strict=True)]
+        if self.source == "finding":
+            return of_finding(trial.findings.get(family), self.way)
+        return of_lengths(family, known)
+
+
+@dataclass(frozen=True)
+class OfPair(Derivation):
+    """One number of two families, or of two metrics."""
+
+    KINDS = ("crossing", "ratio")
+
+    @property
+    def over_lengths(self) -> bool:
+        return self.kind == "crossing"
+
+    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
+        if not isinstance(self.way[self.kind], list | tuple) or len(self.inputs) != 2:
+            families, numbers = "families, such as [val/a, val/b]", "metrics, such as [val/loss@64, val/loss@32]"
+            raise UsageError(f"`{self.kind}` of {self.name} must be two {families if self.over_lengths else numbers}")
+        super().check(metrics, arms)
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        if self.over_lengths:
+            here, there = (dict(of_lengths(base, known)) for base in self.inputs)
+            shared = [(n, here[n], there[n]) for n in here if n in there]
+            if len(shared) < 2:
+                both = " and ".join(self.inputs)
+                raise Lacking(f"{self.name} needs both of {both} at two lengths, but has {len(shared)}")
+            return crossing(shared)
+        above, below = (known.get(each) for each in self.inputs)
+        if above is None or below is None:
+            return None
+        return above / below if below else math.nan
+
+
+@dataclass(frozen=True)
+class Logarithm(Derivation):
+    """The natural logarithm of a metric."""
+
+    KINDS = ("log",)
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        value = known.get(self.inputs[0])
+        return value if value is None else math.log(value) if value > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class Stuck(Derivation):
+    """1 where a metric is no better than a value, or than counting symbols; 0 where it is."""
+
+    KINDS = ("stuck",)
+    KEYS = ("value",)
+    IS_ALL = False
+    DIRECTION = "lower"
+
+    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
+        super().check(metrics, arms)
+        if "value" in self.way:
+            self.require_value()
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        (metric,) = self.inputs
+        if metric not in known:
+            return None
+        limit = self.way["value"] if "value" in self.way else baseline(self.name, metric, "counting", trial)
+        higher = trial.directions.get(metric) == "higher"
+        return float(not (known[metric] > float(limit) if higher else known[metric] < float(limit)))
+
+
+@dataclass(frozen=True)
+class Capped(Derivation):
+    """A loss, but the loss of guessing where it is worse."""
+
+    KINDS = ("capped",)
+
+    @property
+    def before_training(self) -> bool:
+        return False
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        (metric,) = self.inputs
+        return min(known[metric], baseline(self.name, metric, "guessing", trial)) if metric in known else None
+
+
+def baseline(name: str, metric: str, which: str, trial: TrialNumbers) -> float:
+    """The loss of `guessing` or of `counting`. Raises `Lacking` where the trial's record has none."""
+    found = trial.baselines.get(metric, {}).get(which)
+    if found is None:
+        raise Lacking(f"{name} needs the loss of {which}, which records of trials lack for {metric}; say a `value`")
+    return float(found)
+
+
+@dataclass(frozen=True)
+class TimeTo(Derivation):
+    """When a trial's history first reaches a target, cut off at the end of its training."""
+
+    KINDS = ("time_to",)
+    KEYS = ("value", "unit", "interpolate")
+    IS_ALL = False
+    DIRECTION = "lower"
+
+    @property
+    def before_training(self) -> bool:
+        return False
+
+    @property
+    def target(self) -> object:
+        """The value that is reached, or the arm that it is of."""
+        return self.way.get("value")
+
+    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
+        super().check(metrics, arms)
+        if not isinstance(self.way.get("interpolate", True), bool):
+            raise UsageError(
+                f"`interpolate` of {self.name} must be true or false, not {quote(self.way['interpolate'])}"
+            )
+        if not isinstance(self.target, Mapping):
+            self.require_value()
+        elif list(self.target) != ["arm"] or self.target["arm"] not in arms:
+            hint = suggest(str(self.target.get("arm")), arms)
+            wanted = "a number or {arm: one of the arms}"
+            raise UsageError(f"`value` of {self.name} must be {wanted}, not {quote(self.target)}{hint}")
+
+    def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
+        return self.time(trial).restricted
+
+    def time(self, trial: TrialNumbers) -> TargetTime:
+        """The share of all steps, tokens, … of a trial's training until its history first reaches the target."""
+        (metric,), unit = self.inputs, str(self.way.get("unit", "steps"))
+        of_arm = isinstance(self.target, Mapping)
+        target = trial.targets.get(self.name, math.nan) if of_arm else float(self.way["value"])
+        curve = trial.history[trial.history["metric"] == metric]
+        higher = trial.directions.get(metric) == "higher"
+        step = first_step(curve, target, higher, bool(self.way.get("interpolate", False)))
+        if unit == "steps":
+            return TargetTime(min(step, trial.steps) if math.isfinite(step) else step, trial.steps)
+        whole = {"tokens": trial.tokens, "operations": trial.operations, "seconds": trial.seconds}[unit]
+        return TargetTime(whole * min(step / trial.steps, 1.0) if math.isfinite(step) else step, whole)
+
+
+KINDS: Mapping[str, type[Derivation]] = {
+    kind: each for each in (OfFamily, OfPair, Logarithm, TimeTo, Stuck) for kind in each.KINDS
+}
+"""What a study file can derive."""
+_KNOWN = {**KINDS, **dict.fromkeys(Capped.KINDS, Capped)}
+"""These, and what only claims derive."""
+
+
+def derivations(ways: Mapping[str, Way]) -> Iterator[Derivation]:
+    """How each number is derived, in the order of the file, so that what is derived from comes first."""
+    for name, way in ways.items():
+        kind = next(key for key in way if key in _KNOWN)
+        yield _KNOWN[kind](name, kind, way)
+
+
 def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = ()) -> dict[str, Way]:
     """The `derive` section of a study file, checked against the study's metrics, its arms and what stands before."""
     if raw is None:
@@ -86,56 +343,19 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
         raise UsageError(f"a derived metric's name must begin with {PREFIX}, but {quote(name)} does not")
     if isinstance(way, Mapping) and "mean_of_last" in way:
         raise UsageError(f"`derive` of {name}: `mean_of_last` is gone; callbacks=last averages weights instead")
-    kinds = [key for key in way if key in WAYS] if isinstance(way, Mapping) else []
+    kinds = [key for key in way if key in KINDS] if isinstance(way, Mapping) else []
     if not isinstance(way, Mapping) or len(kinds) != 1:
-        wanted = f"a mapping with exactly one of {', '.join(WAYS)}"
+        wanted = f"a mapping with exactly one of {', '.join(KINDS)}"
         raise UsageError(f"`derive` of {name} must be {wanted}, not {quote(way)}")
-    (kind,) = kinds
-    keys = (kind, "direction", *_keys_of(kind, way))
+    found = KINDS[kinds[0]](name, kinds[0], way)
     for key in way:
-        if key not in keys:
-            raise UsageError(f"`derive` of {name} has no key {quote(key)}{suggest(str(key), keys)}")
+        if key not in found.keys:
+            raise UsageError(f"`derive` of {name} has no key {quote(key)}{suggest(str(key), found.keys)}")
     for key, choices in (("over", SOURCES), ("unit", UNITS), ("direction", ("lower", "higher"))):
         if key in way and way[key] not in choices:
             hint = suggest(str(way[key]), choices)
             raise UsageError(f"`{key}` of {name} must be {' or '.join(choices)}, not {quote(way[key])}{hint}")
-    names = way[kind] if kind in _PAIRS and isinstance(way[kind], list | tuple) else [way[kind]]
-    if kind in _PAIRS and len(names) != 2:
-        wanted = (
-            "metrics, such as [val/loss@64, val/loss@32]" if kind == "ratio" else "families, such as [val/a, val/b]"
-        )
-        raise UsageError(f"`{kind}` of {name} must be two {wanted}")
-    if way.get("over") == "finding":
-        if not isinstance(way[kind], str) or "/" not in way[kind].strip("/"):
-            raise UsageError(f"`{kind}` of {name} must be PROBE/SHAPE, such as gradients/norm, not {quote(way[kind])}")
-        names = []
-    families = kind in (*_FAMILIES, "crossing") and way.get("over") != "steps"
-    known = {family_of(metric)[0] for metric in metrics} if families else set(metrics)
-    for metric in names:
-        if metric not in known:
-            hint = suggest(str(metric), known)
-            raise UsageError(f"`derive` of {name}: the study does not measure {quote(metric)}{hint}")
-    if not isinstance(way.get("interpolate", True), bool):
-        raise UsageError(f"`interpolate` of {name} must be true or false, not {quote(way['interpolate'])}")
-    value = way.get("value")
-    if kind == "time_to" and isinstance(value, Mapping):
-        if list(value) != ["arm"] or value["arm"] not in arms:
-            hint = suggest(str(value.get("arm")), arms)
-            raise UsageError(
-                f"`value` of {name} must be a number or {{arm: one of the arms}}, not {quote(value)}{hint}"
-            )
-        return
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if (kind in _WITH_VALUE and not number) and not (kind == "stuck" and "value" not in way):
-        raise UsageError(f"`{kind}` of {name} needs a finite `value`, but has {quote(value)}")
-
-
-def _keys_of(kind: str, way: Way) -> Iterable[str]:
-    """What may stand in a way of this kind beside its inputs and its direction."""
-    yield from ("value",) if kind in _WITH_VALUE else ()
-    yield from ("unit", "interpolate") if kind == "time_to" else ()
-    yield from ("over",) if kind in _FAMILIES else ()
-    yield from ("moment", "line") if way.get("over") == "finding" else ()
+    found.check(metrics, arms)
 
 
 class Asked(Protocol):
@@ -169,50 +389,51 @@ def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = Non
     What a claim takes a logarithm of, or cuts off, is better where the metric is.
     """
     found = {}
-    for name, way in ways.items():
-        inner = way.get("log", way.get("capped")) if not name.startswith(PREFIX) else None
-        own = "lower" if "time_to" in way or "stuck" in way else (known or {}).get(str(inner), "")
-        found[name] = way.get("direction", own)
-    return {name: direction for name, direction in found.items() if direction}
+    for each in derivations(ways):
+        own = each.DIRECTION
+        if not each.name.startswith(PREFIX) and isinstance(each, Logarithm | Capped):
+            own = (known or {}).get(each.inputs[0], "")
+        if direction := each.way.get("direction", own):
+            found[each.name] = direction
+    return found
 
 
 def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
     """Those of the derived numbers that say nothing of training, so that a trial which diverged has them too."""
-    kinds = (*_FAMILIES, *_PAIRS, "log", "stuck")
-    inputs = {name: next((way[kind] for kind in kinds if kind in way), ()) for name, way in ways.items()}
-    named = {name: [given] if isinstance(given, str) else list(given) for name, given in inputs.items()}
     found: dict[str, Way] = {}
-    for name, metrics in named.items():  # in the order of the file, so that what is derived from comes first
-        if metrics and all(metric in found or split_moment(metric)[1] == INIT for metric in metrics):
-            found[name] = ways[name]
+    for each in derivations(ways):
+        if each.before_training and all(name in found or split_moment(name)[1] == INIT for name in each.inputs):
+            found[each.name] = each.way
     return found
 
 
 def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:
     """The derived numbers that are times, cut off at the budget."""
-    return frozenset(name for name, way in ways.items() if "time_to" in way)
+    return frozenset(times_of(ways))
+
+
+def times_of(ways: Mapping[str, Way]) -> dict[str, TimeTo]:
+    """The derived numbers that are times to a target."""
+    return {each.name: each for each in derivations(ways) if isinstance(each, TimeTo)}
 
 
 def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
     """The metrics that no seed changes: those of `exact`, and what is derived only from them."""
     found = set(exact)
     bases = {family_of(metric)[0] for metric in exact if "@" in metric}
-    for name, way in ways.items():
-        kind = next((key for key in (*WAYS, "capped") if key in way), "")
-        inputs = way[kind] if kind in _PAIRS else [way.get(kind)]
-        lengths = kind in (*_FAMILIES, "crossing") and way.get("over", "lengths") == "lengths"
-        if kind not in ("time_to", "stuck") and inputs and all(i in found or (lengths and i in bases) for i in inputs):
-            found.add(name)
+    for each in derivations(ways):
+        known = found | bases if each.over_lengths else found
+        if each.IS_ALL and known.issuperset(each.inputs):
+            found.add(each.name)
     return frozenset(found)
 
 
 def target_arms(ways: Mapping[str, Way]) -> dict[str, tuple[str, str]]:
     """Derived name → the arm whose last value is its target, and the metric."""
-    asked = {name: way.get("value") for name, way in ways.items() if "time_to" in way}
     return {
-        name: (str(value["arm"]), str(ways[name]["time_to"]))
-        for name, value in asked.items()
-        if isinstance(value, Mapping)
+        name: (str(each.target["arm"]), each.inputs[0])
+        for name, each in times_of(ways).items()
+        if isinstance(each.target, Mapping)
     }
 
 
@@ -223,55 +444,23 @@ def derive(ways: Mapping[str, Way], trial: TrialNumbers, problems: list[str]) ->
     """
     found: dict[str, float] = {}
     known = dict(trial.metrics)
-    for name, way in ways.items():
-        value = _derived(name, way, trial, known, problems)
+    for each in derivations(ways):
+        try:
+            value = each.number(trial, known)
+        except Lacking as lacking:
+            problems.extend([str(lacking)] if str(lacking) not in problems else [])
+            continue
         if value is not None:
-            found[name] = known[name] = value
+            found[each.name] = known[each.name] = value
     return found
-
-
-def _derived(name: str, way: Way, trial: TrialNumbers, known: Mapping[str, float], problems: list[str]) -> float | None:
-    kind = next(key for key in (*WAYS, "capped") if key in way)
-
-    def lacking(problem: str) -> float | None:
-        problems.extend([problem] if problem not in problems else [])
-        return None
-
-    if kind in _FAMILIES:
-        points = _points(way, str(way[kind]), trial, known)
-        if len(points) < 2:
-            what = {"lengths": f"{way[kind]}@n at two lengths", "steps": f"{way[kind]} at two steps"}
-            needed = what.get(way.get("over", "lengths"), f"{way[kind]} at two places")
-            return lacking(f"{name} needs {needed} or more, but trials have it at {len(points)}")
-        return over_points(kind, points, float(way.get("value", math.nan)))
-    if kind == "crossing":
-        here, there = (dict(of_lengths(str(base), known)) for base in way[kind])
-        shared = [(n, here[n], there[n]) for n in here if n in there]
-        if len(shared) < 2:
-            return lacking(f"{name} needs both of {' and '.join(way[kind])} at two lengths, but has {len(shared)}")
-        return crossing(shared)
-    if kind == "time_to":
-        return time_to(name, way, trial).restricted
-    inputs = [known.get(str(each)) for each in (way[kind] if kind == "ratio" else [way[kind]])]
-    values = [value for value in inputs if value is not None]
-    if len(values) < len(inputs):
-        return None
-    if kind in ("ratio", "log"):
-        return _of_numbers(kind, values)
-    which = "counting" if kind == "stuck" else "guessing"
-    limit = way.get("value", trial.baselines.get(str(way[kind]), {}).get(which))
-    if limit is None:
-        return lacking(f"{name} needs the loss of {which}, which records of trials lack for {way[kind]}; say a `value`")
-    if kind == "capped":
-        return min(values[0], float(limit))
-    better = values[0] > float(limit) if trial.directions.get(str(way[kind])) == "higher" else values[0] < float(limit)
-    return float(not better)
 
 
 def losses_of_diverged(ways: Mapping[str, Way], baselines: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """What a diverged trial counts with where a loss is cut off: the loss of guessing."""
     guessed = {
-        name: baselines.get(str(way["capped"]), {}).get("guessing") for name, way in ways.items() if "capped" in way
+        each.name: baselines.get(each.inputs[0], {}).get("guessing")
+        for each in derivations(ways)
+        if isinstance(each, Capped)
     }
     return {name: value for name, value in guessed.items() if value is not None}
 
@@ -291,32 +480,3 @@ def optimum(places: Sequence[float], losses: Sequence[float]) -> float:
     if left == right:
         return math.nan  # three equal losses have no lowest one
     return float((a + b) / 2 - left * (c - a) / 2 / (right - left))
-
-
-def _points(way: Way, family: str, trial: TrialNumbers, known: Mapping[str, float]) -> Points:
-    """The points (x, y) of a family."""
-    if way.get("over") == "steps":
-        rows = trial.history[trial.history["metric"] == family]
-        return [(float(x), float(y)) for x, y in zip(rows["step"], rows["value"], strict=True)]
-    if way.get("over") == "finding":
-        return of_finding(trial.findings.get(family), way)
-    return of_lengths(family, known)
-
-
-def _of_numbers(kind: str, values: Sequence[float]) -> float:
-    if kind == "ratio":
-        return values[0] / values[1] if values[1] else math.nan
-    return math.log(values[0]) if values[0] > 0 else math.nan
-
-
-def time_to(name: str, way: Way, trial: TrialNumbers) -> TargetTime:
-    """When a trial's history first reaches its target: the share of all steps, tokens, … of its training until then."""
-    metric, unit = str(way["time_to"]), str(way.get("unit", "steps"))
-    target = trial.targets.get(name, math.nan) if isinstance(way["value"], Mapping) else float(way["value"])
-    curve = trial.history[trial.history["metric"] == metric]
-    higher = trial.directions.get(metric) == "higher"
-    step = first_step(curve, target, higher, bool(way.get("interpolate", False)))
-    if unit == "steps":
-        return TargetTime(min(step, trial.steps) if math.isfinite(step) else step, trial.steps)
-    whole = {"tokens": trial.tokens, "operations": trial.operations, "seconds": trial.seconds}[unit]
-    return TargetTime(whole * min(step / trial.steps, 1.0) if math.isfinite(step) else step, whole)

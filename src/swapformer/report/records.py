@@ -18,7 +18,7 @@ from swapformer.report.derive import (
     directions_of,
     losses_of_diverged,
     target_arms,
-    time_to,
+    times_of,
     ways_of,
 )
 from swapformer.report.target_times import TargetTime, cut_off, last_value
@@ -108,6 +108,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     problems: list[str] = []
     cells, metrics, histories = [], [], []
     ways = ways_of(manifest)
+    until = times_of(ways)
     followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
     directions: dict[str, str] = {}
     operations = {(each.arm, each.condition): each.flops for each in manifest.fairness}
@@ -154,8 +155,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
                     targets=targets.get((cell.condition, cell.seed), {}),
                 )
                 found = derive(ways if trial.status == FINISHED else before_training(ways), numbers, problems)
-                for name in [name for name in found if "time_to" in ways[name]]:
-                    times.setdefault((cell.condition, name), {})[cell] = time_to(name, ways[name], numbers)
+                for name in found.keys() & until.keys():
+                    times.setdefault((cell.condition, name), {})[cell] = until[name].time(numbers)
                     found.pop(name)
                 found |= losses_of_diverged(ways, trial.record.baselines) if trial.status == DIVERGED else {}
                 history = _with_ends(history, trial, followed)

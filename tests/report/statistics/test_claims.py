@@ -165,6 +165,10 @@ def test_diverges_needs_no_metric_and_than_may_be_a_list() -> None:
         ),
         ({"within": {"arm": "h1", "of": "h8", "metric": "val/loss", "margin": 0}}, "must be above 0"),
         ({"diverges": {"arm": "h1", "than": "h8", "margin": 1}}, "must be below 1"),
+        (
+            {"diverges": {"arm": "h1", "than": "h8", "margin": 0, "above": 0}},
+            "needs a `margin` (0 or more), got margin and above",
+        ),
     ],
 )
 def test_a_wrong_claim_is_named_with_its_number_and_text(body: dict[str, Any], message: str) -> None:
