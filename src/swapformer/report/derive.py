@@ -314,7 +314,7 @@ KINDS: Mapping[str, type[Derivation]] = {
     kind: each for each in (OfFamily, OfPair, Logarithm, TimeTo, Stuck) for kind in each.KINDS
 }
 """What a study file can derive."""
-_KNOWN = {**KINDS, **dict.fromkeys(Capped.KINDS, Capped)}
+_KNOWN: Mapping[str, type[Derivation]] = {**KINDS, **dict.fromkeys(Capped.KINDS, Capped)}
 """These, and what only claims derive."""
 
 
