@@ -11,6 +11,8 @@ import pytest
 
 from swapformer.catalogue import filled
 from swapformer.conformance import LAWS, examine
+from swapformer.conformance.device import compiles_to_one_graph
+from swapformer.conformance.subject import BrokenLaw, Subject
 from swapformer.targets import VARIABLE
 
 FAULTS = [
@@ -146,3 +148,8 @@ def test_a_weight_without_a_role_cannot_be_initialised(base: dict[str, Any]) -> 
     found = {verdict.law: verdict for verdict in examine(with_fault(base, "ffn", "NamelessWeight", {}), "ffn")}
     assert found["runs"].holds is False
     assert "every parameter must declare its role, but `stack.layers.0.ffn.secret.weight`" in found["runs"].message
+
+
+def test_a_step_that_reads_a_value_does_not_compile_to_one_graph(base: dict[str, Any]) -> None:
+    with pytest.raises(BrokenLaw, match="a step must compile to one graph, but torch says"):
+        compiles_to_one_graph(Subject(with_fault(base, "activation", "ReadsTheDevice", {}), "activation"))

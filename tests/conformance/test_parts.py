@@ -9,6 +9,7 @@ import torch
 
 from configs import every_part, small
 from swapformer.conformance import examine
+from swapformer.conformance.device import compiles_to_one_graph
 from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import Subject, run
 
@@ -26,6 +27,12 @@ def test_every_law_holds_for(slot: str, option: str) -> None:
     config = small([f"model/{slot}={option}"])
     broken = [f"{verdict.law}: {verdict.message}" for verdict in examine(config, slot) if verdict.holds is False]
     assert not broken, "\n".join(broken)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize(("slot", "option"), PARTS, ids=[f"{slot}-{option}" for slot, option in PARTS])
+def test_a_step_compiles_to_one_graph(slot: str, option: str) -> None:
+    compiles_to_one_graph(Subject.of(small([f"model/{slot}={option}"]), slot))
 
 
 @pytest.mark.parametrize(("slot", "option"), [part for part in PARTS if part[0] not in ("init", "topology")])

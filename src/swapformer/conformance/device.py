@@ -17,7 +17,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from swapformer.conformance.subject import LENGTH, Subject, ids, loss_of, make_tokens, require
+from swapformer.conformance.subject import (
+    LENGTH,
+    BrokenLaw,
+    Subject,
+    ids,
+    loss_from,
+    loss_of,
+    make_tokens,
+    require,
+    require_near,
+    source_of,
+)
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 
@@ -175,6 +186,37 @@ def nothing_outlives_a_step(subject: Subject) -> str | None:
         if enabled:
             gc.enable()
     require(not alive, f"the graph of a step must die with it, but that of {', '.join(alive[:4])} is kept.")
+    return None
+
+
+def compiles_to_one_graph(subject: Subject) -> str | None:
+    """`torch.compile` takes a step as one graph, which gives the same loss.
+
+    It takes seconds, so it is none of the laws that every examination holds. A residual that states `recomputes` has a
+    backward of its own, and is refused beside `trainer.compile`.
+    """
+    if subject.unavailable:
+        return subject.unavailable
+    if getattr(subject.part, "recomputes", False):
+        return "its backward is its own"
+    torch._dynamo.reset()
+    model, inputs = subject.build().train(), ids()
+    tags = {name: torch.zeros(1, LENGTH, dtype=torch.int64) for name in model.stack.tags}
+    tokens, source = replace(make_tokens(LENGTH), tags=tags), source_of(model, inputs)
+
+    def step() -> Tensor:
+        return loss_from(model, model(inputs, tokens, *source), inputs)
+
+    losses = []
+    try:
+        for each in (torch.compile(step, backend="eager", fullgraph=True), step):
+            torch.manual_seed(0)
+            losses.append(each())
+            losses[-1].backward()  # type: ignore[no-untyped-call]
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchDynamoException) as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise BrokenLaw(f"a step must compile to one graph, but torch says: {why}.") from error
+    require_near(losses[0], losses[1], "the loss of a compiled step must be the same, but differs by {gap}.")
     return None
 
 

@@ -204,13 +204,16 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
     return torch.randint(VOCABULARY, (rows, length), generator=stream("ids", seed))
 
 
-def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
-    """Logits; a topology that reads a source gets a fixed one of another length than the inputs."""
+def source_of(model: Topology, inputs: Tensor) -> tuple[Tensor | None, Tokens]:
+    """A fixed source of another length than the inputs, for a topology that reads one, and its tokens."""
     takes_source = model.reads_source and not model.reads_ahead
     made = inputs[:, : LENGTH // 2] if inputs.is_meta else ids(len(inputs), LENGTH // 2, seed=1)
-    source = made if takes_source else None
-    there = make_tokens(LENGTH // 2, device=inputs.device)
-    out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), source, there)
+    return made if takes_source else None, make_tokens(LENGTH // 2, device=inputs.device)
+
+
+def answer(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits; a topology that reads a source gets a fixed one."""
+    out: Tensor = model(inputs, tokens or make_tokens(inputs.shape[1]), *source_of(model, inputs))
     return out
 
 
@@ -222,7 +225,11 @@ def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor
 
 def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
     """Next-token loss, with early answers and the auxiliary losses of parts."""
-    logits = answer(model, inputs, tokens)
+    return loss_from(model, answer(model, inputs, tokens), inputs)
+
+
+def loss_from(model: Topology, logits: Tensor, inputs: Tensor) -> Tensor:
+    """The loss of logits that the model just gave."""
     loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     for early in model.take_early_answers():
         logits = early[MAIN]

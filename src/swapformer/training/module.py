@@ -35,7 +35,7 @@ from swapformer.training.data import (
     drawn_position_range,
     loader,
 )
-from swapformer.training.inputs import model_inputs
+from swapformer.training.inputs import ModelInputs, model_inputs
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -70,7 +70,7 @@ class TrialModule(lightning.LightningModule):
     def __init__(self, model: Topology, task: Task, config: Config, ranks: Ranks | None = None) -> None:
         super().__init__()
         self.model, self.task, self.config, self.ranks = model, task, config, ranks or Ranks()
-        self.compiled = compile_forward(model.answers, config["trainer"]) if config["trainer"]["compile"] else None
+        self.losses = compiled(self._losses, config["trainer"]) if config["trainer"]["compile"] else self._losses
         self.evaluated_weights: Callable[[], dict[str, Tensor]] = model.state_dict
         """The weights that an evaluation would use; a callback may evaluate others than the newest."""
         self.origins = {name: origin_of(name, parameter) for name, parameter in model.named_parameters()}
@@ -96,23 +96,24 @@ class TrialModule(lightning.LightningModule):
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
         self.step = batch_idx // self.accumulate + 1
         self.tokens_seen += share.num_positions
-        answers = (self.compiled or self.model.answers)(*model_inputs(share.batch))
-        loss = self._loss(answers, share)
+        first, *early = self.losses(model_inputs(share.batch), share.batch.answers)
+        loss = _share(first, share)
         self.loss_share = self.ranks.sum(loss.detach())
-        for early in self.model.take_early_answers():
-            loss = loss + self.model.depth.loss * self._loss(early, share)
+        for each in early:
+            loss = loss + self.model.depth.loss * _share(each, share)
         # Lightning divides by the number of parts, and the strategy by that of ranks; the sum over all of them must be
         # the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
-    def _loss(self, answers: Mapping[str, Tensor], share: BatchShare) -> Tensor:
-        """The share of this part in the mean loss over the step's targets, summed over the answers."""
-        losses = [
-            total_loss(readout, answers[name], share.batch.answers[name]) / share.targets[name]
-            for name, readout in self.task.interface.readouts.items()
-        ]
-        return reduce(add, losses)
+    def _losses(self, inputs: ModelInputs, targets: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+        """The loss summed over all targets, by answer: of the whole model, then of each early exit.
+
+        This is what `trainer.compile` compiles: the model and its loss in one graph.
+        """
+        answers = [self.model.answers(*inputs), *self.model.take_early_answers()]
+        readouts = self.task.interface.readouts.items()
+        return [{name: total_loss(of, each[name], targets[name]) for name, of in readouts} for each in answers]
 
     @cached_property
     def evaluations(self) -> list[tuple[str, EvaluationSet]]:
@@ -221,7 +222,12 @@ class TrialModule(lightning.LightningModule):
         self.notes = tuple(checkpoint.get("notes", ()))
 
 
-def compile_forward(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
+def _share(losses: Mapping[str, Tensor], share: BatchShare) -> Tensor:
+    """The share of a part in the mean loss over the step's targets, summed over the answers."""
+    return reduce(add, [loss / share.targets[name] for name, loss in losses.items()])
+
+
+def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:
     """The same function, compiled by torch at its first call; weights keep their names.
 
     `trainer.compile` is true or a mode of `torch.compile`: reduce-overhead replays CUDA graphs, max-autotune also tries

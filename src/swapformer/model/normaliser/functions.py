@@ -129,18 +129,23 @@ def _mean(x: Tensor, support: Tensor, dim: int) -> Tensor:
     return (x * support).sum(dim, keepdim=True) / support.sum(dim, keepdim=True)
 
 
+def _can_use_entmax(logits: Tensor) -> bool:
+    """Whether the package `entmax` can compute it: its sums raise on CUDA, and torch cannot compile its backward."""
+    return logits.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 class Sparsemax(Normaliser):
     """The point of the simplex nearest to the logits, mostly zeros (Martins & Astudillo 2016, arXiv:1602.02068)."""
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        return _finite(logits_BHQK, entmax.sparsemax if logits_BHQK.device.type == "cpu" else sparsemax)
+        return _finite(logits_BHQK, entmax.sparsemax if _can_use_entmax(logits_BHQK) else sparsemax)
 
 
 class Entmax15(Normaliser):
     """w_j = max(0, s_j/2 − τ)², with τ such that Σ w = 1 (α = 1.5; Peters et al. 2019, arXiv:1905.05702)."""
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:
-        return _finite(logits_BHQK, entmax.entmax15 if logits_BHQK.device.type == "cpu" else entmax15)
+        return _finite(logits_BHQK, entmax.entmax15 if _can_use_entmax(logits_BHQK) else entmax15)
 
 
 class Sigmoid(Normaliser):

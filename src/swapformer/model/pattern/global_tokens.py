@@ -94,6 +94,7 @@ class BigBird(Pattern):
         count = max(last) // self.block + 1
         return self.blocks(count, i.device)[i[:, :, None], j[:, None, :]][:, None]
 
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def blocks(self, count: int, device: torch.device = HOST) -> Tensor:
         """Which of `count` blocks may attend to which, bool [count, count]; drawn once for each count and device."""
         if (count, device) not in self._drawn:
