@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +97,25 @@ def test_a_norm_after_clipping_or_of_one_weight_is_found_out(tmp_path: Path, mon
         monkeypatch.setattr(nn.utils, "clip_grad_norm_", fault)
         trained(tmp_path / str(number), *CLIPPINGS["by norm"], watchers=(norms,))
         assert not agrees(tmp_path / str(number), norms)
+
+
+def test_a_step_reads_the_device_once_where_the_history_has_a_row_and_an_evaluation_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CUDA each read waits for the device: loss and norm go together, and so do all metrics of an evaluation."""
+    read: list[tuple[str, str]] = []
+    for name in ("tolist", "item", "__float__", "__int__", "__bool__"):
+
+        def noted(tensor: torch.Tensor, name: str, inner: Callable[[torch.Tensor], Any]) -> Any:
+            if (file := Path(sys._getframe(1).f_code.co_filename)).name in ("callbacks.py", "module.py"):
+                read.append((file.stem, name))
+            return inner(tensor)
+
+        whole = partialmethod(noted, name=name, inner=getattr(torch.Tensor, name))
+        monkeypatch.setattr(torch.Tensor, name, whole)
+    trained(tmp_path, "checkpoint_every=100")
+    rows, evaluations = 1 + len(STEPS), 4  # the first loss beside them; steps 6, 12, 18 and the last
+    assert Counter(read) == {("callbacks", "tolist"): rows, ("module", "tolist"): evaluations}
 
 
 @pytest.mark.parametrize(("clipping", "passes"), [("by norm", 0), ("none", len(STEPS)), ("by value", len(STEPS))])

@@ -11,8 +11,10 @@ import torch
 
 from swapformer.study.config.compose import compose
 from swapformer.task.base import Batch
+from swapformer.training.assemble import build_model, build_task
 from swapformer.training.fit import fit
 from swapformer.training.inputs import tokens_of
+from swapformer.training.module import TrialModule
 
 TINY = [
     *(
@@ -73,3 +75,14 @@ def test_the_largest_position_is_read_before_a_batch_moves() -> None:
     assert tokens_of(batch.to("meta")).extent == tokens_of(batch).extent == 10
     with pytest.raises((NotImplementedError, RuntimeError)):
         tokens_of(replace(batch.to("meta"), extent=None))
+
+
+def test_a_pattern_whose_saving_a_gpu_does_not_take_is_in_the_notes() -> None:
+    """Kernel auto never takes blocks on a GPU; full patterns, a CPU and other kernels have nothing to say."""
+    for pattern, kernel, said in (("window", "auto", 1), ("causal", "auto", 0), ("window", "reference", 0)):
+        config = compose([*TINY, f"model/pattern={pattern}", f"model/kernel={kernel}"])
+        task = build_task(config)
+        for accelerator, expected in (("gpu", said), ("cpu", 0)):
+            on = {**config, "trainer": {**config["trainer"], "accelerator": accelerator}}
+            notes = TrialModule(build_model(config, task.interface), task, on).notes
+            assert len(notes) == expected, notes

@@ -72,9 +72,9 @@ class SequenceMetric(Metric):
 
 
 def joined_state(state: list[Tensor] | Tensor, empty: Tensor) -> Tensor:
-    """A list state as one float64 tensor on the CPU; torchmetrics has joined it already if it gathered processes."""
-    parts = [state] if isinstance(state, Tensor) else state
-    return torch.cat([empty.double(), *(part.detach().cpu().double() for part in parts)])
+    """A list state as one float64 tensor on the CPU, in one transfer; torchmetrics may have joined it already."""
+    joined = state if isinstance(state, Tensor) else torch.cat(state) if state else empty
+    return joined.detach().cpu().double()
 
 
 def sequence_metrics(names: Iterable[str], token_bytes: Tensor | None = None) -> MetricCollection:

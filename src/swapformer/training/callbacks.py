@@ -98,7 +98,10 @@ class TrainingMonitor(Callback):
         due = step % self.log_every == 0 or step == trainer.max_steps or self.first is None
         if (batch_idx + 1) % self.accumulate or not due:
             return
-        loss = float(self.total) / (step - (step - 1) // self.log_every * self.log_every)
+        norm: Tensor = pl_module.gradient_norm  # type: ignore[assignment]
+        whole = norm.full_tensor() if isinstance(norm, DTensor) else norm  # all ranks ask for it
+        total, grad_norm = torch.stack([self.total, whole.to(self.total.device)]).tolist()
+        loss = total / (step - (step - 1) // self.log_every * self.log_every)
         if self.first is None:
             self.first = loss
         if not math.isfinite(loss):
@@ -106,9 +109,7 @@ class TrainingMonitor(Callback):
         self._require_sane(loss, step, step == trainer.max_steps)
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            norm: Tensor = pl_module.gradient_norm  # type: ignore[assignment]
-            whole = norm.full_tensor() if isinstance(norm, DTensor) else norm  # all ranks ask for it
-            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate, "train/grad_norm": float(whole)})
+            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate, "train/grad_norm": grad_norm})
 
     def _require_sane(self, loss: float, step: int, last: bool) -> None:
         """Raise Diverged for a loss that is far above that of guessing."""

@@ -19,6 +19,7 @@ from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Readout
+from swapformer.model.kernel import AttentionPlan
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.ops import widen
 from swapformer.model.topology import Topology, take_auxiliary_loss
@@ -82,6 +83,8 @@ class TrialModule(lightning.LightningModule):
         self.tokens_seen = self.step = 0
         self.gradient_norm = torch.zeros(())
         self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
+        if config["trainer"]["accelerator"] != "cpu":
+            self.notes += tuple(notes_on_kernels(model))
         self.loss_share = torch.zeros(())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -137,26 +140,25 @@ class TrialModule(lightning.LightningModule):
             metrics.update(widen(answers[name]), batch.answers[name])
 
     def on_validation_epoch_end(self) -> None:
-        self.results = {
-            f"{split}/{answer}{'_' if answer else ''}{name}{item.name}": float(value)
+        sets = [
+            (f"{split}{item.name}", split, item, collections)
             for (split, item), collections in zip(self.current_evaluations, self.collections, strict=True)
+        ]
+        measured: dict[str, Tensor] = {
+            f"{split}/{answer}{'_' if answer else ''}{name}{item.name}": value
+            for _, split, item, collections in sets
             for answer, metrics in collections.items()
             for name, value in metrics.compute().items()
         }
-        self.items = (
-            {}
-            if not self.final
-            else {
-                f"{split}{item.name}": found.items()
-                for (split, item), collections in zip(self.current_evaluations, self.collections, strict=True)
-                if isinstance(found := next(iter(collections[MAIN].values())), SequenceMetric)
-            }
-        )
+        self.results = dict(zip(measured, torch.stack(list(measured.values())).tolist(), strict=True))
+        self.items = {
+            name: found.items()
+            for name, _, _, collections in sets
+            if self.final and isinstance(found := next(iter(collections[MAIN].values())), SequenceMetric)
+        }
         for split in dict.fromkeys(split for split, _ in self.current_evaluations):
-            values = {
-                key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")
-            }
-            self.results |= {f"{split}/{name}": value for name, value in self.task.summarise(values).items()}
+            own = {key.removeprefix(f"{split}/"): v for key, v in self.results.items() if key.startswith(f"{split}/")}
+            self.results |= {f"{split}/{name}": value for name, value in self.task.summarise(own).items()}
 
     def train_dataloader(self) -> DataLoader[Any]:
         config = self.config
@@ -264,6 +266,12 @@ def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
                 f"{' and '.join(names)} took the {what} over each of the {parts} parts of a batch, so the gradient is "
                 "another than that of the whole batch at once"
             )
+
+
+def notes_on_kernels(model: nn.Module) -> list[str]:
+    """What kernels leave out on a GPU, such as the saving of a pattern."""
+    parts: list[Any] = [part for part in model.modules() if isinstance(getattr(part, "plan", None), AttentionPlan)]
+    return sorted({lost for part in parts if (lost := part.kernel.loses_on_gpu(part.plan))})
 
 
 def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:

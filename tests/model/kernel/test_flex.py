@@ -72,6 +72,26 @@ def test_the_forward_is_that_of_the_reference(pattern: Pattern, position: Positi
     assert (found - exact).abs().max() < 1e-12
 
 
+def test_beyond_the_lengths_that_torch_compiles_it_says_so_in_place_of_another_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On CUDA torch would go on unfused without a word; here its compiler runs without a backend."""
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    kernel, real = Flex(DIMS), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
+    monkeypatch.setattr("swapformer.model.kernel.flex.flex_attention", kernel._fused)
+    plan = AttentionPlan(Dot(DIMS, exponent=-0.5), Softmax(DIMS), Causal(DIMS))
+
+    def attend(length: int) -> None:
+        tokens, given = Tokens.of(length), [torch.ones(1, 2, length, 16) for _ in range(3)]
+        kernel(*given, plan, Position(DIMS), Context(tokens, tokens, torch.float32), 0.0)
+
+    for length in (128, 140):
+        attend(length)
+    with pytest.raises(ValueError, match="kernel flex is compiled once for each length, and torch stops at 2"):
+        attend(150)
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="flex trains on CUDA alone, and there is no such device")
 @pytest.mark.parametrize(("pattern", "position", "places"), CASES, ids=NAMES)

@@ -37,6 +37,10 @@ class Kernel(ABC):
         """Why this kernel cannot compute such an attention; None if it can."""
         return None
 
+    def loses_on_gpu(self, plan: AttentionPlan) -> str | None:
+        """What this kernel leaves out on a GPU that it does on a CPU; None if nothing."""
+        return None
+
     @abstractmethod
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float

@@ -182,6 +182,14 @@ class Auto(Kernel):
     def __init__(self, dims: Dims) -> None:
         self.banded, self.fused, self.general = Blocked(dims), SDPA(dims, backend="auto"), Reference(dims)
 
+    def loses_on_gpu(self, plan: AttentionPlan) -> str | None:
+        if not plan.pattern.reach.bounded:
+            return None
+        return (
+            f"kernel auto computed every pair on the GPU, although the pattern {type(plan.pattern).__name__} allows "
+            "a band only; model/kernel=flex skips the others"
+        )
+
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:

@@ -50,11 +50,19 @@ class Flex(Kernel):
         bias = context.once(("flex", position, q.dtype), lambda: _bias(position, context, q.dtype))
         modify = None if bias is None else lambda score, b, h, i, j: score + bias(b, h, i, j)
         shared = k.shape[1] != q.shape[1]
-        return attend(q, k, v, score_mod=modify, block_mask=mask, scale=float(plan.score.scale), enable_gqa=shared)
+        try:
+            return attend(q, k, v, score_mod=modify, block_mask=mask, scale=float(plan.score.scale), enable_gqa=shared)
+        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+            most = torch._dynamo.config.recompile_limit
+            raise ValueError(
+                f"kernel flex is compiled once for each length, and torch stops at {most}; train and evaluate at fewer "
+                "lengths, or use model/kernel=auto."
+            ) from error
 
     @cached_property
     def _fused(self) -> Callable[..., Any]:
-        return torch.compile(flex_attention, dynamic=False)
+        """The fused kernel; `fullgraph`, since torch would compute the unfused form without a word elsewhere."""
+        return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
 def _block_mask(pattern: Pattern, context: Context) -> BlockMask | None:
