@@ -57,7 +57,7 @@ class StudyPreview:
         study: its name.
         asked: the trials by arm, condition and setting; one that two of them share is counted with the first.
         slots: how many run at a time on this machine; None: others run them.
-        bytes: of weights, gradients, two moments and activations of the largest trial, counted; None if they were not.
+        bytes: the peak of a training step of the largest trial, counted; None if it was not.
         largest: the arm that this trial is of, with its condition.
         memory: bytes of this machine; None where trials run on others, or on devices.
         start: seconds of processor time that this process took until now.
@@ -153,7 +153,7 @@ class StudyPreview:
             else:
                 yield f"time on this machine: about {human(self.seconds)} with {self.slots} at a time"
         if self.bytes is not None:
-            yield f"memory of the largest trial beside its libraries: about {f.size(self.bytes)} in float32"
+            yield f"memory of a step of the largest trial, beside its libraries: about {f.size(self.bytes)}"
             at_a_time = max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
             if self.memory is not None and self.bytes * at_a_time > self.memory:
                 yield (
@@ -259,7 +259,7 @@ def _is_done(trial: Trial, store: Store) -> bool:
 
 
 def _largest(plan: Plan, templates: Sequence[Template]) -> tuple[int, str] | None:
-    """Bytes of a training step of the largest arm, in float32, and its name; None where no arm can be counted."""
+    """The peak of a training step of the largest arm, and its name; None where no arm can be counted."""
     found = list[tuple[int, str]]()
     for each in templates:
         try:

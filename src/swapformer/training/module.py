@@ -11,21 +11,20 @@ import lightning
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN, Readout
+from swapformer.interface import MAIN
 from swapformer.model.kernel import AttentionPlan
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.ops import widen
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Batch, EvaluationSet, Task, target_mask
+from swapformer.task.base import Batch, EvaluationSet, Task
 from swapformer.task.metrics import SequenceMetric
 from swapformer.training.assemble import Config, scaling
 from swapformer.training.data import (
@@ -36,7 +35,7 @@ from swapformer.training.data import (
     drawn_position_range,
     loader,
 )
-from swapformer.training.inputs import ModelInputs, model_inputs
+from swapformer.training.inputs import ModelInputs, model_inputs, total_loss
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -272,18 +271,3 @@ def notes_on_kernels(model: nn.Module) -> list[str]:
     """What kernels leave out on a GPU, such as the saving of a pattern."""
     parts: list[Any] = [part for part in model.modules() if isinstance(getattr(part, "plan", None), AttentionPlan)]
     return sorted({lost for part in parts if (lost := part.kernel.loses_on_gpu(part.plan))})
-
-
-def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
-    """The loss summed over all targets: cross-entropy in nats of symbols and classes, squared error of values.
-
-    Args:
-        readout: what was asked for.
-        answer: logits or values, [B, T, size] or [B, size].
-        targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
-    """
-    answer = widen(answer)
-    if readout.kind == "values":
-        there = target_mask(targets)
-        return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
-    return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

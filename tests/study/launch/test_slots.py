@@ -14,10 +14,13 @@ from study.parents import statuses
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study import messages
+from swapformer.study.config.compose import compose
+from swapformer.study.config.cost import bytes_of_a_step
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slots import make_slots, visible_gpus
 from swapformer.study.launch.trial import Trial
+from swapformer.study.plan import make_trial
 
 FOUR = "".join(f"GPU {i}: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3{i})\n" for i in range(4))
 PARTITIONED = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
@@ -100,6 +103,17 @@ def test_the_gpus_to_use_can_be_chosen_among_those_that_are_visible(
     for wrong in ([0], [], [3, 3]):
         with pytest.raises(UsageError, match=r"visible here \(2, 3\), each once"):
             make_slots([trial], gpus=wrong)
+
+
+def test_no_more_trials_share_a_gpu_than_its_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = make_trial(compose(["task=copy", "model/size=nano", "trainer=gpu"]))
+    peak = bytes_of_a_step(trial.config)
+    monkeypatch.setattr("swapformer.study.launch.slots.memory", lambda accelerator: 3.5 * peak)
+    launcher = LocalLauncher(Store(tmp_path), fakes.PROVENANCE, slots_per_gpu=3)
+    assert launcher.slots_here([trial]) == 3
+    launcher.slots_per_gpu = 4
+    with pytest.raises(UsageError, match=r"^4 trials on a GPU take .* at a time, but it has .*--slots-per-gpu 3, or"):
+        launcher.slots_here([trial])
 
 
 @pytest.mark.parametrize("setting", [{"gpus": [0]}, {"slots_per_gpu": 2}])

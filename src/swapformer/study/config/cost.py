@@ -8,19 +8,23 @@ from __future__ import annotations
 import json
 import math
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN, Interface
+from swapformer.interface import MAIN, Interface, Readout
 from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
@@ -29,7 +33,8 @@ from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
 from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
-from swapformer.training.assemble import build_plan, count_parameters, factory, rebuild_task
+from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory, rebuild_task
+from swapformer.training.inputs import total_loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -122,18 +127,95 @@ def seconds_of_a_step(config: Mapping[str, Any]) -> float:
 
 
 def bytes_of_a_step(config: Mapping[str, Any]) -> int:
-    """Bytes of a training step in float32: weights, gradients and two moments, and activations of its whole batch.
-
-    What libraries hold comes to that, and buffers of single operations; optimisers with one moment or none need less.
-
-    Raises what `measure` does.
-    """
+    """The peak of a training step of the trial's batch, in bytes (`step_peak`, which says what it raises)."""
     task = task_of(config)
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
-    rows = -(-rows // int(config["trainer"]["accumulate_grad_batches"]))
-    again = config["trainer"]["gradient_checkpointing"]
-    found = measure(config, task.interface, rows, [task.train_length], "float32", checkpointed=again)
-    return int(4 * 4 * found["parameters"]["total"] + found["lengths"][0]["activations"])
+    return step_peak(config, task, -(-rows // int(config["trainer"]["accumulate_grad_batches"])))
+
+
+def step_peak(config: Mapping[str, Any], task: Task, rows: int) -> int:
+    """The most bytes that live at a time in a training step of `rows` sequences, on one device.
+
+    Weights, their gradients and two moments in float32, and what forward, loss and backward hold in the trial's
+    precision. The step runs on fake tensors, which have no data, as on a CPU. Beyond eight layers one and two of them
+    are counted, and continued as a line. What libraries and the allocator hold comes to that.
+
+    Raises:
+        UsageError: where it cannot be counted.
+        ValueError: where a part refuses its settings.
+    """
+    depth = max(config["model"]["num_layers"], encoder_node(config["model"])["num_layers"])
+    if depth <= _COUNTED_LAYERS:
+        return _peak(config, task, rows)
+    one, two = (_peak(with_layers(config, layers), task, rows) for layers in (1, 2))
+    return one + (depth - 1) * max(two - one, 0)
+
+
+_COUNTED_LAYERS = 8
+
+
+def with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    """The configuration with so many layers, all alike."""
+    encoder: dict[str, Any] = {"num_layers": layers, "layers": []}
+    return {**config, "model": {**config["model"], "num_layers": layers, "layers": [], "encoder": encoder}}
+
+
+def _peak(config: Mapping[str, Any], task: Task, rows: int) -> int:
+    model, _ = _built(config, task.interface, "float32")
+    for stack in stacks(model).values():
+        stack.checkpointed = bool(config["trainer"]["gradient_checkpointing"])
+    low = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(str(config["trainer"]["precision"]))
+    live = _LiveBytes()
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model = model.to_empty(device="cpu").train()
+            given = model.example(rows, task.train_length, "cpu")
+            targets = {name: _targets(of, rows, task.train_length) for name, of in task.interface.readouts.items()}
+            live.add(model.parameters())
+            with live:
+                with torch.autocast("cpu", low, enabled=low is not None):
+                    answers = [model.answers(*given), *model.take_early_answers()]
+                    losses = [
+                        total_loss(of, each[name], targets[name])
+                        for each in answers
+                        for name, of in task.interface.readouts.items()
+                    ]
+                torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+    except (NotImplementedError, RuntimeError) as error:
+        raise _uncounted(error) from error
+    return live.peak + 2 * 4 * sum(parameter.numel() for parameter in model.parameters())
+
+
+def _targets(readout: Readout, rows: int, length: int) -> Tensor:
+    shape = (rows, length) if readout.per == "position" else (rows,)
+    return torch.zeros(*shape, readout.size) if readout.kind == "values" else torch.zeros(shape, dtype=torch.int64)
+
+
+class _LiveBytes(TorchDispatchMode):
+    """The bytes of all storages that live at a time, and the most of them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self.sizes: dict[int, int] = {}
+
+    def add(self, values: object) -> None:
+        """Count the storages of these tensors until they are freed."""
+        for tensor in tree_leaves(list(values) if isinstance(values, Iterator) else values):
+            storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else None
+            if storage is not None and storage._cdata not in self.sizes:
+                self.sizes[storage._cdata] = size = storage.nbytes()
+                self.now += size
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self._free, storage._cdata)
+
+    def _free(self, key: int) -> None:
+        self.now -= self.sizes.pop(key)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.add(made)
+        return made
 
 
 def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -178,11 +260,7 @@ def measure(
             for one in [kept_bytes(plan, length, DTYPES[dtype]) if model.stack.can_cache else None]
         ]
     except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise UsageError(
-            f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
-            "be counted without them; use parts that treat all tokens alike, such as model/ffn=mlp for moe, and "
-            "model/kernel=auto for flex."
-        ) from error
+        raise _uncounted(error) from error
     by_role: Counter[str] = Counter()  # a tied parameter is counted once, where it is declared
     for name, parameter in model.named_parameters():
         by_role[str(origin_of(name, parameter).role)] += parameter.numel()
@@ -193,6 +271,14 @@ def measure(
         "dtype": dtype,
         "lengths": costs,
     }
+
+
+def _uncounted(error: Exception) -> UsageError:
+    return UsageError(
+        f"what this model does depends on the data or a device ({str(error).splitlines()[0][:120]}), so it cannot "
+        "be counted without them; use parts that treat all tokens alike, such as model/ffn=mlp for moe, and "
+        "model/kernel=auto for flex."
+    )
 
 
 def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tuple[Topology, ModelPlan]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import subprocess
@@ -15,7 +14,7 @@ import torch
 from hydra.errors import InstantiationException
 
 from swapformer.errors import UsageError, quote
-from swapformer.study.config.cost import measure
+from swapformer.study.config.cost import step_peak, with_layers
 from swapformer.study.config.nodes import whole_numbers
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory
@@ -90,21 +89,23 @@ def require_model(config: Mapping[str, Any], task: Task) -> None:
     room = memory(str(config["trainer"].get("accelerator")))
     if _roughly(model, task, part, max(depth)) < CLEARLY_SMALL * room:
         return
-    again = bool(config["trainer"].get("gradient_checkpointing"))
-    found = _counted(config, task, part, again)
-    if found is None:
+    parameters = _parameters(config, task)
+    if parameters is None:
         return
-    parameters, activations = found
     if parameters * TRAINED_BYTES > room:
         raise UsageError(
             f"training {_about(parameters)} parameters takes {gigabytes(parameters * TRAINED_BYTES)}, but this "
             f"machine has {gigabytes(room)}; lower model.num_layers, model.d_model or the sizes of its parts, or add "
             f"'allow=[{ALLOWANCE}]' if it is run elsewhere"
         )
-    if parameters * TRAINED_BYTES + activations > room:
+    try:
+        peak = step_peak(config, task, part)
+    except (InstantiationException, UsageError, ValueError, TypeError, OverflowError):
+        return  # what it does depends on the data, or the rules refuse it
+    if peak > room:
         raise UsageError(
-            f"a step on {part:,} sequences of {task.train_length:,} tokens keeps {gigabytes(activations)} of "
-            f"activations, but this machine has {gigabytes(room)}; lower task.batch_size or the task's lengths, raise "
+            f"a step on {part:,} sequences of {task.train_length:,} tokens takes {gigabytes(peak)}, but this machine "
+            f"has {gigabytes(room)}; lower task.batch_size or the task's lengths, raise "
             f"trainer.accumulate_grad_batches, or add 'allow=[{ALLOWANCE}]' if it is run elsewhere"
         )
 
@@ -210,35 +211,16 @@ def _sizes(node: Any) -> Iterator[int]:
             yield from _sizes(value)
 
 
-def _counted(config: Mapping[str, Any], task: Task, rows: int, again: bool) -> tuple[float, float] | None:
-    """Parameters, and bytes of activations of a step; infinite beyond 64 bits, None where it cannot be counted."""
-    name = json.dumps([config["model"], config["task"], rows, again], sort_keys=True)
-    if name not in _known:
-        _known[name] = _extrapolated(config, task, rows, again)
-    return _known[name]
-
-
-_known: dict[str, tuple[float, float] | None] = {}
-
-
-def _extrapolated(config: Mapping[str, Any], task: Task, rows: int, again: bool) -> tuple[float, float] | None:
+def _parameters(config: Mapping[str, Any], task: Task) -> float | None:
+    """Parameters, continued from one and two layers; infinite beyond 64 bits, None where they cannot be counted."""
     counts = []
     for layers in (1, 2):
-        encoder: dict[str, Any] = {"num_layers": layers, "layers": []}
-        cut = {**config, "model": {**config["model"], "num_layers": layers, "layers": [], "encoder": encoder}}
         try:
             with torch.device("meta"):
-                model = factory(cut["model"]["topology"])(build_plan(cut, task.interface))
-            parameters = count_parameters(model)["total"]
+                plan = build_plan(with_layers(config, layers), task.interface)
+                counts.append(count_parameters(factory(config["model"]["topology"])(plan))["total"])
         except (InstantiationException, ValueError, TypeError, RuntimeError, OverflowError) as error:
             beyond = "overflow" in str(error).lower() or "dimension size" in str(error).lower()
-            return (math.inf, math.inf) if beyond else None
-        try:
-            found = measure(cut, task.interface, rows, [task.train_length], "float32", checkpointed=again)
-            kept = found["lengths"][0]["activations"]
-        except (InstantiationException, ValueError, TypeError, RuntimeError, OverflowError):
-            kept = 0  # what it does depends on the data: its weights are known all the same
-        counts.append((parameters, kept))
-    further = config["model"]["num_layers"] - 1
-    parameters, activations = (one + further * max(two - one, 0) for one, two in zip(*counts, strict=True))
-    return parameters, activations
+            return math.inf if beyond else None
+    one, two = counts
+    return one + (config["model"]["num_layers"] - 1) * max(two - one, 0)

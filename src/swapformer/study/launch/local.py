@@ -28,7 +28,7 @@ from swapformer.ranges import Count
 from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
 from swapformer.study.launch.launcher import Launcher
 from swapformer.study.launch.signals import blocked_signals, collected_signals
-from swapformer.study.launch.slots import Slot, make_slots, pinned_threads
+from swapformer.study.launch.slots import Slot, make_slots, pinned_threads, require_room
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.targets import allowed
 
@@ -66,7 +66,13 @@ class LocalLauncher(Launcher):
 
     def slots_here(self, trials: Sequence[Trial]) -> int:
         """How many of these trials run at a time. Raises what `make_slots` does."""
-        return len(make_slots(trials, self.slots, self.slots_per_gpu, self.gpus))
+        return len(self._slots(trials))
+
+    def _slots(self, trials: Sequence[Trial]) -> list[Slot]:
+        found = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
+        if self.slots_per_gpu is not None and self.slots_per_gpu > 1:
+            require_room(trials, self.slots_per_gpu)
+        return found
 
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.
@@ -76,7 +82,7 @@ class LocalLauncher(Launcher):
         after the children have ended.
         """
         waiting = deque(trials)
-        free = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
+        free = self._slots(trials)
         for slot in [child.slot for child in self.children]:  # of a call that something has broken off
             if slot in free:
                 free.remove(slot)

@@ -5,6 +5,7 @@ The GPUs are asked of the driver's own tool: no torch is needed, and CUDA is lef
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.paths import environment
+from swapformer.study.config.cost import bytes_of_a_step
+from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.study.launch.machine import cores
 from swapformer.study.launch.trial import Trial
 
@@ -66,6 +69,26 @@ def make_slots(
     if any(map(_on_gpu, trainers)):  # a driver without nvidia-smi, or no GPU at all: the trial will say which
         return [Slot()] * (slots or slots_per_gpu or 1)
     return [Slot()] * (slots or max(1, cores() // cores_of(trials)))
+
+
+def require_room(trials: Sequence[Trial], together: int) -> None:
+    """Refuse more trials on a GPU than its memory holds; a step that cannot be counted is left to torch.
+
+    Raises:
+        UsageError
+    """
+    configs = {json.dumps([t.config["model"], t.config["task"], t.config["trainer"]]): t.config for t in trials}
+    room, peaks = memory("gpu"), []
+    for config in configs.values():
+        try:
+            peaks.append(bytes_of_a_step(config))
+        except UsageError:
+            continue
+    if peaks and together * max(peaks) > room:
+        raise UsageError(
+            f"{together} trials on a GPU take {gigabytes(together * max(peaks))} at a time, but it has "
+            f"{gigabytes(room)}; give --slots-per-gpu {max(1, int(room // max(peaks)))}, or smaller batches"
+        )
 
 
 def _on_gpu(trainer: Mapping[str, Any]) -> bool:
