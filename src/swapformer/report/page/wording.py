@@ -245,7 +245,7 @@ def _needs_text(verdict: Verdict) -> str:
     if verdict.needed is not None:
         return seeds_text(verdict.needed)
     if any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
-        return "a mean over survivors cannot speak for an arm that lost trials; claim `diverges` or `reaches` instead"
+        return "a mean cannot speak for trials that were lost, or never came to the target; claim `diverges` or `reaches` instead"
     return "no number of seeds of this kind would decide"
 
 
